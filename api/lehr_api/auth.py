@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from fastapi.params import Depends
 from starlette.requests import Request, cookie_parser
 
-from lehr.base import access, node_tokens
+from lehr.base import access, signed_tokens
 from lehr.base.access import Role
 from lehr.errors import Forbidden, Unauthorized
 from lehr_api.logins import Login
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from starlette.datastructures import Headers
 
-    from lehr.base.node_tokens import NodeToken
+    from lehr.base.signed_tokens import NodeToken
     from lehr.store.records.access_tokens import AccessTokenRecords
     from lehr.store.tables import AccessTokenRow
     from lehr_api.logins import EndedLogins
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 API = "/api/v1"
 NODE_PATHS = frozenset({f"{API}/cluster/join", f"{API}/cluster/leave"})
-"""Paths that a machine's token opens, and a person's, too (``lehr.base.node_tokens``)."""
+"""Paths that a machine's token opens, and a person's, too (``lehr.base.signed_tokens``)."""
 OPEN_PATHS = frozenset({f"{API}/health", "/login"})
 OPEN_PREFIXES = ("/static/",)
 """Paths that answer without a token. A test walks all routes and compares them with this list."""
@@ -227,11 +227,11 @@ def check_node(headers: Headers, keys: Keys, *, now: float) -> NodeToken | None:
         Unauthorized: the machine's token is invalid or has expired.
     """
     bearer = bearer_token(headers)
-    if bearer is None or not node_tokens.looks_like_one(bearer):
+    if bearer is None or not signed_tokens.looks_like_one(bearer):
         return None
-    found = node_tokens.check(keys.token, bearer, now=now)
+    found = signed_tokens.check(keys.token, bearer, now=now)
     if found is None:
-        expired = node_tokens.expired(keys.token, bearer, now=now)
+        expired = signed_tokens.expired(keys.token, bearer, now=now)
         raise Unauthorized(
             "the token to join has expired." if expired else "the token is not this server's.",
             hint="On the server's machine, lehr node token prints a new one.",

@@ -16,7 +16,8 @@ from anyio import to_thread
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 
-from lehr.base import access, actor, own_logs
+from lehr.base import access, own_logs
+from lehr.base.access import become_actor
 from lehr.errors import LehrError, StoreUnavailable
 from lehr_api import auth
 from lehr_api.problems import error_response, unexpected_response
@@ -97,7 +98,7 @@ class Guard:
             own_logs.become(**_subject(scope["path"]))
             if person is not None:
                 scope.setdefault("state", {})["person"] = person
-                actor.become(person.name)
+                become_actor(person.name)
             if scope["type"] == "http":
                 receive = limited(scope, receive, self._settings)
             await self.app(scope, receive, send_guarded)

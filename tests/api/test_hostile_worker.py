@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from starlette.testclient import TestClient
 
 from lehr.app.presenters.cluster import ClusterPresenter
-from lehr.base.attempt_tokens import AttemptTokens
+from lehr.base.signed_tokens import AttemptTokens
 from lehr.control.exits import ExitNote, LastWord
 from lehr.control.lifecycle import RunState
 from lehr.store import Store

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from lehr.base import node_tokens
+from lehr.base import signed_tokens
 from lehr.cluster.ray_head import RayAccess, ray_access
 from lehr.control.nodes import LEFT
 from lehr.errors import Conflict, RayStarting
@@ -30,7 +30,7 @@ def bearer(token):
 def test_join_token_gets_what_a_machine_needs(client, monkeypatch):
     access = RayAccess("10.0.0.1:6379", "ray's token", session="one")
     monkeypatch.setattr(routes, "ray_access", lambda *_, **__: access)
-    token = node_tokens.join_token(TOKEN, time.time() + 60)
+    token = signed_tokens.join_token(TOKEN, time.time() + 60)
     found = client.post(JOIN, json={"node": "gpu-2"}, headers=bearer(token)).json()
     assert (found["ray_address"], found["ray_token"]) == ("10.0.0.1:6379", "ray's token")
     assert found["name_in_use"] is None
@@ -47,7 +47,7 @@ def test_check_gets_no_secrets_and_changes_nothing(api, monkeypatch):
     monkeypatch.setattr(routes, "ray_access", lambda *_, **__: access)
     client, dispatcher = api[1], api[0].dispatcher
     dispatcher.exclude_node("n1", LEFT)
-    token = node_tokens.join_token(TOKEN, time.time() + 60)
+    token = signed_tokens.join_token(TOKEN, time.time() + 60)
     body = {"node": "n1", "check": True, "readmit": True}
     found = client.post(JOIN, json=body, headers=bearer(token)).json()
     assert (found["ray_address"], found["ray_token"]) == ("10.0.0.1:6379", None)
@@ -57,8 +57,8 @@ def test_check_gets_no_secrets_and_changes_nothing(api, monkeypatch):
 
 def test_machines_token_opens_no_other_route(client):
     for token in (
-        node_tokens.join_token(TOKEN, time.time() + 60),
-        node_tokens.node_token(TOKEN, "gpu-2"),
+        signed_tokens.join_token(TOKEN, time.time() + 60),
+        signed_tokens.node_token(TOKEN, "gpu-2"),
     ):
         for path in ("/api/v1/runs", "/api/v1/cluster", "/", "/metrics"):
             assert client.get(path, headers=bearer(token)).status_code == 401, path
@@ -69,7 +69,7 @@ def test_machines_token_opens_no_other_route(client):
 def test_node_that_leaves_is_excluded_until_it_joins_again(api, monkeypatch):
     monkeypatch.setattr(routes, "ray_access", lambda *_, **__: RayAccess("10.0.0.1:1", None))
     client, dispatcher = api[1], api[0].dispatcher
-    own = bearer(node_tokens.node_token(TOKEN, "n1"))
+    own = bearer(signed_tokens.node_token(TOKEN, "n1"))
     assert client.post(LEAVE, json={"node": "n1"}, headers=own).json()["excluded"]
     assert dispatcher.excluded == {"n1": LEFT}
     # Its keeper, which still asks while the machine drains, changes nothing.
@@ -84,7 +84,7 @@ def test_node_that_leaves_is_excluded_until_it_joins_again(api, monkeypatch):
 
 def test_token_for_joining_makes_no_node_leave(api):
     client, dispatcher = api[1], api[0].dispatcher
-    token = bearer(node_tokens.join_token(TOKEN, time.time() + 60))
+    token = bearer(signed_tokens.join_token(TOKEN, time.time() + 60))
     refused = client.post(LEAVE, json={"node": "n1"}, headers=token)
     assert refused.status_code == 401
     assert "allows nothing but joining" in refused.json()["detail"]
@@ -130,7 +130,7 @@ def test_machine_does_not_join_while_ray_starts(api, monkeypatch):
 def test_machine_joins_until_a_time_and_a_later_join_keeps_it_until_it_is_over(api, monkeypatch):
     monkeypatch.setattr(routes, "ray_access", lambda *_, **__: RayAccess("10.0.0.1:1", None))
     made, client = api
-    until, own = made.store.clock() + 3600, bearer(node_tokens.node_token(TOKEN, "n1"))
+    until, own = made.store.clock() + 3600, bearer(signed_tokens.node_token(TOKEN, "n1"))
 
     def join(**body):
         answer = client.post(JOIN, json={"node": "n1", **body}, headers=own)

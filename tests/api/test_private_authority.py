@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from lehr.base import node_tokens
+from lehr.base import signed_tokens
 from lehr.faces.join import drain
 from lehr.faces.join.keeper import NodeKeeper
 from lehr.faces.join.record import JoinRecord
@@ -165,7 +165,7 @@ def test_machine_leaves_by_the_authority_with_which_it_joined(
     joined = JoinRecord(
         server_url=process.info()["url"],
         node="gpu-9",
-        node_token=node_tokens.node_token(secret, "gpu-9"),
+        node_token=signed_tokens.node_token(secret, "gpu-9"),
         gpus=1,
         logical=True,
         ca_file=str(made.authority) if trusted else None,

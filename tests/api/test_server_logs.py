@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from lehr.base import own_logs
-from lehr.base.attempt_tokens import AttemptTokens
+from lehr.base.signed_tokens import AttemptTokens
 from lehr_api import logs
 from lehr_testing.processes import Process
 from lehr_testing.stores import fresh_store, line, run_spec

@@ -9,7 +9,7 @@ import pytest
 
 from lehr.base import home as homes
 from lehr.base import procfs
-from lehr.base.attempt_tokens import AttemptTokens
+from lehr.base.signed_tokens import AttemptTokens
 from lehr.store.secret_store import SecretStore
 from lehr.store.webhooks import Webhooks
 

@@ -10,8 +10,7 @@ from pydantic import ConfigDict, Field, SecretStr
 
 from lehr.app.services import access
 from lehr.app.services.budget import budget
-from lehr.base import actor
-from lehr.base.access import Role
+from lehr.base.access import Role, current_actor
 from lehr.schemas.cluster import (
     AuditPage,
     BudgetView,
@@ -155,7 +154,7 @@ def list_quotas(services: ServicesDep) -> QuotasView:
 @router.put("/quotas/{project}", dependencies=_ADMIN, responses=problem_responses(422))
 def set_quota(project: Project, body: QuotaRequest, services: ServicesDep) -> QuotaView:
     """Set the quota of a project. Running runs continue, even if they hold more."""
-    row = services.store.quotas.put(project, body.gpus, actor=actor.current())
+    row = services.store.quotas.put(project, body.gpus, actor=current_actor())
     services.dispatcher.wake()
     return QuotaView.model_validate(row, from_attributes=True)
 
@@ -179,7 +178,7 @@ def list_secrets(services: ServicesDep) -> SecretsView:
 def set_secret(name: SecretName, body: SecretRequest, services: ServicesDep) -> SecretView:
     """Set a secret, old or new. No answer ever has its value."""
     value, now = body.value.get_secret_value(), services.store.clock()
-    secret = SecretStore(services.home).set(name, value, by=actor.current(), at=now)
+    secret = SecretStore(services.home).set(name, value, by=current_actor(), at=now)
     return SecretView.model_validate(secret, from_attributes=True)
 
 

@@ -1,12 +1,14 @@
-"""Roles of tokens. Each route of the API states the one that it needs.
+"""Roles of tokens, and whose request the current thread or task works for.
 
-A viewer reads. A researcher also submits, changes and ends runs. An admin also decides on tokens,
-nodes, webhooks, secrets and quotas. The home's own token is an admin.
+Each route of the API states the role that it needs. A viewer reads. A researcher also submits,
+changes and ends runs. An admin also decides on tokens, nodes, webhooks, secrets and quotas. The
+home's own token is an admin.
 """
 
 from __future__ import annotations
 
 import re
+from contextvars import ContextVar
 from enum import StrEnum
 
 
@@ -30,3 +32,16 @@ RESERVED = frozenset({OWNER, "dispatcher", "trainer", "sweep", "rollout", "alert
 """Names that the record uses for itself as actors."""
 
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+_name: ContextVar[str] = ContextVar("actor", default=OWNER)
+
+
+def current_actor() -> str:
+    """Return the name of the token of the current request; ``user`` is the home's own token."""
+    return _name.get()
+
+
+def become_actor(name: str) -> None:
+    """Record what follows in this context under the name of a token."""
+    _name.set(name)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from lehr.base.trees import remove_tree
+from lehr.base.filesystems import remove_tree
 from lehr.specs.storage_url import open_place
 from lehr_trainer.files import open_regular
 

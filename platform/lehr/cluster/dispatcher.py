@@ -18,9 +18,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lehr.base import actor
 from lehr.base import home as homes
-from lehr.base.attempt_tokens import AttemptTokens
+from lehr.base.access import current_actor
+from lehr.base.signed_tokens import AttemptTokens
 from lehr.cluster.alarm import GATHER_S, Alarm
 from lehr.cluster.attempt_protocol import AttemptProtocol
 from lehr.cluster.bridge_client import BridgeClient
@@ -220,7 +220,7 @@ class Dispatcher:
             NotFound: the cluster has no such node.
         """
         self._known_node(name)
-        self.store.nodes.note(name, EXCLUDED, reason, actor=actor.current())
+        self.store.nodes.note(name, EXCLUDED, reason, actor=current_actor())
         self.wake()
 
     def readmit_node(self, name: str) -> None:
@@ -230,7 +230,7 @@ class Dispatcher:
             NotFound: the cluster has no such node.
         """
         self._known_node(name)
-        who = actor.current()
+        who = current_actor()
         self.store.nodes.note(name, "readmitted", f"readmitted by {who}", actor=who)
         self._loader.forget_waiting()
         self.wake()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lehr.base import killpoints, own_logs
-from lehr.base.attempt_tokens import AttemptTokens
+from lehr.base.signed_tokens import AttemptTokens
 from lehr.cluster.alarm import GATHER_S, Alarm
 from lehr.cluster.bridge_client import AgentRefused, BridgeClient
 from lehr.cluster.heartbeats import HeartbeatTable

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from lehr.base import filesystems, killpoints, procfs
-from lehr.base.trees import remove_tree
+from lehr.base.filesystems import remove_tree
 from lehr.node import attempt_dir as secrets_of
 from lehr.node import facts, own_log, runs_folder, stop
 from lehr.node.attempt_dir import AttemptDir

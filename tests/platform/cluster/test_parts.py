@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from lehr.base import procfs
-from lehr.base.attempt_tokens import AttemptTokens, sha256
+from lehr.base.signed_tokens import AttemptTokens, sha256
 from lehr.cluster.membership import current_nodes
 from lehr.errors import UserError
 from lehr.node import exit_report, gpu_inventory, torchrun

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lehr.base import home as homes
-from lehr.base.trees import remove_tree, tree_bytes
+from lehr.base.filesystems import remove_tree, tree_bytes
 from lehr.checkpoints.registry import CheckpointLocations, own_folder
 from lehr.control.lifecycle import RunState
 from lehr.errors import Conflict

@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from lehr.app.presenters.cost import gpu_hours, hours_on
-from lehr.base import actor, formats
+from lehr.base import formats
+from lehr.base.access import current_actor
 from lehr.control.lifecycle import Desired, RunState
 from lehr.errors import Conflict, Forbidden
 from lehr.schemas.cluster import BudgetView
@@ -52,7 +53,7 @@ def check_launch(context: Context, specs: Iterable[RunSpec], *, share: float = 1
     Raises:
         Forbidden: it is over the budget, or its hours cannot be planned.
     """
-    token = context.store.access_tokens.of_name(actor.current())
+    token = context.store.access_tokens.of_name(current_actor())
     if token is None or token.gpu_hours is None:
         return
     needed = 0.0
@@ -83,7 +84,7 @@ def refuse_others(context: Context, row: RunRow | SweepRow | RolloutRow) -> None
     Raises:
         Forbidden: the token of the current request has a budget and did not submit it.
     """
-    token = context.store.access_tokens.of_name(actor.current())
+    token = context.store.access_tokens.of_name(current_actor())
     if token is not None and token.gpu_hours is not None and row.submitted_by != token.name:
         raise Forbidden(
             f"{row.name} ({row.id}) was submitted by {row.submitted_by}; the token {token.name!r} "

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lehr.base import actor
 from lehr.base import home as homes
+from lehr.base.access import current_actor
 from lehr.base.stopped import Stopped, never
 from lehr.checkpoints.registry import CheckpointLocations, Source, find
 from lehr.control.lifecycle import RunState
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def order_checkpoint(context: Context, run: RunRow) -> RunDetail:
     """Have the run save a checkpoint at its next step."""
-    context.store.requests.order_checkpoint(run.id, actor=actor.current())
+    context.store.requests.order_checkpoint(run.id, actor=current_actor())
     context.dispatcher.wake()
     return context.presenter.runs.detail(context.store.runs.get(run.id))
 

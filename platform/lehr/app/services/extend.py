@@ -11,7 +11,7 @@ from lehr.app.services import budget, checks
 from lehr.app.services.archive import refuse_deleted
 from lehr.app.services.budget import check_launch
 from lehr.app.services.context import Operation, Record
-from lehr.base import actor
+from lehr.base.access import current_actor
 from lehr.base.names import PROGRAM_SEED, SEED, seed_path
 from lehr.errors import Conflict, InternalError, UserError, nearest
 from lehr.specs import RunSpec, SweepSpec
@@ -98,7 +98,7 @@ class _Draft:
         if store.sweeps.get(sweep_id).spec != self.before:
             return False
         return store.sweep_progress.add_trials(
-            sweep_id, self.rows, known=self.known, actor=actor.current(), spec=self.spec
+            sweep_id, self.rows, known=self.known, actor=current_actor(), spec=self.spec
         )
 
 
@@ -208,7 +208,7 @@ def repeat_run(
                 made, its = draft()
             origin = {**provenance, "seeds_of": {"run": run.id, "name": run.name}}
             return context.store.sweeps.create(
-                made, its, actor=actor.current(), provenance=origin, seeds_of=_first(context, run)
+                made, its, actor=current_actor(), provenance=origin, seeds_of=_first(context, run)
             ).id
 
         return record

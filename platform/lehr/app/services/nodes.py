@@ -8,7 +8,7 @@ from collections import Counter
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from lehr.base import home, node_tokens
+from lehr.base import home, signed_tokens
 from lehr.control.nodes import LEFT
 from lehr.errors import NotFound, RayStarting, UserError, nearest
 from lehr.schemas.cluster import ClusterView, JoinView, LeaveView
@@ -113,7 +113,7 @@ def join(
     folders = [one.runs_folder for one in view.nodes if one.alive and one.name != node]
     return JoinView(
         node=node,
-        node_token="" if check else node_tokens.node_token(secret, node),
+        node_token="" if check else signed_tokens.node_token(secret, node),
         server_url=server_url,
         ray_address=ray.address,
         ray_token=None if check else ray.token,

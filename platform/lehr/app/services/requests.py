@@ -9,7 +9,7 @@ from lehr.app.services.archive import refuse_deleted
 from lehr.app.services.budget import check_launch
 from lehr.app.services.context import Operation, Record
 from lehr.app.wandb_mirror.controller import lack, request_for
-from lehr.base import actor
+from lehr.base.access import current_actor
 from lehr.control.lifecycle import Desired, RunState
 from lehr.control.retries import RETRY_RESET
 from lehr.errors import Conflict, UserError
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def cancel_run(context: Context, run: RunRow) -> RunDetail:
-    context.store.requests.set_desired(run.id, Desired.CANCEL, actor=actor.current())
+    context.store.requests.set_desired(run.id, Desired.CANCEL, actor=current_actor())
     context.dispatcher.wake()
     return context.presenter.runs.detail(context.store.runs.get(run.id))
 
@@ -40,16 +40,16 @@ def cancel_sweep(context: Context, sweep: SweepRow) -> SweepDetail:
     with store.transaction():
         if context.presenter.sweeps.trials_remaining(store.sweeps.get(sweep.id)):
             store.sweep_progress.stop(
-                sweep.id, "cancelled", actor=actor.current(), waiting_too=False
+                sweep.id, "cancelled", actor=current_actor(), waiting_too=False
             )
-        store.sweep_progress.cancel(sweep.id, actor=actor.current())
+        store.sweep_progress.cancel(sweep.id, actor=current_actor())
     context.dispatcher.wake()
     return context.presenter.sweeps.detail(store.sweeps.get(sweep.id))
 
 
 def cancel_rollout(context: Context, rollout: RolloutRow) -> RolloutDetail:
     """Stop the rollout's runs, and start no further ones."""
-    context.store.rollout_progress.end(rollout.id, "cancelled", "cancelled", actor=actor.current())
+    context.store.rollout_progress.end(rollout.id, "cancelled", "cancelled", actor=current_actor())
     context.dispatcher.wake()
     return context.presenter.rollouts.detail(context.store.rollouts.get(rollout.id))
 
@@ -75,7 +75,7 @@ def resume_run(context: Context, run: RunRow) -> RunDetail:
 
 
 def _request(context: Context, run: RunRow, desired: Desired) -> RunDetail:
-    context.store.requests.set_desired(run.id, desired, actor=actor.current())
+    context.store.requests.set_desired(run.id, desired, actor=current_actor())
     context.dispatcher.wake()
     return context.presenter.runs.detail(context.store.runs.get(run.id))
 
@@ -98,7 +98,7 @@ def retry_run(context: Context, run: RunRow) -> RunDetail:
             attempt=run.attempt,
             cause="retry",
             message="retried by the user",
-            actor=actor.current(),
+            actor=current_actor(),
             set=RETRY_RESET,
         )
     if not moved:
@@ -137,7 +137,7 @@ def retry_sweep(context: Context, sweep: SweepRow) -> Operation[SweepDetail]:
         return record
 
     def record() -> str:
-        context.store.sweep_progress.retry_trials(sweep.id, actor=actor.current())
+        context.store.sweep_progress.retry_trials(sweep.id, actor=current_actor())
         return sweep.id
 
     return Operation(
@@ -161,7 +161,7 @@ def set_priority(context: Context, run: RunRow, priority: int) -> RunDetail:
             f"{run.name} ({run.id}) is {run.state}; the priority of an ended run has no effect.",
             hint="To run it again: retry, or a fork.",
         )
-    changed = context.store.runs.set_priority(run.id, priority, actor=actor.current())
+    changed = context.store.runs.set_priority(run.id, priority, actor=current_actor())
     context.dispatcher.wake()
     return context.presenter.runs.detail(changed)
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from lehr.app.services import checks, code
 from lehr.app.services.budget import check_launch
 from lehr.app.services.context import Operation, Record, V
-from lehr.base import actor
 from lehr.base import home as homes
+from lehr.base.access import current_actor
 from lehr.checkpoints.registry import CheckpointLocations
 from lehr.control import forks
 from lehr.errors import Conflict, UserError
@@ -93,7 +93,7 @@ def submit_run(
         checks.check_run(context, loaded, code_sent=code_sent)
         check_launch(context, [loaded])
         return lambda: (
-            context.store.runs.create(loaded, actor=actor.current(), provenance=provenance).id
+            context.store.runs.create(loaded, actor=current_actor(), provenance=provenance).id
         )
 
     return SpecOperation(
@@ -131,7 +131,7 @@ def launch_sweep(
         check_launch(context, specs, share=loaded.trial_count / max(len(specs), 1))
         rows = TrialRows(trials)
         sweeps = context.store.sweeps
-        return lambda: sweeps.create(loaded, rows, actor=actor.current(), provenance=provenance).id
+        return lambda: sweeps.create(loaded, rows, actor=current_actor(), provenance=provenance).id
 
     return SpecOperation(
         "sweeps",
@@ -164,7 +164,7 @@ def launch_rollout(
         names = [stage.name for stage in planned]
         rollouts = context.store.rollouts
         return lambda: (
-            rollouts.create(loaded, names, actor=actor.current(), provenance=provenance).id
+            rollouts.create(loaded, names, actor=current_actor(), provenance=provenance).id
         )
 
     return SpecOperation(
@@ -256,7 +256,7 @@ def fork_run(
         forks.choose(run.name, store.checkpoints.of_run(run.id), point.step)
         made = store.runs.create(
             spec,
-            actor=actor.current(),
+            actor=current_actor(),
             provenance={**provenance, "fork": origin},
             resume_from=str(locations.folder),
             forked_from=run.id,

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from lehr.base import home, node_tokens
+from lehr.base import home, signed_tokens
 from lehr.errors import Conflict, LehrError, UserError
 from lehr.faces.cli.connect import connect
 from lehr.faces.cli.join import TOKEN_VARIABLE, join, moment
@@ -124,9 +124,9 @@ def token(as_json: JsonOption = False) -> None:
             hint="lehr down, then lehr up --host 0.0.0.0 --public-url http://ADDRESS:5347 (docs/"
             "cluster.md)",
         )
-    expires_at = time.time() + node_tokens.JOIN_LIFETIME_S
+    expires_at = time.time() + signed_tokens.JOIN_LIFETIME_S
     # Not an argument: `ps` shows those to every user of the machine.
-    value = node_tokens.join_token(secret, expires_at)
+    value = signed_tokens.join_token(secret, expires_at)
     command = f"{TOKEN_VARIABLE}={value} lehr node join {info.url}"
     if info.ca_file is not None:
         command += f" --ca {shlex.quote(Path(info.ca_file).name)}"

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from lehr.base import home as homes
-from lehr.base.attempt_tokens import AttemptTokens
+from lehr.base.signed_tokens import AttemptTokens
 from lehr.code.capsule_store import CapsuleStore
 from lehr.control.exits import sound_exit
 from lehr.control.finalize import path as transitions_to

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from lehr.base import home, node_tokens
+from lehr.base import home, signed_tokens
 from lehr.cluster.ray_head import RayAccess
 from lehr.faces.join import record
 from lehr.node.stop import End, StoppedTrainings
@@ -157,7 +157,7 @@ def joined(server, tmp_path):
     made = record.JoinRecord(
         server,
         "n1",
-        node_tokens.node_token(TOKEN, "n1"),
+        signed_tokens.node_token(TOKEN, "n1"),
         2,
         logical=True,
         runs_dir="/mnt/our runs",

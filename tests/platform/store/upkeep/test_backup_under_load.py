@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from lehr.base.attempt_tokens import AttemptTokens
+from lehr.base.signed_tokens import AttemptTokens
 from lehr.faces.client import Client
 from lehr.node.http_client import PROTOCOL
 from lehr.specs import load_spec

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lehr.base.trees import remove_tree, tree_bytes
+from lehr.base.filesystems import remove_tree, tree_bytes
 
 DEEPER_THAN_PATHS = 3_000
 """Folders of two letters each: 9,000 characters, where Linux allows 4,096."""

@@ -1,15 +1,21 @@
-"""Tokens of machines that join a cluster. They open only the routes for joining and leaving.
+"""Tokens that are derived from a secret of the home, and stored nowhere.
 
 A join token is for any machine and expires; ``lehr up`` prints one in a command. A node token is
-for one node name; its machine keeps it, to join again by itself after a restart. Neither is
-stored: both are an HMAC under the home's token, so a new home token revokes all of them.
+for one node name; its machine keeps it, to join again by itself after a restart. Both open only the
+routes for joining and leaving, and are an HMAC under the home's token, so a new home token revokes
+all of them. The token of an attempt opens its routes and nothing else; the database has its hash.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
+import secrets
 from dataclasses import dataclass
+from pathlib import Path
+
+from lehr_trainer.files import ensure_secret
 
 JOIN_LIFETIME_S = 24 * 3600.0
 _JOIN = "lehr-join"
@@ -61,3 +67,19 @@ def _signed(secret: str, kind: str, subject: str) -> str:
     text = f"{kind} 1\n{subject}"
     digest = hmac.new(secret.encode(), text.encode(), hashlib.sha256).hexdigest()
     return f"{kind}:{subject}:{digest}"
+
+
+class AttemptTokens:
+    def __init__(self, home: Path) -> None:
+        self._key = ensure_secret(home / "attempt-key", secrets.token_bytes(32))
+
+    def token(self, attempt_id: str) -> str:
+        digest = hmac.digest(self._key, attempt_id.encode(), "sha256")
+        return base64.urlsafe_b64encode(digest).rstrip(b"=").decode("ascii")
+
+    def sha256(self, attempt_id: str) -> str:
+        return sha256(self.token(attempt_id))
+
+
+def sha256(token: str) -> str:
+    return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
