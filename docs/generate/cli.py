@@ -69,8 +69,8 @@ _COMPLETION = """\
 Commands, options, and names of runs and sweeps, in bash, zsh and fish:
 
 ```console
-$ lehr --install-completion bash      # or zsh, fish; for new terminals
-$ lehr --show-completion zsh          # the script, to put it where you like
+$ lehr --install-completion           # of this shell (bash, zsh, fish), for new terminals
+$ lehr --show-completion              # the script, to put it where you like
 ```"""
 
 

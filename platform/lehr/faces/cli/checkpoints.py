@@ -13,6 +13,7 @@ from lehr.faces.cli.connect import Ref, connect
 from lehr.faces.cli.output import (
     JsonOption,
     YesOption,
+    confirm,
     console,
     escaped,
     is_terminal,
@@ -22,7 +23,6 @@ from lehr.faces.cli.output import (
     say,
     table,
 )
-from lehr.faces.cli.run_actions import confirm
 
 if TYPE_CHECKING:
     from rich.progress import Progress

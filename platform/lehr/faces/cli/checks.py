@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.metadata
 import json
 import os
 import platform
-import resource
 import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,11 +18,13 @@ from lehr import __version__
 from lehr.base import filesystems, formats, home
 from lehr.errors import LehrError
 from lehr.faces.check import Check, space
-from lehr.faces.cli import cluster_checks, compilers
+from lehr.faces.cli import cluster_checks
 from lehr_trainer import extras
 
 _GB = 10**9
 _SLOW_S = 60.0
+_PACKAGES = {"a C compiler": "gcc", "a C++ compiler": "g++", "Python's headers": "python3-dev"}
+"""By what can be missing, the package of Debian and Ubuntu that has it."""
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - looked at, never written
 
 
@@ -129,7 +130,7 @@ def check_gpu_use() -> list[Check]:
 
 def check_compiler() -> list[Check]:
     """Check for the compilers that torch.compile calls, by which trainings on a GPU run."""
-    missing = compilers.missing_for_compiling()
+    missing = _missing_for_compiling()
     if not missing:
         return [Check("compiler", "ok", "torch.compile has what it needs")]
     on_gpu = bool(_nvidia_smi("name"))
@@ -138,10 +139,30 @@ def check_compiler() -> list[Check]:
         if on_gpu
         else "Trainings on a CPU do not compile by default"
     )
-    packages = " ".join(compilers.PACKAGES[name] for name in missing)
+    packages = " ".join(_PACKAGES[name] for name in missing)
     fix = f"apt-get install {packages}, or `compile: {{scope: none}}` in each spec. {who}."
     found = f"torch.compile lacks {', '.join(missing)}"
     return [Check("compiler", "bad" if on_gpu else "note", found, fix)]
+
+
+def _missing_for_compiling() -> list[str]:
+    """List what is missing, as keys of ``_PACKAGES``.
+
+    Triton compiles a small C file against Python's headers before its first kernel. Inductor
+    compiles C++ for what runs on a CPU, also beside a GPU.
+    """
+    found = {
+        "a C compiler": _program("CC", "gcc", "clang"),
+        "a C++ compiler": _program("CXX", "g++"),
+        "Python's headers": Path(sysconfig.get_path("include"), "Python.h").exists(),
+    }
+    return [name for name, there in found.items() if not there]
+
+
+def _program(variable: str, *names: str) -> bool:
+    """Return whether the program that the variable names is there; without it, one of ``names``."""
+    chosen = os.environ.get(variable)
+    return any(shutil.which(name) for name in ((chosen,) if chosen else names))
 
 
 def check_cpu() -> list[Check]:
@@ -195,14 +216,6 @@ def check_shared_memory() -> list[Check]:
     return [Check("shared memory", "ok", text)]
 
 
-def check_limits() -> list[Check]:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < 4096:
-        fix = f"ulimit -n {min(hard, 65536)}"
-        return [Check("open files", "note", f"at most {soft} a process", fix)]
-    return [Check("open files", "ok", f"{soft:,} a process")]
-
-
 def check_token() -> list[Check]:
     path = home.home() / "token"
     try:
@@ -237,36 +250,6 @@ def check_server() -> list[Check]:
     return [*checks, *cluster_checks.check_cluster(cluster)]
 
 
-def check_open_ports() -> list[Check]:
-    """Check which ports of Lehr's processes other machines can reach."""
-    ports = _reachable_ports(home.home())
-    if not ports:
-        return []
-    text = "; ".join(
-        f"{name}: {', '.join(map(str, sorted(numbers)))}" for name, numbers in sorted(ports.items())
-    )
-    fix = "Ray requires its token on these ports. Close them with a firewall nevertheless."
-    return [Check("open ports", "note", f"the network can reach {text}", fix)]
-
-
-def _reachable_ports(where: Path) -> dict[str, set[int]]:
-    """Return the ports beyond loopback of this home's processes, by the names of these."""
-    try:
-        import psutil
-    except ImportError:  # The light install starts no processes.
-        return {}
-    found: dict[str, set[int]] = {}
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            # All that Lehr starts has it in its environment.
-            if process.environ().get("LEHR_HOME") != str(where):
-                continue
-            for socket in process.net_connections("tcp"):
-                if socket.status == psutil.CONN_LISTEN and not home.is_loopback(socket.laddr.ip):
-                    found.setdefault(process.name(), set()).add(socket.laddr.port)
-    return found
-
-
 def check_socket_path() -> list[Check]:
     """Check the length of socket paths: Linux allows 107 characters, and Ray's paths are long."""
     path = home.ray_dir()
@@ -287,11 +270,9 @@ CHECKS: tuple[Callable[[], list[Check]], ...] = (
     check_disk,
     check_filesystem,
     check_shared_memory,
-    check_limits,
     check_socket_path,
     check_token,
     check_server,
-    check_open_ports,
 )
 
 

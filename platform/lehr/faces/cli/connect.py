@@ -7,16 +7,28 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lehr.errors import LehrError
 from lehr.faces.cli.output import say
+
+_TIMEOUT_S = 1.0
+_MOST = 50
 
 if TYPE_CHECKING:
     from lehr.faces.client import Client
 
 
 def _names(incomplete: str) -> list[str]:
-    from lehr.faces.cli.completion import refs
+    """Complete names of runs, sweeps and rollouts. Return none when no server answers quickly."""
+    from lehr.faces.client import Client
 
-    return refs(incomplete)
+    try:
+        with Client(os.environ.get("LEHR_SERVER") or None, timeout_s=_TIMEOUT_S) as client:
+            names = [run.name for run in client.runs(search=incomplete or None, limit=_MOST)]
+            names += [sweep.name for sweep in client.sweeps(limit=_MOST)]
+            names += [rollout.name for rollout in client.rollouts(limit=_MOST)]
+    except LehrError:
+        return []
+    return [name for name in dict.fromkeys(names) if name.startswith(incomplete)]
 
 
 _REF = "Id, unique prefix of an id, or name"

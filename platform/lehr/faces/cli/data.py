@@ -26,11 +26,11 @@ from lehr.faces.cli.output import (
     print_json,
     table,
 )
-from lehr.faces.cli.plan import OverridesArgument, SpecFile, read_spec
+from lehr.faces.cli.plan import OverridesArgument, SpecFile, read_spec, runs_of
 from lehr_trainer import extras
 
 if TYPE_CHECKING:
-    from lehr.specs import RunSpec, Spec
+    from lehr.specs import Spec
     from lehr_trainer.configs.train import TrainConfig
 
 app = typer.Typer(rich_markup_mode=None)
@@ -99,25 +99,14 @@ def ls(as_json: JsonOption = False) -> None:
 
 def corpora(spec: Spec) -> list[TrainConfig]:
     """One config for each different corpus, tokenizer and held-out set of a spec."""
-    runs = _runs(spec)
     found: dict[str, TrainConfig] = {}
-    for run in runs:
+    for run in runs_of(spec):
         train = run.own
         key = json.dumps(
             [train.data.model_dump(mode="json"), train.validation.share, train.model.vocab_size]
         )
         found.setdefault(key, train)
     return list(found.values())
-
-
-def _runs(spec: Spec) -> list[RunSpec]:
-    from lehr.specs import expand, stages
-
-    if spec.kind == "run":
-        return [spec]
-    if spec.kind == "sweep":
-        return [run for _, run in expand(spec)]
-    return [stage.train for stage in stages(spec)]
 
 
 def prepare_corpus(config: TrainConfig, *, quiet: bool = False) -> str:

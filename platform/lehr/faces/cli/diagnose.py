@@ -12,9 +12,8 @@ import typer
 from lehr.analysis.batches import EPOCH, passes_note
 from lehr.base import formats
 from lehr.errors import NotFound, ServerUnavailable, Unauthorized, UserError
-from lehr.faces.cli.alerts import print_alert
 from lehr.faces.cli.connect import connect
-from lehr.faces.cli.output import JsonOption, console, escaped, notes, print_json, warn
+from lehr.faces.cli.output import JsonOption, console, escaped, notes, print_alert, print_json, warn
 from lehr_trainer import extras
 
 if TYPE_CHECKING:

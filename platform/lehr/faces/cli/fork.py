@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from lehr.base import formats
-from lehr.errors import UserError
 from lehr.faces.cli.connect import ActRef, Ref, connect
-from lehr.faces.cli.launch import WatchOption, recorded
-from lehr.faces.cli.output import (
-    JsonOption,
-    YesOption,
-    console,
-    escaped,
-    print_json,
-    state_text,
-)
-from lehr.faces.cli.plan import print_warnings
-from lehr.faces.cli.run_actions import confirm
-from lehr.faces.cli.watch import watch_until_end
+from lehr.faces.cli.launch import WatchOption, recorded, show_launched
+from lehr.faces.cli.output import JsonOption, YesOption, confirm, escaped, state_text
 
 if TYPE_CHECKING:
     from lehr.faces.client import Run
@@ -46,19 +35,17 @@ def fork(
         str | None, typer.Option("--name", help="Name of the new run. Default: NAME-fork-STEP.")
     ] = None,
     code: Annotated[
-        str,
+        Literal["same", "current"],
         typer.Option(
             "--code",
-            metavar="same|current",
             help="Train with the code of the source run (same), or with the code on this machine "
             "(current).",
         ),
     ] = "same",
     optimizer_state: Annotated[
-        str,
+        Literal["keep", "fresh"],
         typer.Option(
             "--optimizer-state",
-            metavar="keep|fresh",
             help="Continue the checkpoint's optimizer (keep), or start one without state (fresh), "
             "as another optimizer must.",
         ),
@@ -75,39 +62,19 @@ def fork(
 
     JSON: {run: RunDetail}.
     """
-    if code not in {"same", "current"}:
-        raise UserError(f"--code is {code!r}; it must be same or current.")
-    if optimizer_state not in {"keep", "fresh"}:
-        raise UserError(f"--optimizer-state is {optimizer_state!r}; it must be keep or fresh.")
     client = connect()
     source = client.run(ref)
-    given = [*(changes or []), *([f"name={name}"] if name else [])]
+    changes_ = [*(changes or []), *([f"name={name}"] if name else [])]
     run = recorded(
-        lambda: source.fork(
-            step=step,
-            changes=given,
-            code="current" if code == "current" else "same",
-            optimizer_state="fresh" if optimizer_state == "fresh" else "keep",
-        )
+        lambda: source.fork(step=step, changes=changes_, code=code, optimizer_state=optimizer_state)
     )
-    if as_json:
-        print_json({"run": run.detail})
-    else:
-        out = console()
-        origin = run.detail.provenance["fork"]
-        out.print(f"[bold]{escaped(run.name)}[/]  {run.id}  {state_text(run.state)}")
-        out.print(
-            f"  continues from step {origin['step']:,} of {escaped(source.name)} ({source.id})"
-        )
-        starts = ((run.detail.spec.get("train") or {}).get("schedule") or {}).get("starts_after")
-        if starts == origin["step"] and starts:
-            out.print(f"  its schedule restarts after step {starts:,}")
-        print_warnings(run.detail.warnings)
-        out.print(f"  {run.url}", style="dim")
-        if not watch:
-            out.print(f"  Watch it: lehr watch {run.id}", style="dim")
-    if watch and not watch_until_end(client, run, as_json=as_json):
-        raise typer.Exit(1)
+    origin = run.detail.provenance["fork"]
+    lines = [f"continues from step {origin['step']:,} of {escaped(source.name)} ({source.id})"]
+    starts = ((run.detail.spec.get("train") or {}).get("schedule") or {}).get("starts_after")
+    if starts == origin["step"] and starts:
+        lines.append(f"its schedule restarts after step {starts:,}")
+    about, warnings = state_text(run.state), run.detail.warnings
+    show_launched(client, run, about, warnings, lines=lines, watch=watch, as_json=as_json)
 
 
 @app.command("seeds")
@@ -115,9 +82,7 @@ def seeds(
     ref: ActRef,
     n: Annotated[int, typer.Option("--n", "-n", help="Number of runs to add, 1 to 20.")] = 3,
     yes: YesOption = False,
-    watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Show their progress until they end.")
-    ] = False,
+    watch: WatchOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Repeat a run with new seeds, as a sweep over train.seed, or over the seed of a program.
@@ -133,19 +98,14 @@ def seeds(
     if not as_json and not yes and n >= 1:
         confirm(f"Queue {formats.counted(n, 'run')} like {run.name} ({run.id}){_time(run, n)}?")
     made = recorded(lambda: run.seeds(n))
-    if as_json:
-        print_json({"sweep": made.detail})
-    else:
-        out = console()
-        runs = formats.counted(sum(made.view.counts.values()), "run")
-        out.print(f"[bold]{escaped(made.name)}[/]  {made.id}  {runs} queued")
-        # Of a program it is the argument that is its seed.
-        listed = ", ".join(str(*trial.parameters.values()) for trial in made.trials)
-        out.print(f"  seeds {listed}")
-        out.print(f"  {made.url}", style="dim")
-        out.print(f"  When they have ended: lehr compare {run.id} {made.id} OTHER", style="dim")
-    if watch and not watch_until_end(client, made, as_json=as_json):
-        raise typer.Exit(1)
+    runs = formats.counted(sum(made.view.counts.values()), "run")
+    # Of a program it is the argument that is its seed.
+    listed = ", ".join(str(*trial.parameters.values()) for trial in made.trials)
+    lines = [f"seeds {listed}"]
+    then = f"When they have ended: lehr compare {run.id} {made.id} OTHER"
+    show_launched(
+        client, made, f"{runs} queued", lines=lines, then=then, watch=watch, as_json=as_json
+    )
 
 
 def _time(run: Run, n: int) -> str:

@@ -1,8 +1,9 @@
-"""What ``submit``, ``sweep`` and ``rollout`` have in common: read, confirm, record, show."""
+"""``lehr submit``, ``sweep`` and ``rollout``: read a spec, plan it, confirm, launch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -10,24 +11,176 @@ import typer
 
 from lehr.errors import LehrError, PlanRefused, ServerUnavailable, SpecError, UserError
 from lehr.faces.cli.connect import connect
-from lehr.faces.cli.output import after_ctrl_c, console, notes, say, warn
-from lehr.faces.cli.plan import of_another_kind, read_spec
-from lehr.faces.cli.run_actions import confirm
+from lehr.faces.cli.output import (
+    JsonOption,
+    YesOption,
+    after_ctrl_c,
+    confirm,
+    console,
+    escaped,
+    notes,
+    print_json,
+    say,
+    state_text,
+    warn,
+)
+from lehr.faces.cli.plan import OverridesArgument, Price, SpecFile, read_spec, runs_of, show_plan
+from lehr.faces.cli.watch import watch_until_end
 
 if TYPE_CHECKING:
     from lehr.faces.client import Client, Rollout, Run, Sweep
-    from lehr.specs import RunSpec, Spec
+    from lehr.specs import RolloutSpec, RunSpec, Spec, SweepSpec
 
     L = TypeVar("L", Run, Sweep, Rollout)
+
+app = typer.Typer(rich_markup_mode=None)
+S = TypeVar("S")
+_TIMEOUT_S = 1.0
 
 WatchOption = Annotated[
     bool, typer.Option("--watch", "-w", help="Show its progress until it ends.")
 ]
-DRY_RUN = (
-    "Only check and plan it: what the server would refuse is refused. Without a server, what only "
-    "a server knows is not checked."
-)
-S = TypeVar("S")
+DryRunOption = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run",
+        help="Only check and plan it: what the server would refuse is refused. Without a server, "
+        "what only a server knows is not checked.",
+    ),
+]
+
+
+@app.command("submit")
+def submit(
+    file: SpecFile,
+    overrides: OverridesArgument = None,
+    name: Annotated[
+        str | None, typer.Option("--name", help="Name of the run, instead of the file's.")
+    ] = None,
+    dry_run: DryRunOption = False,
+    watch: WatchOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Submit one run. It is recorded and queued when this command returns.
+
+    JSON: {run: RunDetail}; with --dry-run the JSON of `lehr plan --json`.
+    """
+    from lehr.specs import RunSpec
+
+    changes = [*(overrides or []), *([f"name={name}"] if name else [])]
+    spec = read_to_launch(file, changes, RunSpec, "run")
+    if dry_run:
+        show_plan(spec, as_json=as_json, check=check)
+        return
+    client = connect()
+    refuse([spec], client)
+    run = launch(client, client.submit, spec)
+    if not as_json:
+        _first_word(run)
+    about = state_text(run.state, run.view.pending_reason)
+    then = f"Output: lehr logs -f {run.id}"
+    show_launched(client, run, about, run.detail.warnings, then=then, watch=watch, as_json=as_json)
+
+
+@app.command("sweep")
+def sweep(
+    file: SpecFile,
+    overrides: OverridesArgument = None,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    watch: WatchOption = False,
+    price: Price = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the plan of a sweep, ask for confirmation, launch it.
+
+    JSON: {sweep: SweepDetail}; with --dry-run the JSON of `lehr plan --json`. --json skips the
+    confirmation.
+    """
+    from lehr.specs import SweepSpec
+
+    spec = read_to_launch(file, overrides, SweepSpec, "sweep")
+    if dry_run:
+        show_plan(spec, price=price, as_json=as_json, each_trial=True, check=check)
+        return
+    client = _confirmed(spec, price, yes=yes, as_json=as_json)
+    made = launch(client, client.sweep, spec)
+    about = f"{sum(made.view.counts.values())} runs queued"
+    then = f"Stop it: lehr cancel {made.id}"
+    show_launched(
+        client, made, about, made.detail.warnings, then=then, watch=watch, as_json=as_json
+    )
+
+
+@app.command("rollout")
+def rollout(
+    file: SpecFile,
+    overrides: OverridesArgument = None,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    watch: WatchOption = False,
+    price: Price = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the plan of a rollout, ask for confirmation, launch it.
+
+    The stages are a tiny model on a CPU, one GPU, two GPUs, and the run itself. A stage starts only
+    after all gates of the previous stage have passed.
+
+    JSON: {rollout: RolloutDetail}; with --dry-run the JSON of `lehr plan --json`. --json skips the
+    confirmation.
+    """
+    from lehr.specs import RolloutSpec
+
+    spec = read_to_launch(file, overrides, RolloutSpec, "rollout")
+    if dry_run:
+        show_plan(spec, price=price, as_json=as_json, check=check)
+        return
+    client = _confirmed(spec, price, yes=yes, as_json=as_json)
+    made = launch(client, client.rollout, spec)
+    about = f"{len(made.stages)} stages, beginning with {made.stages[0].name}"
+    then = f"Stop it: lehr cancel {made.id}"
+    show_launched(client, made, about, then=then, watch=watch, as_json=as_json)
+
+
+def show_launched(
+    client: Client,
+    made: Run | Sweep | Rollout,
+    about: str,
+    warnings: Iterable[str] = (),
+    *,
+    lines: Sequence[str] = (),
+    then: str = "",
+    watch: bool,
+    as_json: bool,
+) -> None:
+    """Print what was recorded, and with ``watch`` its progress until it ends.
+
+    Args:
+        client: the client that recorded it.
+        made: the run, sweep or rollout.
+        about: its state, as markup.
+        warnings: what the server said about it.
+        lines: more lines below the first one, as markup.
+        then: a command that is useful next, beside `lehr watch`.
+        watch: show its progress; exit code 1 if something failed.
+        as_json: print JSON.
+    """
+    if as_json:
+        print_json({made.noun: made.detail})
+    else:
+        out = console()
+        out.print(f"[bold]{escaped(made.name)}[/]  {made.id}  {about}")
+        for line in lines:
+            out.print(f"  {line}")
+        for warning in warnings:
+            warn(warning)
+        out.print(f"  {made.url}", style="dim")
+        if not watch:
+            # By its id: others may have its name.
+            out.print(f"  Watch it: lehr watch {made.id}        {then}".rstrip(), style="dim")
+    if watch and not watch_until_end(client, made, as_json=as_json):
+        raise typer.Exit(1)
 
 
 def read_to_launch(file: str, overrides: list[str] | None, kind: type[S], name: str) -> S:
@@ -41,24 +194,17 @@ def read_to_launch(file: str, overrides: list[str] | None, kind: type[S], name: 
     except SpecError as error:
         raise nothing_recorded(error) from None
     if not isinstance(spec, kind):
-        raise of_another_kind(file, spec, name)
+        verb = "submit" if spec.kind == "run" else spec.kind
+        raise UserError(
+            f"{file} is a {spec.kind}, not a {name}.", hint=f"Launch it with: lehr {verb} {file}"
+        )
     return spec
 
 
-def confirmed(
-    show_plan: Callable[[], None],
-    runs: Callable[[], Iterable[RunSpec]],
-    *,
-    yes: bool,
-    as_json: bool,
+def _confirmed(
+    spec: SweepSpec | RolloutSpec, price: float | None, *, yes: bool, as_json: bool
 ) -> Client:
-    """Connect, show the plan and ask for confirmation; with ``as_json`` only connect.
-
-    Args:
-        show_plan: prints it, and refuses what cannot work.
-        runs: returns the runs to refuse instead, with ``as_json``.
-        yes: do not ask.
-        as_json: print nothing but the result.
+    """Connect, show the plan and ask for confirmation; with ``as_json`` print nothing.
 
     Raises:
         PlanRefused: a run does not fit.
@@ -66,9 +212,9 @@ def confirmed(
     client = connect()
     client.health()
     if as_json:
-        refuse(runs(), client)
+        refuse(runs_of(spec), client)
     else:
-        show_plan()
+        show_plan(spec, price=price)
         if not yes:
             confirm("Launch?")
     return client
@@ -149,13 +295,15 @@ def launch(client: Client, record: Callable[[S], L], spec: S) -> L:
     return made
 
 
-def print_next(launched: Sweep | Rollout, *, watch: bool) -> None:
-    """Print the address, and the commands that are useful next."""
-    out = console()
-    out.print(f"  {launched.url}", style="dim")
-    if not watch:
-        ref = launched.id  # Others may have its name.
-        out.print(f"  Watch it: lehr watch {ref}        Stop it: lehr cancel {ref}", style="dim")
+def _first_word(run: Run) -> None:
+    """Wait briefly for the dispatcher to place the run, or to report why it waits."""
+    deadline = time.monotonic() + _TIMEOUT_S
+    while run.state == "queued" and not run.view.pending_reason and time.monotonic() < deadline:
+        time.sleep(0.05)
+        try:
+            run.refresh()
+        except LehrError:  # Already recorded: this must not look like a rejection.
+            return
 
 
 def nothing_recorded(error: LehrError) -> LehrError:

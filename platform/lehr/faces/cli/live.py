@@ -78,6 +78,21 @@ def run_frame(view: RunView, seen: LiveState, *, now: float) -> Group:
     """Draw a run: progress, figures, GPUs and newest events."""
     from rich.console import Group
 
+    lines = run_lines(view, now)
+    places = gpu_map(seen.cluster, {view.id: "■" if unicode_safe() else "#"})
+    if places and view.placement:
+        lines += ["", *places]
+    recent = [event for event in seen.events if event.kind in _SHOWN_KINDS][-_EVENTS:]
+    if recent:
+        lines.append("")
+    for event in recent:
+        when = f"{formats.ago(event.at, now):>10}"
+        lines.append(f"  [dim]{when}[/]  {escaped(_one_line(event.message))}")
+    return Group(*lines, *_alerts([view]), *_silence(seen, now))
+
+
+def run_lines(view: RunView, now: float) -> list[str]:
+    """Return state, progress and figures of a run, as lines of markup."""
     latest = {name: value.value for name, value in view.latest.items()}
     head = f"[bold]{escaped(view.name)}[/]  [dim]{view.id}[/]   "
     lines = [head + state_text(view.state, reason(view) or _launched(view, now))]
@@ -96,25 +111,14 @@ def run_frame(view: RunView, seen: LiveState, *, now: float) -> Group:
         )
     if took is not None:
         lines.append(f"  {_clock(took, ended=ended)}{eta}")
-    if latest:
-        lines += ["", *_figures(view, latest)]
-    places = gpu_map(seen.cluster, {view.id: "■" if unicode_safe() else "#"})
-    if places and view.placement:
-        lines += ["", *places]
-    recent = [event for event in seen.events if event.kind in _SHOWN_KINDS][-_EVENTS:]
-    if recent:
-        lines.append("")
-    for event in recent:
-        when = f"{formats.ago(event.at, now):>10}"
-        lines.append(f"  [dim]{when}[/]  {escaped(_one_line(event.message))}")
-    return Group(*lines, *_alerts([view]), *_silence(seen, now))
+    return [*lines, "", *_figures(view, latest)] if latest else lines
 
 
-def bar(share: float, width: int = _BAR) -> str:
-    """Return a bar of ``width`` characters, as markup."""
-    full = round(min(max(share, 0.0), 1.0) * width)
+def bar(share: float) -> str:
+    """Return a bar as markup."""
+    full = round(min(max(share, 0.0), 1.0) * _BAR)
     whole, empty = ("━", "─") if unicode_safe() else ("#", "-")
-    return f"[green]{whole * full}[/][dim]{empty * (width - full)}[/]"
+    return f"[green]{whole * full}[/][dim]{empty * (_BAR - full)}[/]"
 
 
 def reason(run: RunView) -> str | None:
@@ -250,6 +254,8 @@ def _figures(view: RunView, latest: dict[str, float]) -> list[str]:
         more.append(f"  {'lr':<10}{formats.scientific(latest['train/lr']):>8}")
     if "train/grad_norm" in latest:
         more.append(f"grad norm {formats.loss(latest['train/grad_norm'])}")
+    if "data/epoch" in latest:
+        more.append(f"  epoch {latest['data/epoch']:.3g}")
     return [*lines, *(["   ".join(more)] if more else [])]
 
 

@@ -29,9 +29,9 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Launch": {
         "plan": ("plan", "Estimate memory, time and cost, without launching"),
-        "submit": ("submit", "Submit one run"),
-        "sweep": ("group", "Show the plan of a sweep, then launch it"),
-        "rollout": ("group", "Launch a run in stages, each with gates that must pass"),
+        "submit": ("launch", "Submit one run"),
+        "sweep": ("launch", "Show the plan of a sweep, then launch it"),
+        "rollout": ("launch", "Launch a run in stages, each with gates that must pass"),
     },
     "Inspect": {
         "ls": ("ls", "List runs, newest first"),
@@ -45,7 +45,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "export": ("export", "Export metrics of a run as JSON lines or Parquet"),
         "report": ("export", "Write a report of a run, sweep or rollout: one HTML file"),
         "code": ("code", "Show, compare and check out the code of runs"),
-        "queue": ("queue", "List queued runs and why they wait, or move one"),
+        "queue": ("status", "List queued runs and why they wait, or move one"),
     },
     "Manage": {
         "cancel": ("run_actions", "Stop a run, sweep or rollout for good, without saving"),
@@ -56,8 +56,8 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "seeds": ("fork", "Repeat a run with other seeds, to measure the noise"),
         "fork": ("fork", "Start a new run from a checkpoint of another, with changes"),
         "mcp": ("mcp", "Let agents use Lehr, within a budget"),
-        "note": ("labels", "Show or replace the note of a run, sweep or rollout"),
-        "tag": ("labels", "Add or remove tags of a run or sweep"),
+        "note": ("run_actions", "Show or replace the note of a run, sweep or rollout"),
+        "tag": ("run_actions", "Add or remove tags of a run or sweep"),
         "archive": ("run_actions", "Hide an ended run, sweep or rollout, or show it again"),
         "delete": ("run_actions", "Delete the files of an ended run or sweep"),
     },
@@ -126,7 +126,6 @@ root = typer.Typer(
     name="lehr",
     rich_markup_mode=None,
     no_args_is_help=True,
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Run pretraining experiments; every run is recorded, none is lost.",
     epilog="Runs: id, unique prefix of an id, or name. All commands have --json. Try: lehr demo",
@@ -141,36 +140,15 @@ def _version(requested: bool) -> None:
         raise typer.Exit
 
 
-def _show_completion(shell: str | None) -> None:
-    if shell is not None:
-        from lehr.faces.cli.completion import show
-
-        show(shell)
-
-
-def _install_completion(shell: str | None) -> None:
-    if shell is not None:
-        from lehr.faces.cli.completion import install
-
-        install(shell)
-
-
 @root.callback()
 def options(
     server: Annotated[
         str | None,
-        typer.Option(
-            metavar="URL",
-            help="The server. Default: LEHR_SERVER, or this machine's.",
-        ),
+        typer.Option(metavar="URL", help="The server. Default: LEHR_SERVER, or this machine's."),
     ] = None,
     ca: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE",
-            envvar="LEHR_CA",
-            help="Authority of its TLS, a PEM file.",
-        ),
+        typer.Option(metavar="FILE", envvar="LEHR_CA", help="Authority of its TLS, a PEM file."),
     ] = None,
     version: Annotated[  # noqa: ARG001 - acts by its callback
         bool,
@@ -178,24 +156,6 @@ def options(
             "--version", callback=_version, is_eager=True, help="Show the version and exit."
         ),
     ] = False,
-    show_completion: Annotated[  # noqa: ARG001 - acts by its callback
-        str | None,
-        typer.Option(
-            metavar="SHELL",
-            callback=_show_completion,
-            is_eager=True,
-            help="Print completion of bash, zsh or fish.",
-        ),
-    ] = None,
-    install_completion: Annotated[  # noqa: ARG001 - acts by its callback
-        str | None,
-        typer.Option(
-            metavar="SHELL",
-            callback=_install_completion,
-            is_eager=True,
-            help="Install completion of bash, zsh or fish.",
-        ),
-    ] = None,
 ) -> None:
     if server is not None:
         os.environ["LEHR_SERVER"] = server
@@ -213,10 +173,6 @@ def run() -> None:
         if isinstance(stream, io.TextIOWrapper):
             # A terminal without dashes and bars shows question marks instead of failing.
             stream.reconfigure(errors="replace")
-    if "_LEHR_COMPLETE" in os.environ:
-        from typer.completion import completion_init  # type: ignore[attr-defined]
-
-        completion_init()
     try:
         typer.main.get_command(root).main(prog_name="lehr")
     except (LehrError, ModuleNotFoundError) as error:

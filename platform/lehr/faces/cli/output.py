@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lehr.errors import LehrError, SpecError
+from lehr.errors import LehrError, SpecError, UserError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
     from rich.console import Console
     from rich.table import Column, Table
+
+    from lehr.schemas.streams import AlertView
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON to stdout, for programs.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
@@ -133,9 +135,36 @@ def say(text: str) -> None:
     typer.echo(without_controls(text), err=True)
 
 
+def confirm(question: str) -> None:
+    """Ask for confirmation on the terminal; end the command on a no.
+
+    Raises:
+        UserError: stdin is not a terminal.
+    """
+    if not sys.stdin.isatty():
+        raise UserError(
+            "confirmation required, but stdin is not a terminal.", hint="Re-run with --yes."
+        )
+    try:
+        agreed = typer.confirm(without_controls(question), err=True)
+    except typer.Abort:  # Ctrl-C or Ctrl-D.
+        raise KeyboardInterrupt from None
+    if not agreed:
+        notes().print("Cancelled. Nothing was changed.")
+        raise typer.Exit(0)
+
+
 def warn(text: str, *, on: Console | None = None) -> None:
     """Print a warning: marked, and yellow on a terminal. ``on``: not the console for results."""
     (on or console()).print(f"! {text}", style="yellow", markup=False)
+
+
+def print_alert(alert: AlertView) -> None:
+    """Print the name of an alert, and below it why and what to try."""
+    warn(alert.title)
+    out = console()
+    for line in alert.explanation:
+        out.print(f"  [dim]{line.name:<6}[/]  {escaped(line.text)}")
 
 
 def after_ctrl_c(text: str) -> None:

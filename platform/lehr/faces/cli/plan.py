@@ -149,8 +149,9 @@ def show_plan(
         print_json(answer if found is None else {**answer, "trace": found})
     else:
         console().print(plan_text(spec, plan, server.cluster))
-        print_data(_runs(spec))
-        print_warnings(warnings)
+        print_data(runs_of(spec))
+        for warning in warnings:
+            warn(warning)
         if found is not None and isinstance(plan, RunPlan):
             show_trace(found, plan)
         if isinstance(plan, SweepPlan) and each_trial:
@@ -160,7 +161,7 @@ def show_plan(
         raise refused
 
 
-def _runs(spec: Spec) -> list[RunSpec]:
+def runs_of(spec: Spec) -> list[RunSpec]:
     from lehr.specs import expand, stages
 
     if spec.kind == "run":
@@ -197,22 +198,9 @@ def _of_program(spec: Spec, *, as_json: bool, trace: bool, check: Check | None) 
         print_json(answer)
     else:
         console().print(text)
-        print_warnings(warnings)
+        for warning in warnings:
+            warn(warning)
     return True
-
-
-def print_warnings(warnings: Iterable[str]) -> None:
-    for warning in warnings:
-        warn(warning)
-
-
-def of_another_kind(file: str, spec: Spec, wanted: str) -> UserError:
-    """Return the error for a file that another command launches."""
-    verb = "submit" if spec.kind == "run" else spec.kind
-    ask = "Submit" if spec.kind == "run" else "Launch"
-    return UserError(
-        f"{file} is a {spec.kind}, not a {wanted}.", hint=f"{ask} it with: lehr {verb} {file}"
-    )
 
 
 def print_data(specs: Iterable[RunSpec]) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from lehr.base import formats
-from lehr.faces.cli.alerts import print_alert
 from lehr.faces.cli.connect import Ref, connect
 from lehr.faces.cli.group_table import (
     SPARE,
@@ -18,16 +18,17 @@ from lehr.faces.cli.group_table import (
     trials_table,
     why,
 )
+from lehr.faces.cli.live import run_lines
 from lehr.faces.cli.output import (
     JsonOption,
     console,
     escaped,
     fitting,
+    print_alert,
     print_json,
     table,
     warn,
 )
-from lehr.faces.cli.watch import run_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,34 +49,25 @@ def show(ref: Ref, as_json: JsonOption = False) -> None:
     JSON: {sweep: SweepDetail, importance: {path: share}}, {rollout: RolloutDetail} or
     {run: RunDetail, checkpoints: [...], events: [...]}.
     """
-    from lehr.faces.client import Rollout, Sweep
+    from lehr.faces.client import Rollout, Run, Sweep
 
-    found = connect().find_any(ref)
-    if isinstance(found, Rollout):
-        if as_json:
-            print_json({"rollout": found.detail})
-        else:
-            _print_rollout(found)
-        return
-    if isinstance(found, Sweep):
-        if as_json:
-            print_json({"sweep": found.detail, "importance": found.importance()})
-        else:
-            _print_sweep(found)
-        return
+    shown = connect().find_any(ref)
     if as_json:
-        print_json(
-            {
-                "run": found.detail,
-                "checkpoints": found.checkpoints(),
-                "events": found.events(),
-            }
-        )
+        more: dict[str, Any] = {}
+        if isinstance(shown, Sweep):
+            more = {"importance": shown.importance()}
+        elif isinstance(shown, Run):
+            more = {"checkpoints": shown.checkpoints(), "events": shown.events()}
+        print_json({shown.noun: shown.detail, **more})
+    elif isinstance(shown, Rollout):
+        print_rollout(shown)
+    elif isinstance(shown, Sweep):
+        print_sweep(shown)
     else:
-        _print_run(found)
+        _print_run(shown)
 
 
-def _print_sweep(sweep: Sweep) -> None:
+def print_sweep(sweep: Sweep) -> None:
     view = sweep.detail
     out = console()
     out.print(headline(view))
@@ -107,7 +99,7 @@ def _print_note(note: str) -> None:
         console().print(f"  {escaped(line)}")
 
 
-def _print_rollout(rollout: Rollout) -> None:
+def print_rollout(rollout: Rollout) -> None:
     view = rollout.detail
     out = console()
     out.print(rollout_headline(view))
@@ -131,7 +123,8 @@ def _print_run(run: Run) -> None:
 
     view = run.detail
     out = console()
-    out.print(run_lines(view))
+    for line in run_lines(view, time.time()):
+        out.print(line)
     out.print()
     facts = table("", "")
     facts.show_header = False
@@ -208,8 +201,6 @@ def mirror_text(mirror: WandbView | None) -> str:
 def _facts(view: RunDetail) -> list[tuple[str, str]]:
     from lehr.specs.stored import StoredSpec
 
-    latest = {name: value.value for name, value in view.latest.items()}
-    rss = latest.get("memory/rss_bytes")
     git = view.provenance.get("git") or {}
     commit = str(git.get("commit") or "")[:12]
     seed = StoredSpec(view.spec).seed
@@ -231,8 +222,6 @@ def _facts(view: RunDetail) -> list[tuple[str, str]]:
         ),
         ("resources", f"{gpus}{f' on {places}' if places else ''}"),
         ("device", view.device or ""),
-        ("peak memory", formats.size(latest.get("memory/peak_bytes"))),
-        ("last memory", "" if "memory/peak_bytes" in latest else formats.size(rss)),
         ("attempts", str(view.attempt)),
         ("cost", view.cost.text if view.cost else ""),
         ("W&B", mirror_text(view.wandb)),

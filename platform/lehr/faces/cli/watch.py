@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -14,29 +14,23 @@ from lehr.base import formats
 from lehr.errors import ServerUnavailable
 from lehr.faces.cli.connect import Ref, connect
 from lehr.faces.cli.group_table import (
-    SPARE,
     gates_table,
-    headline,
     rollout_headline,
     stages_table,
     sweep_eta,
-    trials_table,
     why,
 )
-from lehr.faces.cli.live import LiveState, bar, gpu_map, reason, run_frame, sweep_frame
+from lehr.faces.cli.live import LiveState, gpu_map, run_frame, run_lines, sweep_frame
 from lehr.faces.cli.output import (
     JsonOption,
     console,
     escaped,
-    fitting,
     is_terminal,
     notes,
-    state_text,
     to_jsonable,
-    unicode_safe,
-    warn,
     without_controls,
 )
+from lehr.faces.cli.show import print_rollout, print_sweep
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -79,11 +73,15 @@ def watch_until_end(
         elif as_json:
             found.wait(progress=_json_lines())
         elif isinstance(found, Sweep):
-            _watch_sweep(client, found)
+            _watch(client, found, _sweep_frame, sweep_states, sweep_progress)
+            print_sweep(found)
         elif isinstance(found, Rollout):
-            _watch_rollout(client, found)
+            _watch(client, found, rollout_frame, rollout_states, lambda _: (0, ""))
+            print_rollout(found)
         else:
-            _watch_run(client, found)
+            _watch(client, found, _run_frame, run_states, run_progress)
+            for line in (*run_lines(found.view, time.time()), f"  [dim]{found.url}[/]"):
+                console().print(line)
     except KeyboardInterrupt:
         notes().print(
             f"\nDetached. Nothing was stopped.\n"
@@ -98,49 +96,9 @@ def watch_until_end(
     return found.state != "failed"
 
 
-def _watch_sweep(client: Client, sweep: Sweep) -> None:
-    if is_terminal():
-        _live(client, sweep.wait, _sweep_frame)
-    else:
-        sweep.wait(progress=SweepLines())
-    print_result(sweep)
-
-
 def _sweep_frame(view: SweepDetail, seen: LiveState) -> RenderableType:
     size = console().size
     return sweep_frame(view, seen, height=size.height, width=size.width, now=time.time())
-
-
-def print_result(sweep: Sweep) -> None:
-    """Print how a sweep ended: the ranked table, then its notes."""
-    out = console()
-    view = sweep.detail
-    out.print(headline(view))
-    if view.held_out_note:
-        warn(view.held_out_note)
-    out.print()
-    out.print(fitting(trials_table(view), out, fold="state", spare=SPARE))
-    for note in view.notes:
-        if note != view.held_out_note:
-            out.print(f"  {note}", style="dim", markup=False)
-    out.print(f"  {sweep.url}", style="dim")
-
-
-def _watch_rollout(client: Client, rollout: Rollout) -> None:
-    if is_terminal():
-        _live(client, rollout.wait, rollout_frame)
-    else:
-        rollout.wait(progress=RolloutLines())
-    view = rollout.detail
-    out = console()
-    out.print(rollout_headline(view))
-    if view.reason is not None:
-        out.print(f"  {view.reason}", markup=False)
-    out.print()
-    out.print(gates_table(view, begun_only=True))
-    for note in view.notes:
-        out.print(f"  {note}", style="dim", markup=False)
-    out.print(f"  {rollout.url}", style="dim")
 
 
 def rollout_frame(view: RolloutDetail, seen: LiveState) -> RenderableType:
@@ -163,34 +121,22 @@ def rollout_frame(view: RolloutDetail, seen: LiveState) -> RenderableType:
     )
 
 
-def _watch_run(client: Client, run: Run) -> None:
+def _run_frame(view: RunView, seen: LiveState) -> RenderableType:
+    return run_frame(view, seen, now=time.time())
+
+
+def _watch(
+    client: Client,
+    watched: Run | Sweep | Rollout,
+    render: Callable[[Any, LiveState], RenderableType],
+    states: Callable[[Any], Iterable[tuple[str, str]]],
+    progress: Callable[[Any], tuple[int, str]],
+) -> None:
+    """Show a live display on a terminal, else lines."""
     if is_terminal():
-        _live(client, run.wait, lambda view, seen: run_frame(view, seen, now=time.time()))
+        _live(client, watched.wait, render)
     else:
-        run.wait(progress=RunLines())
-    console().print(run_lines(run.view))
-    console().print(f"  {run.url}", style="dim")
-
-
-def run_lines(run: RunView) -> str:
-    """Return a run as three lines of markup."""
-    latest = {name: value.value for name, value in run.latest.items()}
-    step = run.step or 0
-    lines = [f"[bold]{run.name}[/]  [dim]{run.id}[/]   {state_text(run.state, reason(run))}"]
-    eta = f"   ETA {formats.duration(run.eta_s)}" if run.eta_s and not run.ended_at else ""
-    whole = f"/{run.total_steps:,}" if run.total_steps else ""
-    done = f"{bar(step / run.total_steps, 24)}  " if run.total_steps else ""
-    lines.append(f"  {done}step {step:,}{whole}{eta}")
-    figures = [
-        f"loss {formats.loss(latest.get('train/loss'))}",
-        f"val {formats.loss(latest.get('val/loss'))}",
-        *([f"last {formats.si(latest['tokens_per_s'])} tok/s"] if "tokens_per_s" in latest else []),
-        *([f"MFU {formats.share(latest['mfu'])}"] if "mfu" in latest else []),
-        *([f"epoch {latest['data/epoch']:.3g}"] if "data/epoch" in latest else []),
-    ]
-    spark = formats.sparkline(run.trend, 24, unicode=unicode_safe())
-    lines.append(f"  {spark}  {'   '.join(figures)}" if latest else "")
-    return "\n".join(line for line in lines if line)
+        watched.wait(progress=PipeLines(states, progress))
 
 
 def _live(
@@ -242,83 +188,77 @@ class WatchFeed:
         self.seen.heard_at = time.time()
 
 
-class RunLines:
-    """Lines of a run for a pipe: one per change of state, and one per tenth of its steps.
+class PipeLines:
+    """Lines for a pipe: one per change of a state, and one whenever the progress is larger.
 
-    Where their number is not known: one each time that the step has doubled.
+    Args:
+        states: names with their states, of a view.
+        progress: a number and a line, of a view.
     """
 
-    def __init__(self) -> None:
-        self._state = ""
-        self._tenth = 0
+    def __init__(
+        self,
+        states: Callable[[Any], Iterable[tuple[str, str]]],
+        progress: Callable[[Any], tuple[int, str]],
+    ) -> None:
+        self._states = states
+        self._progress = progress
+        self._seen: dict[str, str] = {}
+        self._most = 0
 
-    def __call__(self, view: RunView) -> None:
-        state = _words(view)
-        if state not in {"queued", self._state}:
-            _note(f"{view.name}: {state}")
-        self._state = state
-        step, total = view.step or 0, view.total_steps
-        tenth = 10 * step // total if total else step.bit_length()
-        if tenth > self._tenth and view.ended_at is None:
-            loss = formats.loss(_newest(view, "train/loss"))
-            eta = "" if view.eta_s is None else f", ETA {formats.duration(view.eta_s)}"
-            of = f"/{total:,}" if total else ""
-            _note(f"{view.name}: step {step:,}{of}, loss {loss}{eta}")
-        self._tenth = max(tenth, self._tenth)
-
-
-class SweepLines:
-    """Lines of a sweep for a pipe: one per change of a trial's state, and one per tenth of all
-    steps.
-    """
-
-    def __init__(self) -> None:
-        self._states: dict[str, str] = {}
-        self._tenth = 0
-
-    def __call__(self, view: SweepDetail) -> None:
-        for trial in view.trials:
-            state = _words(trial.run)
-            if state not in {"queued", self._states.get(trial.run.id)}:
-                _note(f"{trial.run.name}: {state}")
-            self._states[trial.run.id] = state
-        whole = max(view.steps_total, 1)
-        tenth = 10 * view.steps_made // whole if view.steps_total else 0
-        if tenth > self._tenth and view.state != "finished":
-            best = "" if view.best_value is None else f", best {formats.loss(view.best_value)}"
-            eta = sweep_eta(view)
-            left = "" if eta is None else f", ETA {formats.duration(eta)}"
-            _note(f"{view.name}: {view.steps_made / whole * 100:.0f} % of all steps{best}{left}")
-        self._tenth = max(tenth, self._tenth)
+    def __call__(self, view: Any) -> None:
+        for name, state in self._states(view):
+            if state not in {"queued", "waiting", self._seen.get(name)}:
+                _note(f"{name}: {state}")
+            self._seen[name] = state
+        number, line = self._progress(view)
+        if number > self._most:
+            _note(f"{view.name}: {line}")
+        self._most = max(number, self._most)
 
 
-class RolloutLines:
-    """Lines of a rollout for a pipe: one per change of a stage, and one per judged gate."""
+def run_states(view: RunView) -> Iterable[tuple[str, str]]:
+    yield view.name, _words(view)
 
-    def __init__(self) -> None:
-        self._states: dict[str, str] = {}
-        self._judged: set[tuple[str, str]] = set()
 
-    def __call__(self, view: RolloutDetail) -> None:
-        for stage in view.stages:
-            for gate in stage.gates:
-                judged = gate.state in {"passed", "failed", "not_judged"}
-                if judged and (stage.name, gate.name) not in self._judged:
-                    verdict = gate.state.replace("_", " ")
-                    _note(f"{stage.name}: {gate.title} {verdict}: {gate.seen}")
-                    self._judged.add((stage.name, gate.name))
-            if stage.state not in {"waiting", self._states.get(stage.name)}:
-                _note(f"{stage.name}: {stage.state}")
-            self._states[stage.name] = stage.state
+def run_progress(view: RunView) -> tuple[int, str]:
+    """Return the tenth of the steps; if their number is not known, how often the step doubled."""
+    if view.ended_at is not None:
+        return 0, ""
+    step, total = view.step or 0, view.total_steps
+    loss = view.latest.get("train/loss")
+    eta = "" if view.eta_s is None else f", ETA {formats.duration(view.eta_s)}"
+    of = f"/{total:,}" if total else ""
+    line = f"step {step:,}{of}, loss {formats.loss(None if loss is None else loss.value)}{eta}"
+    return 10 * step // total if total else step.bit_length(), line
+
+
+def sweep_states(view: SweepDetail) -> Iterable[tuple[str, str]]:
+    for trial in view.trials:
+        yield trial.run.name, _words(trial.run)
+
+
+def sweep_progress(view: SweepDetail) -> tuple[int, str]:
+    if not view.steps_total or view.state == "finished":
+        return 0, ""
+    best = "" if view.best_value is None else f", best {formats.loss(view.best_value)}"
+    eta = sweep_eta(view)
+    left = "" if eta is None else f", ETA {formats.duration(eta)}"
+    share = view.steps_made / view.steps_total
+    return int(10 * share), f"{share * 100:.0f} % of all steps{best}{left}"
+
+
+def rollout_states(view: RolloutDetail) -> Iterable[tuple[str, str]]:
+    for stage in view.stages:
+        for gate in stage.gates:
+            if gate.state in {"passed", "failed", "not_judged"}:
+                verdict = gate.state.replace("_", " ")
+                yield f"{stage.name}: {gate.title}", f"{verdict}: {gate.seen}"
+        yield stage.name, stage.state
 
 
 def _note(text: str) -> None:
     notes().print(without_controls(text), markup=False)
-
-
-def _newest(view: RunView, name: str) -> float | None:
-    found = view.latest.get(name)
-    return None if found is None else found.value
 
 
 def _words(run: RunView) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lehr.faces.cli import completion
+from lehr.faces.cli import connect
 from lehr.specs import load_spec
 from lehr_testing import cli
 from lehr_testing.api import RUN_SPEC, TOKEN, served
@@ -44,28 +44,10 @@ def completions(shell: str, line: str, **environment: str) -> list[str]:
     return done.stdout.split()
 
 
-@pytest.mark.parametrize(
-    ("shell", "mark"),
-    [("bash", "COMPREPLY"), ("zsh", "#compdef lehr"), ("fish", "complete --command lehr")],
-)
-def test_completion_script_matches_the_named_shell(shell, mark, tmp_path):
-    done = cli.call("--show-completion", shell, cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert mark in done.stdout
-    assert f"complete_{shell}" in done.stdout
-
-
-def test_error_for_an_unknown_shell_names_the_valid_ones(tmp_path):
-    done = cli.call("--show-completion", "fsh", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "no completion for 'fsh'. Available: bash, zsh, fish" in done.stderr
-    assert "Did you mean fish?" in done.stderr
-
-
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_each_shell_completes_commands_options_and_names(shell, tmp_path, monkeypatch):
     # A person waits a moment at most; a loaded machine may need longer to answer.
-    monkeypatch.setattr(completion, "_TIMEOUT_S", 60.0)
+    monkeypatch.setattr(connect, "_TIMEOUT_S", 60.0)
     assert "submit" in " ".join(completions(shell, "lehr su"))
     assert "--dry-run" in " ".join(completions(shell, "lehr submit --dr"))
     with served(tmp_path / "home") as (api, address):
@@ -83,7 +65,7 @@ def test_each_shell_completes_commands_options_and_names(shell, tmp_path, monkey
 @pytest.mark.skipif(not shutil.which("bash"), reason="there is no bash")
 def test_bash_loads_the_script_and_completes():
     script = (
-        'eval "$(lehr --show-completion bash)"; COMP_WORDS=(lehr comp); COMP_CWORD=1; '
+        'eval "$(lehr --show-completion)"; COMP_WORDS=(lehr comp); COMP_CWORD=1; '
         '_lehr_completion lehr; echo "${COMPREPLY[@]}"'
     )
     assert call("bash", "-c", script).stdout.split() == ["compare"]

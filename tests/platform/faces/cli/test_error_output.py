@@ -35,7 +35,6 @@ WRONG = {
     "a-metric-that-is-not-there": ["compare", "one", "other", "-m", "train/los"],
     "resume-of-what-is-not-paused": ["resume", "one"],
     "fork-without-that-checkpoint": ["fork", "one", "--step", "33"],
-    "a-shell-without-completion": ["--show-completion", "fsh"],
     "a-tag-without-a-verb": ["tag", "one", "baseline"],
     "a-tag-that-no-filter-finds": ["tag", "one", "add", "a,b"],
     "json-that-never-ends": ["logs", "one", "-f", "--json"],

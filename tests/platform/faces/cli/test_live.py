@@ -174,7 +174,6 @@ def test_frames_without_a_number_of_steps_show_the_step_alone():
     frame = drawn(run_frame(make_run(1, **unknown), seen, now=NOW))
     assert "  step 412; the number of its steps is not known\n" in frame
     assert "%" not in frame.splitlines()[1]
-    assert "step 412\n" in drawn(watch.run_lines(make_run(1, **unknown)))
     ended = make_run(2, "completed", ended_at=NOW, **unknown)
     sweep = make_sweep(make_run(1, **unknown), ended, make_run(3, "queued", step=0, **unknown))
     text = drawn(sweep_frame(sweep, seen, now=NOW))
@@ -238,7 +237,9 @@ def test_pipe_gets_a_line_per_state_change_and_per_tenth_of_the_steps(capsys, mo
         *(make_run(1, step=step) for step in range(0, 1000, 50)),
         make_run(1, "completed", step=1000, ended_at=NOW),
     ]
-    printed = piped(watch.RunLines(), views, capsys, monkeypatch)
+    printed = piped(
+        watch.PipeLines(watch.run_states, watch.run_progress), views, capsys, monkeypatch
+    )
     assert printed[:3] == [
         "lr-grid-1: queued: waits for 1 GPU",
         "lr-grid-1: starting",
@@ -251,11 +252,15 @@ def test_pipe_gets_a_line_per_state_change_and_per_tenth_of_the_steps(capsys, mo
 
 def test_pipe_without_a_number_of_steps_gets_a_line_when_the_step_has_doubled(capsys, monkeypatch):
     views = [make_run(1, step=step, total_steps=0, eta_s=None) for step in range(0, 1000, 50)]
-    printed = piped(watch.RunLines(), views, capsys, monkeypatch)
+    printed = piped(
+        watch.PipeLines(watch.run_states, watch.run_progress), views, capsys, monkeypatch
+    )
     steps = [50, 100, 150, 300, 550]
     assert printed[1:] == [f"lr-grid-1: step {step:,}, loss 5.300" for step in steps]
     sweep = make_sweep(*(make_run(n, total_steps=0, eta_s=None) for n in (1, 2)))
-    printed = piped(watch.SweepLines(), [sweep] * 2, capsys, monkeypatch)
+    printed = piped(
+        watch.PipeLines(watch.sweep_states, watch.sweep_progress), [sweep] * 2, capsys, monkeypatch
+    )
     assert printed == ["lr-grid-1: running", "lr-grid-2: running"]
 
 
@@ -264,7 +269,9 @@ def test_pipe_gets_changes_and_tenths_of_a_sweep(capsys, monkeypatch):
         make_sweep(make_run(1, step=step), make_run(2, "queued", step=0))
         for step in range(0, 1000, 20)
     ]
-    printed = piped(watch.SweepLines(), views, capsys, monkeypatch)
+    printed = piped(
+        watch.PipeLines(watch.sweep_states, watch.sweep_progress), views, capsys, monkeypatch
+    )
     assert printed[0] == "lr-grid-1: running"
     assert printed[1].startswith("lr-grid: 10 % of all steps, best 5.304, ETA ")
     assert len(printed) == 1 + 4

@@ -126,7 +126,7 @@ def test_ctrl_c_during_a_submission_says_what_was_recorded(lehr, tmp_path, monke
         assert (done.returncode, done.stderr) == (130, "\nIt may be recorded: lehr ls\n")
         first, second = sent
         assert (second.pop("within_s"), second.pop("again"), second) == (5.0, False, first)
-    monkeypatch.setattr("lehr.faces.cli.submit._first_word", interrupted)
+    monkeypatch.setattr("lehr.faces.cli.launch._first_word", interrupted)
     assert "is recorded, and goes on." in run("submit", "run.yaml").stderr
 
 

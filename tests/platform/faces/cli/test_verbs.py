@@ -110,7 +110,7 @@ def test_fork_to_another_optimizer_starts_it_without_state(api, lehr):
     kept = lehr(*fork, "keep")
     assert kept.returncode == 2
     assert "adamw, and muon cannot go on from it" in kept.stdout
-    assert "must be keep or fresh" in lehr(*fork, "new").stdout
+    assert "is not one of 'keep', 'fresh'" in lehr(*fork, "new").stderr
     made = json.loads(lehr(*fork, "fresh").stdout)["run"]["spec"]["train"]
     assert (made["optimizer"]["name"], made["optimizer_state"]) == ("muon", "fresh")
 
