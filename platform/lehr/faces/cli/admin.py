@@ -66,19 +66,14 @@ def about_tokens() -> None:
 @token.command("create")
 def create(
     name: Name,
-    role: Annotated[
-        str, typer.Option("--role", metavar="ROLE", help="viewer, researcher or admin.")
-    ],
+    role: Annotated[str, typer.Option(metavar="ROLE", help="viewer, researcher or admin.")],
     expires: Annotated[
         str | None,
-        typer.Option(
-            "--expires", metavar="TIME", help="Expire after this time, e.g. 30d. Default: never."
-        ),
+        typer.Option(metavar="TIME", help="Expire after this time, e.g. 30d. Default: never."),
     ] = None,
     gpu_hours: Annotated[
         float | None,
         typer.Option(
-            "--gpu-hours",
             min=0,
             help="Limit the GPU-hours of all runs submitted with the token together. "
             "Default: no limit.",
@@ -295,15 +290,13 @@ def remove_webhook(name: WebhookName, as_json: JsonOption = False) -> None:
 @admin.command("audit")
 def audit(
     by: Annotated[
-        str | None, typer.Option("--by", metavar="NAME", help="Only requests with this token.")
+        str | None, typer.Option(metavar="NAME", help="Only requests with this token.")
     ] = None,
     since: Annotated[
         str | None,
-        typer.Option(
-            "--since", metavar="TIME", help="Only entries younger than this, e.g. 12h or 7d."
-        ),
+        typer.Option(metavar="TIME", help="Only entries younger than this, e.g. 12h or 7d."),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of entries.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of entries.")] = 50,
     as_json: JsonOption = False,
 ) -> None:
     """List who changed something or was refused, newest first.

@@ -31,11 +31,7 @@ if TYPE_CHECKING:
     from lehr.schemas.checkpoints import CheckpointView
 
 app = typer.Typer(rich_markup_mode=None)
-checkpoints = typer.Typer(
-    help="Save, list, verify, download, export or delete checkpoints of a run.",
-    rich_markup_mode=None,
-    no_args_is_help=True,
-)
+checkpoints = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 app.add_typer(checkpoints, name="checkpoints")
 
 StepOption = Annotated[int | None, typer.Option("--step", min=0, help="Step of the checkpoint.")]
@@ -187,7 +183,7 @@ def export(
     ref: Ref,
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to create.")],
     step: Annotated[
-        str, typer.Option("--step", metavar="N|best|last", help="Step of the checkpoint.")
+        str, typer.Option(metavar="N|best|last", help="Step of the checkpoint.")
     ] = "last",
     attempt: AttemptOption = None,
     tokenizer: Annotated[
@@ -278,7 +274,7 @@ class _DownloadBar:
 @checkpoints.command("rm")
 def rm(
     ref: Ref,
-    step: Annotated[int, typer.Option("--step", min=0, help="Step of the checkpoint.")],
+    step: Annotated[int, typer.Option(min=0, help="Step of the checkpoint.")],
     attempt: AttemptOption = None,
     yes: YesOption = False,
     as_json: JsonOption = False,

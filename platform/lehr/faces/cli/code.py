@@ -17,11 +17,7 @@ if TYPE_CHECKING:
     from lehr.specs.program import Program
 
 app = typer.Typer(rich_markup_mode=None)
-code = typer.Typer(
-    help="Show, compare and check out the code of runs.",
-    rich_markup_mode=None,
-    no_args_is_help=True,
-)
+code = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 app.add_typer(code, name="code")
 
 Capsule = Annotated[

@@ -69,7 +69,6 @@ def compare(
     by: Annotated[
         str,
         typer.Option(
-            "--by",
             help="Group the runs by a path of the config, a metric, tag or project; several with "
             "commas. val/loss makes groups of equal size, val/loss<2.5 the runs below and above.",
         ),

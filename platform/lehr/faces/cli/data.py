@@ -42,11 +42,6 @@ data = typer.Typer(
 app.add_typer(data, name="data")
 
 
-@data.callback()
-def about() -> None:
-    """Prepare token shards of a corpus before training, and list them."""
-
-
 @data.command("prepare")
 def prepare(
     file: SpecFile, overrides: OverridesArgument = None, as_json: JsonOption = False

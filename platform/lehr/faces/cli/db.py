@@ -20,11 +20,7 @@ if TYPE_CHECKING:
     from lehr.store.upkeep.backup import Backup
 
 app = typer.Typer(rich_markup_mode=None)
-db = typer.Typer(
-    help="Check, back up, restore and rebuild the databases of this machine's server.",
-    rich_markup_mode=None,
-    no_args_is_help=True,
-)
+db = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 app.add_typer(db, name="db")
 
 Home = Annotated[
@@ -37,8 +33,8 @@ Home = Annotated[
 def about() -> None:
     """Check, back up, restore and rebuild the databases of this machine's server.
 
-    check and backup work while the server runs. restore and rebuild need it stopped (`lehr
-    down`).
+    check and backup work while the server runs. restore and rebuild need it stopped (`lehr down`).
+    The server upgrades the tables when it starts.
     """
 
 
@@ -83,7 +79,6 @@ def backup(
     keep: Annotated[
         int | None,
         typer.Option(
-            "--keep",
             min=1,
             help="Create the backup inside FOLDER, named by its time, and keep only the newest N "
             "there.",
@@ -185,7 +180,7 @@ def rebuild(home: Home = None, as_json: JsonOption = False) -> None:
     no other run starts until `lehr db release`.
 
     JSON: {rebuilt: {streams, points, records, malformed, seconds}, record: {runs, living, left_out,
-    variables: [ids], unknown: [texts]} | null}.
+    by_config, variables: [ids], unknown: [texts]} | null}.
     """
     upkeep = _upkeep()
     from lehr.store.upkeep.lost_record import is_lost
@@ -220,7 +215,11 @@ def _print_record(record: dict[str, list[str]]) -> None:
     out.print(f"lehr.db: {formats.counted(len(record['runs']), 'run')}, made of their files")
     for name, text in (
         ("living", "may be training, and count as running"),
-        ("variables", "the values of their env are not known, and a retry lacks them"),
+        ("by_config", "started by an older Lehr: name, project, tags and retries are not known"),
+        (
+            "variables",
+            "the values of their env are not known, and a retry lacks them",
+        ),
         ("left_out", "not recorded: no configuration, or no streams here"),
     ):
         if record[name]:

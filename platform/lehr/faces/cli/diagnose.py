@@ -11,7 +11,7 @@ import typer
 
 from lehr.analysis.batches import EPOCH, passes_note
 from lehr.base import formats
-from lehr.errors import NotFound, ServerUnavailable, Unauthorized, UserError
+from lehr.errors import UserError
 from lehr.faces.cli.connect import connect
 from lehr.faces.cli.output import JsonOption, console, escaped, notes, print_alert, print_json, warn
 from lehr_trainer import extras
@@ -37,14 +37,13 @@ def diagnose(
         typer.Argument(
             metavar="RUN|FILE",
             help="Name or id of a run, or a file or folder: a run directory or events.jsonl of "
-            "Lehr, CSV, JSON lines, TensorBoard event files, a W&B offline file. If both have this "
-            "name, run:NAME is the run and ./NAME the file.",
+            "Lehr, CSV, JSON lines, TensorBoard event files, a W&B offline file. If a file here "
+            "has the name of a run, run:NAME is the run.",
         ),
     ],
     metric: Annotated[
         list[str] | None,
         typer.Option(
-            "--metric",
             metavar="METRIC=NAME",
             help="Read METRIC (loss, val_loss, grad_norm, lr, ...) from the column or tag NAME of "
             "the file. May be repeated. Not needed for usual names.",
@@ -76,7 +75,7 @@ def diagnose(
     named = os.sep in source or path.suffix in _SUFFIXES
     if source.startswith(_RUN):
         found, alerts = _of_run(source.removeprefix(_RUN))
-    elif named or (path.exists() and (of_files or _means_file(path))):
+    elif named or path.exists():
         extras.need("numpy")
         found, alerts = _of_file(path, metric or [], steps, warmup)
     elif of_files:
@@ -93,27 +92,6 @@ def diagnose(
         print_json({"diagnosis": {**found, "alerts": alerts}})
     else:
         _print(found, alerts)
-
-
-def _means_file(path: Path) -> bool:
-    """Return whether a name that a file or folder has means it; ask if a run has it as well.
-
-    Raises:
-        UserError: both have it, and stdin is not a terminal.
-    """
-    import sys
-
-    try:
-        run = connect().run(str(path))
-    except (NotFound, ServerUnavailable, Unauthorized):
-        return True
-    if sys.stdin.isatty():
-        question = f"{path} is a run ({run.id}) and a file or folder here. Diagnose the run?"
-        return not typer.confirm(question, default=True, err=True)
-    raise UserError(
-        f"{path} is a run ({run.id}, {run.state}) and a file or folder here.",
-        hint=f"Name one of them: lehr diagnose {_RUN}{path}, or lehr diagnose ./{path}",
-    )
 
 
 def _of_run(ref: str) -> tuple[dict[str, Any], list[AlertView]]:

@@ -29,10 +29,10 @@ def fork(
     ] = None,
     step: Annotated[
         int | None,
-        typer.Option("--step", min=0, help="Step of the checkpoint. Default: the newest."),
+        typer.Option(min=0, help="Step of the checkpoint. Default: the newest."),
     ] = None,
     name: Annotated[
-        str | None, typer.Option("--name", help="Name of the new run. Default: NAME-fork-STEP.")
+        str | None, typer.Option(help="Name of the new run. Default: NAME-fork-STEP.")
     ] = None,
     code: Annotated[
         Literal["same", "current"],

@@ -26,12 +26,11 @@ GONE_S = 60.0
 def join(
     server: Annotated[str, typer.Argument(metavar="URL", help="Public URL of the server.")],
     name: Annotated[
-        str | None, typer.Option("--name", help="Name of the node. Default: the host's name.")
+        str | None, typer.Option(help="Name of the node. Default: the host's name.")
     ] = None,
     gpus: Annotated[
         int | None,
         typer.Option(
-            "--gpus",
             min=1,
             max=1024,
             help="Number of GPUs to offer. Default: all. Required on a machine without GPUs: the "
@@ -41,18 +40,16 @@ def join(
     runs: Annotated[
         Path | None,
         typer.Option(
-            "--runs",
             help="Folder of runs on this machine: the shared folder, if the cluster has one. "
             "Default: the server's path if it is shared, else a local folder.",
         ),
     ] = None,
     data: Annotated[
-        Path | None, typer.Option("--data", help="Folder of token shards on this machine.")
+        Path | None, typer.Option(help="Folder of token shards on this machine.")
     ] = None,
     interface: Annotated[
         str | None,
         typer.Option(
-            "--interface",
             help="Network interface for Ray, NCCL and gloo. Default: that of the route to the "
             "server.",
         ),
@@ -60,7 +57,6 @@ def join(
     base_port: Annotated[
         int | None,
         typer.Option(
-            "--base-port",
             min=1024,
             max=65_000,
             help="First of 121 ports of Ray, outside the kernel's range of free ports and 20000 to "
@@ -70,13 +66,12 @@ def join(
     ca: Annotated[
         Path | None,
         typer.Option(
-            "--ca", envvar="LEHR_CA", help="Certificate authority of the server's TLS, a PEM file."
+            envvar="LEHR_CA", help="Certificate authority of the server's TLS, a PEM file."
         ),
     ] = None,
     until: Annotated[
         str | None,
         typer.Option(
-            "--until",
             metavar="TIME",
             help="Until when the machine is available, e.g. 2026-12-01T18:00. Its trainings move "
             "on five minutes before. Change it: lehr node until.",
@@ -183,15 +178,9 @@ def _is_member(wanted: JoinRecord) -> bool:
 
 
 def _write_unit(where: Path, wanted: JoinRecord, *, quiet: bool) -> Path:
-    from lehr.faces.join import daemon
-    from lehr.faces.join.unit import unit
+    from lehr.faces.join.daemon import unit
 
-    made = unit(
-        daemon.command(where),
-        where=where,
-        node=wanted.node,
-        environment=daemon.environment_of_shell(),
-    )
+    made = unit(where, wanted.node)
     made.path.parent.mkdir(parents=True, exist_ok=True)
     made.path.write_text(made.text)
     if not quiet:

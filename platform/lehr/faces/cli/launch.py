@@ -55,7 +55,7 @@ def submit(
     file: SpecFile,
     overrides: OverridesArgument = None,
     name: Annotated[
-        str | None, typer.Option("--name", help="Name of the run, instead of the file's.")
+        str | None, typer.Option(help="Name of the run, instead of the file's.")
     ] = None,
     dry_run: DryRunOption = False,
     watch: WatchOption = False,

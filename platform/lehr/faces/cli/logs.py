@@ -36,7 +36,7 @@ def logs(
     ] = None,
     name: Annotated[
         str | None,
-        typer.Option("--name", help="Name of the log, e.g. launcher.log or events.jsonl."),
+        typer.Option(help="Name of the log, e.g. launcher.log or events.jsonl."),
     ] = None,
     attempt: Annotated[
         int | None, typer.Option(min=1, help="Attempt. Default: the newest.")
@@ -51,7 +51,7 @@ def logs(
         ),
     ] = None,
     since_byte: Annotated[
-        int | None, typer.Option("--since-byte", min=0, help="Start at this byte offset.")
+        int | None, typer.Option(min=0, help="Start at this byte offset.")
     ] = None,
     listing: Annotated[
         bool, typer.Option("--list", "-l", help="List the logs of the run.")

@@ -47,9 +47,9 @@ def ls(
     ] = None,
     tag: Annotated[str | None, typer.Option("--tag", "-t", help="Only runs with this tag.")] = None,
     note: Annotated[
-        str | None, typer.Option("--note", help="Only entries whose note contains this text.")
+        str | None, typer.Option(help="Only entries whose note contains this text.")
     ] = None,
-    sweep: Annotated[str | None, typer.Option("--sweep", help="Only runs of this sweep.")] = None,
+    sweep: Annotated[str | None, typer.Option(help="Only runs of this sweep.")] = None,
     sweeps: Annotated[bool, typer.Option("--sweeps", help="List sweeps instead of runs.")] = False,
     rollouts: Annotated[
         bool, typer.Option("--rollouts", help="List rollouts instead of runs.")

@@ -152,9 +152,7 @@ def options(
     ] = None,
     version: Annotated[  # noqa: ARG001 - acts by its callback
         bool,
-        typer.Option(
-            "--version", callback=_version, is_eager=True, help="Show the version and exit."
-        ),
+        typer.Option(callback=_version, is_eager=True, help="Show the version and exit."),
     ] = False,
 ) -> None:
     if server is not None:

@@ -59,9 +59,7 @@ def ls(as_json: JsonOption = False) -> None:
 @group.command("exclude")
 def exclude(
     node: NodeArgument,
-    reason: Annotated[str, typer.Option("--reason", help="Reason to show beside the node.")] = (
-        "by the user"
-    ),
+    reason: Annotated[str, typer.Option(help="Reason to show beside the node.")] = ("by the user"),
     as_json: JsonOption = False,
 ) -> None:
     """Place no new runs on a node. Its running runs continue. JSON: ClusterView."""

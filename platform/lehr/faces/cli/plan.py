@@ -133,9 +133,8 @@ def show_plan(
     """
     from lehr.analysis.plan import RunPlan, SweepPlan
     from lehr.analysis.plan_json import spec_json
-    from lehr.faces.cli.built_model import built_model
     from lehr.faces.cli.plan_text import plan_text, trials_table
-    from lehr.faces.cli.plan_trace import show_trace, traced
+    from lehr.faces.cli.plan_trace import built_model, show_trace, traced
     from lehr.faces.client.plan_server import PlanServer
 
     if _of_program(spec, as_json=as_json, trace=trace, check=check):

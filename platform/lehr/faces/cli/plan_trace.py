@@ -1,4 +1,4 @@
-"""``lehr plan --trace``: the plan's formula beside a trace of the trainer's own step."""
+"""What a process of the trainer adds to a plan: the built model, and a trace of its own step."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lehr.analysis.replaced_parts import BuiltModel, replaced_model
 from lehr.base import formats
 from lehr.errors import LehrError, UserError
-from lehr.faces.cli.built_model import project_path
 from lehr.faces.cli.output import console, escaped, table
 from lehr_trainer import extras
 
@@ -116,3 +117,52 @@ def _percent(planned: int, traced: int) -> float:
     if not traced:
         return 0.0 if not planned else 100.0
     return round(100 * (planned / traced - 1), 2)
+
+
+_COUNTED: dict[tuple[str, str, str], BuiltModel] = {}
+"""By model, class and path: the trials of a sweep mostly share one model."""
+
+
+def built_model(spec: RunSpec) -> BuiltModel | None:
+    """Build the model that the project of ``spec`` replaces, without memory for its weights.
+
+    None: the model is Lehr's, or torch is not installed here.
+
+    Raises:
+        UserError: it cannot be built.
+    """
+    from importlib.util import find_spec
+
+    name = replaced_model(spec.own)
+    if name is None or find_spec("torch") is None:
+        return None
+    key = (spec.own.model.model_dump_json(), name, project_path(spec))
+    if key not in _COUNTED:
+        _COUNTED[key] = _count(spec, name)
+    return _COUNTED[key]
+
+
+def project_path(spec: RunSpec) -> str:
+    """Return the PYTHONPATH by which the project's files are imported."""
+    given = os.environ.get("PYTHONPATH")
+    return os.pathsep.join([*([given] if given else []), str(Path(spec.code.root).resolve())])
+
+
+def _count(spec: RunSpec, name: str) -> BuiltModel:
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "lehr_trainer", "count", "-"],
+        input=spec.own.model_dump_json(),
+        env={**os.environ, "PYTHONPATH": project_path(spec)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1]
+        last = last.removeprefix("error: ")
+        raise UserError(
+            f"model class {name} cannot be built: {last}.",
+            hint="Its file is imported from code.root, the project's folder.",
+        )
+    found = json.loads(done.stdout)
+    return BuiltModel(found["parameters"], found["looked_up"])

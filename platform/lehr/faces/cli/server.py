@@ -42,7 +42,6 @@ def up(
     gpus: Annotated[
         int | None,
         typer.Option(
-            "--gpus",
             min=0,
             max=1024,
             help="Number of GPUs to offer; logical GPUs on a machine without GPUs. 0: run only the "
@@ -51,13 +50,12 @@ def up(
         ),
     ] = None,
     ray_address: Annotated[
-        str | None, typer.Option("--ray-address", help="Address of an existing Ray cluster to use.")
+        str | None, typer.Option(help="Address of an existing Ray cluster to use.")
     ] = None,
-    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[
         int | None,
         typer.Option(
-            "--port",
             min=1,
             max=65535,
             help="Port to listen on. Default: 5347, or the next free port.",
@@ -65,21 +63,20 @@ def up(
     ] = None,
     tls_certificate: Annotated[
         str | None,
-        typer.Option("--tls-certificate", help="TLS certificate, a PEM file. Requires --tls-key."),
+        typer.Option(help="TLS certificate, a PEM file. Requires --tls-key."),
     ] = None,
     tls_key: Annotated[
-        str | None, typer.Option("--tls-key", help="Key of the TLS certificate, a PEM file.")
+        str | None, typer.Option(help="Key of the TLS certificate, a PEM file.")
     ] = None,
     public_url: Annotated[
         str | None,
         typer.Option(
-            "--public-url",
             help="URL at which workers and browsers reach the server, if it differs from --host.",
         ),
     ] = None,
     allowed_host: Annotated[
         list[str] | None,
-        typer.Option("--allowed-host", help="Additional host name to accept. May be repeated."),
+        typer.Option(help="Additional host name to accept. May be repeated."),
     ] = None,
     insecure: Annotated[
         bool,

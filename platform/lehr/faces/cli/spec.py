@@ -79,7 +79,7 @@ def new(
 def trainer(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder for the files.")],
     part: Annotated[
-        ReplacedPart, typer.Option("--part", help="The part of Lehr's trainer to replace.")
+        ReplacedPart, typer.Option(help="The part of Lehr's trainer to replace.")
     ] = ReplacedPart.MODEL,
     as_json: JsonOption = False,
 ) -> None:

@@ -74,7 +74,6 @@ def queue(
     priority: Annotated[
         int | None,
         typer.Option(
-            "--priority",
             metavar="N",
             min=-100,
             max=100,

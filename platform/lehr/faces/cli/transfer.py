@@ -24,15 +24,12 @@ def transfer(
     ref: Ref,
     to: Annotated[
         str,
-        typer.Option(
-            "--to", metavar="FILE", help="Spec of the run or rollout that needs a learning rate."
-        ),
+        typer.Option(metavar="FILE", help="Spec of the run or rollout that needs a learning rate."),
     ],
     overrides: OverridesArgument = None,
     rule: Annotated[
         str | None,
         typer.Option(
-            "--rule",
             help="Rule that scales the rate: quarter, square_root, width, horizon, keep, step_law "
             "or deepseek. Default: quarter, the best rule on published runs.",
         ),

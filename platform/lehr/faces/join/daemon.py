@@ -1,13 +1,14 @@
-"""The keeper as a process of this machine: start it, find it, stop it."""
+"""The keeper as a process of this machine: start it, find it, stop it; its systemd unit."""
 
 from __future__ import annotations
 
 import os
-import signal
+import pwd
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
@@ -18,6 +19,7 @@ from lehr.errors import LehrError
 from lehr.faces.join import record as records
 
 STOP_S = 30.0
+UNIT = "lehr-node.service"
 _LINES = 5
 
 
@@ -95,14 +97,7 @@ def stop(where: Path) -> bool:
     """End the keeper and its Ray node. Return whether one of them ran."""
     pid = keeper_pid(where)
     if pid is not None:
-        started = procfs.start_time(pid)
-        procfs.send(pid, signal.SIGTERM)
-        deadline = time.monotonic() + STOP_S
-        while procfs.start_time(pid) == started and time.monotonic() < deadline:
-            ray_process.reap(pid)
-            time.sleep(0.05)
-        if procfs.start_time(pid) == started:
-            procfs.send(pid, signal.SIGKILL)
+        procfs.end(pid, STOP_S)
     process = records.read_ray(where)
     running = process is not None and process.running()
     if process is not None and running:
@@ -119,6 +114,78 @@ def retire(where: Path) -> None:
     records.forget(where)
 
 
-def environment_of_shell() -> dict[str, str]:
-    """Return the variables of this shell that the service must have, too."""
-    return {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
+@dataclass(frozen=True)
+class Unit:
+    """The systemd unit of a joined machine."""
+
+    path: Path
+    text: str
+    enable: tuple[str, ...]
+    """The commands that start it, now and at each boot."""
+
+
+def unit(where: Path, node: str) -> Unit:
+    """Return the unit: of the system for root, else of the user.
+
+    Its service gets the variables of this shell that trainings need.
+    """
+    user = os.getuid()
+    is_root = user == 0
+    config = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser()
+    folder = Path("/etc/systemd/system") if is_root else config / "systemd" / "user"
+    enable: tuple[str, ...] = ("systemctl daemon-reload", f"systemctl enable --now {UNIT}")
+    if not is_root:
+        enable = (
+            "systemctl --user daemon-reload",
+            f"systemctl --user enable --now {UNIT}",
+            # Without it, the service ends with the last login session.
+            f"loginctl enable-linger {pwd.getpwuid(user).pw_name}",
+        )
+    variables = {"LEHR_HOME": str(where), "PYTHONSAFEPATH": "1"}
+    variables |= {n: os.environ[n] for n in ("PATH", "LD_LIBRARY_PATH") if n in os.environ}
+    text = _UNIT.format(
+        node=node.replace("%", "%%"),
+        environment="\n".join(f"Environment={_quoted(f'{n}={v}')}" for n, v in variables.items()),
+        # systemd expands variables in commands, and only there.
+        command=" ".join(_quoted(word.replace("$", "$$")) for word in command(where)),
+        target="multi-user.target" if is_root else "default.target",
+    )
+    return Unit(folder / UNIT, text, enable)
+
+
+def _quoted(word: str) -> str:
+    """Return a word as systemd reads it: quoted, without its specifiers."""
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    return f'"{escaped}"'
+
+
+_UNIT = """\
+# Written by lehr node join --systemd. Trainings continue when it is stopped or restarted: they are
+# not the keeper's children, and KillMode=process ends the keeper alone.
+[Unit]
+Description=Lehr node {node}
+After=network-online.target
+Wants=network-online.target
+StartLimitIntervalSec=0
+
+[Service]
+Type=exec
+{environment}
+ExecStart={command}
+KillMode=process
+TimeoutStopSec=60
+Restart=always
+RestartSec=5
+# The machine has left its cluster.
+RestartPreventExitStatus=2
+# A training that the kernel ends for its memory must not take the others along.
+OOMPolicy=continue
+# NCCL registers memory for InfiniBand.
+LimitMEMLOCK=infinity
+LimitNOFILE=65536
+TasksMax=infinity
+NoNewPrivileges=true
+
+[Install]
+WantedBy={target}
+"""

@@ -25,23 +25,9 @@ _LONG = ("memory_stages", "usual_batches", "corpus_tokens", "embedding_parameter
 
 
 def text_of(answer: Answer) -> str:
-    """Return the answer as JSON of at most ``MOST_CHARACTERS``.
-
-    Lists that make it too long are cut from their end; ``cut`` then lists what is missing.
-    """
-    short = _short(answer)
-    text = _dump(short)
-    cut: dict[str, int] = {}
-    while len(text) > MOST_CHARACTERS:
-        path, longest = _longest_list(short)
-        if longest is None or len(longest) < 2:
-            short = {"text": clipped(text, MOST_CHARACTERS - 200), "note": "The answer was cut."}
-            return _dump(short)
-        half = len(longest) // 2
-        cut[path] = cut.get(path, 0) + len(longest) - half
-        del longest[half:]
-        text = _dump({**short, "cut": {name: f"{n} more" for name, n in cut.items()}})
-    return text
+    """Return the answer as JSON, cut to ``MOST_CHARACTERS``."""
+    text = json.dumps(_short(answer), ensure_ascii=False, separators=(",", ":"), default=str)
+    return clipped(text, MOST_CHARACTERS - 100)
 
 
 def clipped(text: str, most: int = LONGEST_TEXT) -> str:
@@ -137,18 +123,3 @@ def _short(value: Any) -> Any:
     if hasattr(value, "model_dump"):
         return _short(value.model_dump(mode="json"))
     return value
-
-
-def _dump(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
-
-
-def _longest_list(value: Any, path: str = "") -> tuple[str, list[Any] | None]:
-    """Return the list that takes most characters, innermost first, with its path."""
-    best: tuple[str, list[Any] | None] = (path, value if isinstance(value, list) else None)
-    inner = value.items() if isinstance(value, dict) else ()
-    for name, one in inner:
-        found = _longest_list(one, f"{path}.{name}" if path else name)
-        if found[1] is not None and (best[1] is None or len(_dump(found[1])) > len(_dump(best[1]))):
-            best = found
-    return best

@@ -16,26 +16,15 @@ from lehr.errors import LehrError, NotFound, nearest
 from lehr.faces.mcp.answers import Answer, text_of
 from lehr.faces.mcp.launching import Launching
 from lehr.faces.mcp.reading import Reading
-from lehr.faces.mcp.run_reading import RunReading
 
 if TYPE_CHECKING:
     from lehr.faces.client import Client
 
-GENERAL_READS = (
+READS = (
     "overview", "list_runs", "show_run", "list_sweeps", "show_sweep", "list_rollouts",
     "show_rollout", "compare", "queue", "cluster", "plan", "transfer", "example_spec",
+    "metrics", "history", "logs", "search_logs", "events", "checkpoints", "code_diff", "diagnose",
 )  # fmt: skip
-RUN_READS = (
-    "metrics",
-    "history",
-    "logs",
-    "search_logs",
-    "events",
-    "checkpoints",
-    "code_diff",
-    "diagnose",
-)
-READS = (*GENERAL_READS, *RUN_READS)
 LAUNCHES = (
     "submit_run", "launch_sweep", "launch_rollout", "retry", "resume", "extend_sweep",
     "repeat_seeds", "fork",
@@ -70,8 +59,7 @@ def mcp_server(client: Client, *, may_launch: bool) -> MCPServer:
         log_level="WARNING",
     )
     reading = Reading(client)
-    _add(server, reading, GENERAL_READS, read_only_hint=True)
-    _add(server, RunReading(client), RUN_READS, read_only_hint=True)
+    _add(server, reading, READS, read_only_hint=True)
     if may_launch:
         launching = Launching(client)
         _add(server, launching, ("budget",), read_only_hint=True)

@@ -1,6 +1,5 @@
 """``lehr diagnose`` of files, which needs no server; of runs: test_goldens.py."""
 
-import io
 import json
 
 import numpy as np
@@ -102,27 +101,17 @@ def test_many_passes_over_a_small_corpus_are_said(lehr, tmp_path):
     )
 
 
-def test_name_of_a_run_and_of_a_folder_is_asked(tmp_path, monkeypatch):
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
+def test_name_of_a_run_and_of_a_folder_is_the_folder_unless_it_says_run(tmp_path):
     write(tmp_path / "both" / "events.out.tfevents.1.host", [scalar(1, loss=1.0)])
     with served(tmp_path / "home") as (api, address):
-        run = api.store.runs.create(seeding.run_spec("both"))
+        api.store.runs.create(seeding.run_spec("both"))
 
-        def call(*args, **given):
-            return cli.call("--server", address, *args, cwd=tmp_path, LEHR_TOKEN=TOKEN, **given)
+        def call(name):
+            args = ("--server", address, "diagnose", name)
+            return cli.call(*args, cwd=tmp_path, LEHR_TOKEN=TOKEN).stdout.lower()
 
-        refused = call("diagnose", "both")
-        assert (refused.returncode, refused.stdout) == (2, "")
-        assert f"both is a run ({run.id}, queued) and a file or folder here." in refused.stderr
-        assert "lehr diagnose run:both, or lehr diagnose ./both" in refused.stderr
-        assert "both: run," in call("diagnose", "run:both").stdout
-        assert "both: tensorboard" in call("diagnose", "./both").stdout.lower()
-        monkeypatch.setattr(io, "StringIO", Terminal)
-        for answer, form in {"y": "both: run,", "n": "both: tensorboard"}.items():
-            assert form in call("diagnose", "both", stdin=f"{answer}\n").stdout.lower()
+        assert "both: run," in call("run:both")
+        assert "both: tensorboard" in call("both")
 
 
 @pytest.mark.parametrize(

@@ -80,10 +80,9 @@ NOT_HERE = {
     "test_json_shows_the_tools_and_a_token_without_a_budget_may_not_launch",
     "db backup": f"{_DB}::test_a_backup_taken_while_another_process_writes_restores_clean",
     "db restore": f"{_DB}::test_restore_over_a_home_needs_replace_and_keeps_the_old_files",
-    "db rebuild": f"{_DB}::test_rebuild_and_upgrade_with_a_stopped_server",
+    "db rebuild": f"{_DB}::test_rebuild_with_a_stopped_server",
     "db release": f"{_DB}::test_rebuild_of_a_lost_record_lists_what_it_cannot_know",
     "db new": f"{_DB}::test_lost_record_is_refused_and_a_new_one_is_begun_on_request",
-    "db upgrade": f"{_DB}::test_rebuild_and_upgrade_with_a_stopped_server",
 }
 
 

@@ -15,7 +15,7 @@ from lehr.errors import PlanRefused
 from lehr.faces.cli.plan_text import missing_gpus, plan_text
 from lehr.faces.client import Client
 from lehr.faces.client.plan_server import PlanServer, places
-from lehr.faces.mcp.reading import planned
+from lehr.faces.mcp.reading import Reading
 from lehr.schemas.cluster import ClusterView, GpuView, NodeView
 from lehr.specs import Resources, RunSpec, load_spec
 from lehr_testing import cli, seeding
@@ -183,7 +183,7 @@ def test_what_does_not_fit_in_the_only_kind_of_the_cluster_is_refused_everywhere
     spec = load_spec(big())
     assert isinstance(spec, RunSpec)
     with pytest.raises(Exception, match="too much: an H100 has 85 GB"):
-        planned(client, spec)
+        Reading(client).plan(spec.model_dump_json())
 
 
 def test_types_of_gpus_are_counted_by_whole_words():

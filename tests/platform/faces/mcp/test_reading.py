@@ -11,7 +11,6 @@ from lehr.code import archive
 from lehr.code.archive import SourceFile
 from lehr.faces.mcp.answers import text_of
 from lehr.faces.mcp.reading import Reading
-from lehr.faces.mcp.run_reading import RunReading
 from lehr_testing.api import RUN_SPEC, TOKEN, begin, ingest, line, metrics, served, started
 
 PROGRAM = {
@@ -58,7 +57,7 @@ def test_checkpoints_are_listed_with_why_they_are_kept(server):
             attempt,
             line("checkpoint", step=step, path=f"attempt-1/checkpoints/step-{step:08}", **saved),
         )
-    found = RunReading(client).checkpoints("saved", limit=2)
+    found = Reading(client).checkpoints("saved", limit=2)
     assert [one["step"] for one in found["checkpoints"]] == [20, 30]
     assert found["checkpoints"][-1]["latest"]
     assert found["earlier"] == 1
@@ -75,7 +74,7 @@ def test_code_is_compared_by_file(server, tmp_path):
         output.seek(0)
         client.transport.upload(f"/code/{digest}", output, size)
         client.submit({**PROGRAM, "name": name, "code": {"digest": digest}})
-    reading = RunReading(client)
+    reading = Reading(client)
     [change] = reading.code_diff("one", "two")["changes"]
     assert (change["name"], change["change"]) == ("project/train.py", "changed")
     assert "+print(2)" in change["patch"]
@@ -88,7 +87,7 @@ def test_no_pattern_for_metrics_takes_long(server):
     run = client.submit({**RUN_SPEC, "name": "named"})
     names = {"a" * 60 + "!": 1.0, "mine/a[0]": 2.0, "mine/b": 3.0}
     ingest(api.store, begin(api.store, run.id), started() + metrics(1, 2, **names))
-    reading = RunReading(client)
+    reading = Reading(client)
 
     def found(matching: str) -> set[str]:
         return {one["name"] for one in reading.metrics("named", matching)["metrics"]}
