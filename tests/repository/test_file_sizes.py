@@ -1,11 +1,14 @@
-"""Each file is short enough to read at once, and the whole stays within its budget of lines.
+"""Each file is short enough to read at once, the whole stays within its budget of lines, and a class
+has a name of its own.
 
 ``make check`` prints the sizes. They rise only on purpose: raise ``size.toml`` in the same commit.
 """
 
 from __future__ import annotations
 
+import ast
 import tomllib
+from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -52,3 +55,14 @@ def test_product_and_tests_are_within_their_budget() -> None:
     print("", *rows, sep="\n")
     above = {name: size for name, size in sizes.items() if size > BUDGET[name]}
     assert above == {}, f"more than tests/repository/size.toml allows: {BUDGET}"
+
+
+def test_no_public_class_name_occurs_twice() -> None:
+    places: dict[str, list[str]] = defaultdict(list)
+    for package in ("platform/lehr", "api/lehr_api", "trainer/lehr_trainer"):
+        for path in (ROOT / package).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    places[node.name].append(f"{path}:{node.lineno}")
+    assert len(places) > 500, "the packages have moved: correct this test"
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}

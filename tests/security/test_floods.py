@@ -14,8 +14,6 @@ from lehr_testing.api import (
     api_client,
     attempt_token,
     begin,
-    line,
-    started,
 )
 from lehr_testing.asgi import Answer, Request, ask
 from lehr_testing.paths import ROOT
@@ -110,26 +108,6 @@ def test_many_wrong_keys_get_a_short_answer(scene, which):
     assert answer.status == 422, answer.body[:300]
 
 
-def test_path_of_many_names_is_rejected(scene):
-    api, client, *_ = scene
-    path = ".".join(["a"] * 2_000)
-    asked = [
-        {"spec": RUN_SPEC, "overrides": [f"{path}=1"]},
-        {"spec": RUN_SPEC, "overrides": {path: 1}},
-        {"spec": {**SWEEP_SPEC, "parameters": {path: {"values": [1]}}}},
-    ]
-    urls = ("/api/v1/runs", "/api/v1/runs", "/api/v1/sweeps")
-    requests = [
-        Request("POST", url, body=[json.dumps(body).encode()])
-        for url, body in zip(urls, asked, strict=True)
-    ]
-    answers = ask(client, api.app, requests)
-    assert [answer.status for answer in answers] == [422, 422, 422]
-    assert all(len(answer.body) < 100_000 for answer in answers)
-    for answer in answers[:2]:
-        assert b"a path of 2,000 names; at most 32 are allowed" in answer.body
-
-
 @pytest.mark.parametrize("levels", [100, 900, 100_000])
 @pytest.mark.parametrize("part", ["env", "train"])
 def test_spec_of_many_levels_is_rejected(scene, levels, part):
@@ -141,24 +119,3 @@ def test_spec_of_many_levels_is_rejected(scene, levels, part):
     assert answer.status == 422, answer.body[:300]
     assert b"nest" in answer.body
     assert api.store.runs.page(archived=None).total == 1
-
-
-def test_attempt_that_logs_ever_new_metrics_slows_nobody(scene):
-    """Each append reads the attempt's newest values, so their number is limited."""
-    api, client, run, attempt = scene
-    url = f"/api/v1/attempts/{attempt}/streams/events.jsonl"
-    offset = 0
-    pieces = [started()]
-    for step in range(3):
-        values = {f"m{step}-{n}": 1.0 for n in range(8_000)}
-        pieces.append(line("metrics", step=step + 1, tokens=1, values=values))
-    pieces.append(line("metrics", step=9, tokens=1, values={"m0-1": 2.0, "new": 1.0}))
-    for piece in pieces:
-        request = Request("PUT", url, attempt_token(run), [piece], query=f"offset={offset}")
-        [answer] = ask(client, api.app, [request])
-        assert answer.status == 200
-        offset += len(piece)
-    [stream] = api.store.streams.of_attempt(attempt)
-    assert stream.size == stream.stored == offset
-    assert stream.malformed == 24_000 - 9_998 + 1
-    assert api.store.series.read(run, "m0-1").y == [1.0, 2.0]

@@ -150,7 +150,7 @@ class Verbs:
         if run is not None:
             self._note(f"archive {run.id} ({run.state})")
             server = self.world.server
-            server.call(lambda: archive.archive_run(server.context, run))
+            server.call(lambda: archive.set_run_archived(server.context, run, True))
             self.world.count("archives")
 
     def _unarchive(self) -> None:
@@ -158,7 +158,7 @@ class Verbs:
         if run is not None:
             self._note(f"unarchive {run.id}")
             server = self.world.server
-            server.call(lambda: archive.unarchive_run(server.context, run))
+            server.call(lambda: archive.set_run_archived(server.context, run, False))
 
     def _archive_sweep(self) -> None:
         sweep = self._sweep()

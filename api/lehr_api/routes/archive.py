@@ -5,7 +5,6 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from lehr.app.services import archive as archiving
-from lehr.app.services import archive as deleting
 from lehr.schemas.runs import Deletion, RunDetail
 from lehr.schemas.sweeps import SweepDeletion, SweepDetail
 from lehr_api.deps import ChangedRun, ChangedSweep, FoundRun, FoundSweep, ServicesDep
@@ -18,19 +17,19 @@ router = APIRouter(prefix="/runs/{ref}", tags=["runs"], route_class=TaggedRoute)
 @router.post("/archive", responses=problem_responses(404, 409))
 def archive(run: ChangedRun, services: ServicesDep) -> RunDetail:
     """Archive an ended run: hide it from lists. Nothing is deleted. Idempotent."""
-    return archiving.archive_run(services, run)
+    return archiving.set_run_archived(services, run, True)
 
 
 @router.post("/unarchive", responses=problem_responses(404, 409))
 def unarchive(run: ChangedRun, services: ServicesDep) -> RunDetail:
     """Unarchive a run. Idempotent."""
-    return archiving.unarchive_run(services, run)
+    return archiving.set_run_archived(services, run, False)
 
 
 @router.get("/deletion", responses=problem_responses(404))
 def deletion(run: FoundRun, services: ServicesDep) -> Deletion:
     """Return what deleting the run would free; deletes nothing."""
-    return deleting.estimate_run_deletion(services, run)
+    return archiving.estimate_run_deletion(services, run)
 
 
 @router.delete("", responses=problem_responses(404, 409))
@@ -40,7 +39,7 @@ def delete(run: ChangedRun, services: ServicesDep) -> Deletion:
     Spec, provenance, transitions and attempts stay. Rejected while a fork that has not ended needs
     one of its checkpoints. Repeating it finishes an interrupted deletion.
     """
-    return deleting.delete_run(services, run)
+    return archiving.delete_run(services, run)
 
 
 sweeps = APIRouter(prefix="/sweeps/{ref}", tags=["sweeps"], route_class=TaggedRoute)
@@ -61,7 +60,7 @@ def unarchive_sweep(sweep: ChangedSweep, services: ServicesDep) -> SweepDetail:
 @sweeps.get("/deletion", responses=problem_responses(404))
 def sweep_deletion(sweep: FoundSweep, services: ServicesDep) -> SweepDeletion:
     """Return what deleting the sweep would free; deletes nothing."""
-    return deleting.estimate_sweep_deletion(services, sweep)
+    return archiving.estimate_sweep_deletion(services, sweep)
 
 
 @sweeps.delete("", responses=problem_responses(404, 409))
@@ -71,4 +70,4 @@ def delete_sweep(sweep: ChangedSweep, services: ServicesDep) -> SweepDeletion:
     Its spec, its trials and each run's record stay, archived. Nothing is deleted if one run must be
     kept. Repeating it finishes an interrupted deletion.
     """
-    return deleting.delete_sweep(services, sweep)
+    return archiving.delete_sweep(services, sweep)

@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from lehr.app.services.archive import archive_rollout, unarchive_rollout
+from lehr.app.services.archive import set_rollout_archived
 from lehr.app.services.requests import cancel_rollout
 from lehr.app.services.submit import launch_rollout
 from lehr.schemas.base import Page
@@ -68,10 +68,10 @@ def cancel(rollout: ChangedRollout, services: ServicesDep) -> RolloutDetail:
 @router.post("/{ref}/archive", responses=problem_responses(404, 409))
 def archive(rollout: ChangedRollout, services: ServicesDep) -> RolloutDetail:
     """Archive an ended rollout: hide it from lists. Its runs stay listed."""
-    return archive_rollout(services, rollout)
+    return set_rollout_archived(services, rollout, True)
 
 
 @router.post("/{ref}/unarchive", responses=problem_responses(404))
 def unarchive(rollout: ChangedRollout, services: ServicesDep) -> RolloutDetail:
     """Unarchive a rollout."""
-    return unarchive_rollout(services, rollout)
+    return set_rollout_archived(services, rollout, False)

@@ -18,7 +18,6 @@ class Role(StrEnum):
     ADMIN = "admin"
 
     def includes(self, other: Role) -> bool:
-        """Return whether this role may do what the other may."""
         order = list(Role)
         return order.index(self) >= order.index(other)
 

@@ -22,7 +22,6 @@ _CLOCKS_S = 1.0
 
 
 def count(value: int | None) -> str:
-    """Format a count: 65,536."""
     return NOTHING if value is None else f"{value:,}"
 
 
@@ -109,7 +108,6 @@ def loss(value: float | None) -> str:
 
 
 def share(value: float | None) -> str:
-    """Format a share: 49 %."""
     return NOTHING if value is None or not math.isfinite(value) else f"{value * 100:.0f} %"
 
 
@@ -180,7 +178,6 @@ def gpu_hours(value: float) -> str:
 
 
 def signal_name(number: int) -> str:
-    """Name a signal: SIGKILL."""
     try:
         return signal.Signals(number).name
     except ValueError:

@@ -96,7 +96,6 @@ def is_loopback(host: str) -> bool:
 
 
 def is_own(address: str) -> bool:
-    """Return whether this machine has the IPv4 address."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.bind((address, 0))
@@ -168,7 +167,6 @@ def _from_env(variable: str, where: Path | None, name: str) -> Path:
 
 
 def read_token(where: Path) -> str | None:
-    """Return the token of this home; None if there is none yet."""
     try:
         return (where / "token").read_text("ascii").strip() or None
     except FileNotFoundError:

@@ -31,12 +31,10 @@ PROGRAM_SEED = f"{ARGUMENTS}seed"
 
 
 def is_seed(path: str) -> bool:
-    """Return whether a parameter, by its path, is the seed."""
     return _name(path) in _SEEDS
 
 
 def is_rate(path: str) -> bool:
-    """Return whether a parameter, by its path, is the learning rate."""
     return _name(path) in _RATES
 
 

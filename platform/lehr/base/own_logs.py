@@ -38,7 +38,6 @@ def rotate(folder: Path, *, most_bytes: int = MOST_BYTES) -> list[str]:
 
 
 def of_attempt(attempt_id: str) -> dict[str, str]:
-    """Return the fields of an attempt and its run."""
     return {"run": attempt_id.rpartition("-")[0] or attempt_id, "attempt": attempt_id}
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from lehr.base.filesystems import remove_tree
 from lehr.specs.storage_url import open_place
 from lehr_trainer.files import open_regular
 
@@ -115,7 +115,7 @@ class FolderFiles:
         with gone, folder_below(self._root, self._parts) as folder:
             os.unlink(first, dir_fd=folder)
         with gone, folder_below(self._root, above) as folder:
-            remove_tree(last, dir_fd=folder)
+            shutil.rmtree(last, dir_fd=folder)
 
 
 class StorageFiles:

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from lehr.base import filesystems, killpoints, procfs
-from lehr.base.filesystems import remove_tree
 from lehr.node import attempt_dir as secrets_of
 from lehr.node import facts, own_log, runs_folder, stop
 from lehr.node.attempt_dir import AttemptDir
@@ -364,7 +363,7 @@ def _is_in_user_site() -> bool:
 def _remove(folder: Path) -> None:
     """Remove an attempt's folder, in which its training may have left anything."""
     with contextlib.suppress(OSError):
-        remove_tree(folder)
+        shutil.rmtree(folder)
 
 
 def node_folder(node: str) -> Path:

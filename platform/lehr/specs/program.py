@@ -170,7 +170,6 @@ class Program(Config):
 
     @property
     def total_steps(self) -> int | None:
-        """Return the number of its steps; None if only the program determines it."""
         return self.steps if self.steps_arg is None else int(self.args[self.steps_arg])
 
     @property
@@ -319,5 +318,4 @@ class Code(Config):
 
     @property
     def sends_files(self) -> bool:
-        """Return whether files of the project belong to the run."""
         return bool(self.include) or self.environment is not None

@@ -291,7 +291,6 @@ class RunSpec(Config):
 
     @property
     def steps(self) -> int | None:
-        """Return the number of steps that it trains; None if only its program determines it."""
         return self.trainer.total_steps if self.trainer is not None else self.own.steps
 
     @model_validator(mode="after")
@@ -305,7 +304,6 @@ class RunSpec(Config):
 
     @property
     def sends_files(self) -> bool:
-        """Return whether files of the project belong to the run."""
         script = self.trainer is not None and self.trainer.script is not None
         return script or self.code.sends_files
 

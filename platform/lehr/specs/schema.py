@@ -84,7 +84,6 @@ def _allow_shorthands(definitions: dict[str, Any]) -> None:
 
 
 def _name_swept_paths(schema: dict[str, Any], definitions: dict[str, Any]) -> None:
-    """Add the paths that can be swept, so that editors complete them, also in nested groups."""
     definitions["Parameter"] = {
         "anyOf": [
             {"$ref": "#/$defs/Values"},
@@ -104,7 +103,6 @@ def _name_swept_paths(schema: dict[str, Any], definitions: dict[str, Any]) -> No
 
 
 def _name_set_paths(definitions: dict[str, Any]) -> None:
-    """Add the paths that a stage can set, so that editors complete them."""
     for definition in definitions.values():
         values = definition.get("properties", {}).get("set")
         if values is not None:

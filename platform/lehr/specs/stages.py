@@ -94,7 +94,6 @@ class PlannedStage:
 
     @property
     def middle(self) -> int:
-        """Return the step from which the resumed run continues."""
         return middle(self.runs[self.whole].own.steps)
 
 
@@ -115,12 +114,10 @@ def stages(rollout: RolloutSpec) -> list[PlannedStage]:
 
 
 def stage_problems(rollout: RolloutSpec, origin: Origin) -> list[SpecProblem]:
-    """Return the problems of a rollout's stages, each with the value that causes it."""
     return _plan(rollout, origin)[0]
 
 
 def left_out(rollout: RolloutSpec) -> dict[StageName, str]:
-    """Return the stages that are left out, each with the reason."""
     found: dict[StageName, str] = {}
     for name in STAGES:
         stage = getattr(rollout.stages, name)

@@ -26,7 +26,6 @@ class StoredSpec:
 
     @property
     def config(self) -> dict[str, Any]:
-        """What the run's trainer is configured by."""
         return self.train or self.program
 
     @property
@@ -56,17 +55,14 @@ class StoredSpec:
 
     @property
     def code_digest(self) -> str | None:
-        """Digest of the pinned code; None if none is pinned."""
         return (self.values.get("code") or {}).get("digest")
 
     @property
     def upload(self) -> str | None:
-        """Where its checkpoints are copied."""
         return (self.values.get("checkpoints") or {}).get("upload")
 
     @property
     def total_steps(self) -> int | None:
-        """Number of its steps; None if only its program determines it."""
         if self.train:
             return int(self.train["steps"])
         named = self.program["steps_arg"]
@@ -102,7 +98,6 @@ class StoredSpec:
 
     @property
     def checkpoint_policy(self) -> CheckpointConfig:
-        """Which checkpoints are kept."""
         if self.train:
             return CheckpointConfig.model_validate(self.train["checkpoint"])
         return program_policy(self.program["keep"])
@@ -135,7 +130,6 @@ class StoredSweep:
 
     @property
     def goal(self) -> Any:
-        """Minimize or maximize."""
         return self.values["metric"]["goal"]
 
     @property

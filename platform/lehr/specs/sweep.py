@@ -153,7 +153,6 @@ class SweepSpec(Config):
 
     @property
     def seed_count(self) -> int:
-        """Return the number of runs per point."""
         return len(self.seeds or [None])
 
     @property
@@ -169,7 +168,6 @@ class SweepSpec(Config):
 
     @property
     def paths(self) -> list[str]:
-        """Return the swept paths."""
         found = [*self.parameters, *(path for point in self.points or [] for path in point)]
         return list(dict.fromkeys([*found, *([self.seed_path] if self.seeds else [])]))
 

@@ -228,7 +228,6 @@ def _in_trial(
 
 
 def _place_of(path: str, trial: _Trial, sweep: SweepSpec) -> str:
-    """Return the path at which a trial's value was written."""
     value = trial.parameters[path]
     parameter = sweep.parameters.get(path)
     if isinstance(parameter, Values):

@@ -46,7 +46,6 @@ class SecretStore:
         self._guard = threading.Lock()
 
     def all(self) -> list[Secret]:
-        """Return the secrets by name, without their values."""
         return [_view(name, entry) for name, entry in sorted(self._read().items())]
 
     def set(self, name: str, value: str, *, by: str, at: float) -> Secret:
@@ -133,7 +132,6 @@ def _view(name: str, entry: Mapping[str, Any]) -> Secret:
 
 
 def unknown(name: str, known: Mapping[str, Any]) -> NotFound:
-    """Return the error for a name that no secret has."""
     near = nearest(name, list(known))
     return NotFound(
         f"there is no secret {name!r}.",

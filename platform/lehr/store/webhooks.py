@@ -45,7 +45,6 @@ class Webhooks:
         self._guard = threading.Lock()
 
     def list(self) -> list[Webhook]:
-        """Return them by name."""
         with self._guard:
             return [Webhook(name, url) for name, url in sorted(self._read().items())]
 
@@ -115,14 +114,12 @@ def about_alert(run: RunRow, alert: Alert, action: AlertAction, *, server: str) 
 
 
 def about_end(run: RunRow, *, server: str) -> dict[str, Any]:
-    """Return the message that a run has ended."""
     why = f": {run.reason}" if run.reason and run.state != "completed" else "."
     key = f"{run.id}:end:{run.attempt}"
     return _message("end", key, run, f"{run.name} ({run.id}) is {run.state}{why}", server)
 
 
 def test_message(name: str) -> dict[str, Any]:
-    """Return the message that shows whether a webhook works."""
     return {"event": "test", "text": f"Lehr can send messages to the webhook {name}."}
 
 

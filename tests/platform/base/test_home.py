@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from lehr.base import home
-from lehr.base.filesystems import filesystem_type, refuse_network_filesystem
+from lehr.base.filesystems import filesystem_type, refuse_network_filesystem, tree_bytes
 from lehr.errors import HomeUnusable
 from lehr.store.store import Store
 from lehr_testing.stores import fresh_store
@@ -170,3 +170,12 @@ def test_network_file_system_is_rejected(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr("lehr.base.filesystems.MOUNTS", table)
     with pytest.raises(HomeUnusable, match=r"network file system \(nfs4\)"):
         Store.open(tmp_path / "home")
+
+
+def test_size_counts_files_and_links_and_follows_none(tmp_path: Path) -> None:
+    inner = tmp_path / "a" / "b"
+    inner.mkdir(parents=True)
+    (inner / "file").write_bytes(b"x" * 10)
+    (inner / "away").symlink_to("/usr")
+    assert tree_bytes(tmp_path) == 10 + len("/usr")
+    assert tree_bytes(tmp_path / "none") == 0

@@ -107,7 +107,6 @@ class Sender:
         self.wake()
 
     def wake(self) -> None:
-        """Look into the outbox now."""
         # Before there is a loop, and after it, nobody waits.
         if self._loop is not None:
             with suppress(RuntimeError):

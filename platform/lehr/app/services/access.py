@@ -34,13 +34,6 @@ def create_token(
 ) -> CreatedToken:
     """Create a named token. Its value is in the answer, and nowhere else.
 
-    Args:
-        context: the objects that the services use.
-        name: its name.
-        role: what it may do.
-        expires_in_days: when it ends; None: never.
-        gpu_hours: its budget; None: no limit.
-
     Raises:
         UserError: the name, the role, the time or the budget is not valid, or there is such a
             token.
@@ -106,7 +99,6 @@ def audit(
     before: int | None,
     limit: int,
 ) -> AuditPage:
-    """Return what people did, newest first."""
     rows, total = context.store.audit.page(name=name, since=since, before=before, limit=limit)
     return AuditPage(
         items=[AuditEntry.model_validate(row, from_attributes=True) for row in rows],

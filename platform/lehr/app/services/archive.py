@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 from lehr.base import home as homes
-from lehr.base.filesystems import remove_tree, tree_bytes
+from lehr.base.filesystems import tree_bytes
 from lehr.checkpoints.registry import CheckpointLocations, own_folder
 from lehr.control.lifecycle import RunState
 from lehr.errors import Conflict
@@ -24,14 +25,9 @@ if TYPE_CHECKING:
     from lehr.store.tables import RolloutRow, RunRow, SweepRow
 
 
-def archive_run(context: Context, run: RunRow) -> RunDetail:
-    """Archive the run; raise Conflict if it has not ended."""
-    return context.presenter.runs.detail(context.store.runs.set_archived(run.id, True))
-
-
-def unarchive_run(context: Context, run: RunRow) -> RunDetail:
-    """Unarchive the run; raise Conflict if it was deleted."""
-    return context.presenter.runs.detail(context.store.runs.set_archived(run.id, False))
+def set_run_archived(context: Context, run: RunRow, archived: bool) -> RunDetail:
+    """Archive or unarchive the run; raise Conflict if it has not ended, or was deleted."""
+    return context.presenter.runs.detail(context.store.runs.set_archived(run.id, archived))
 
 
 def archive_sweep(context: Context, sweep: SweepRow) -> SweepDetail:
@@ -66,25 +62,17 @@ def unarchive_sweep(context: Context, sweep: SweepRow) -> SweepDetail:
     return context.presenter.sweeps.detail(store.sweeps.get(sweep.id))
 
 
-def archive_rollout(context: Context, rollout: RolloutRow) -> RolloutDetail:
-    """Archive an ended rollout; its runs do not change.
+def set_rollout_archived(context: Context, rollout: RolloutRow, archived: bool) -> RolloutDetail:
+    """Archive or unarchive an ended rollout; its runs do not change.
 
     Raises:
         Conflict: it has not ended.
     """
-    if rollout.outcome is None:
+    if rollout.outcome is None and archived:
         raise Conflict(
             f"{rollout.name} ({rollout.id}) has not ended: only ended rollouts can be archived.",
             hint=f"Cancel it first: lehr cancel {rollout.id}",
         )
-    return _set_rollout(context, rollout, archived=True)
-
-
-def unarchive_rollout(context: Context, rollout: RolloutRow) -> RolloutDetail:
-    return _set_rollout(context, rollout, archived=False)
-
-
-def _set_rollout(context: Context, rollout: RolloutRow, *, archived: bool) -> RolloutDetail:
     context.store.rollouts.set_archived(rollout.id, archived=archived)
     context.dispatcher.wake()
     return context.presenter.rollouts.detail(context.store.rollouts.get(rollout.id))
@@ -128,7 +116,7 @@ def delete_run(context: Context, run: RunRow) -> Deletion:
     store.runs.mark_deleted(run.id, message=message)
     store.streams.forget(run.id)
     if folder.is_dir():
-        remove_tree(folder)
+        shutil.rmtree(folder)
     for one in copies:
         assert one.copy_url is not None
         one.remove_copy()
@@ -138,7 +126,6 @@ def delete_run(context: Context, run: RunRow) -> Deletion:
 
 
 def estimate_sweep_deletion(context: Context, sweep: SweepRow) -> SweepDeletion:
-    """Return what deleting the sweep would free; deletes nothing."""
     store = context.store
     deleted = store.runs.deleted_ids()
     runs = [run for run in store.sweeps.runs(sweep.id) if run.id not in deleted]
@@ -171,7 +158,6 @@ def delete_sweep(context: Context, sweep: SweepRow) -> SweepDeletion:
 
 
 def refuse_deleted(context: Context, run: RunRow) -> None:
-    """Raise Conflict for a run that was deleted."""
     if context.store.runs.is_deleted(run.id):
         raise Conflict(f"{run.name} ({run.id}) was deleted; only its record is kept.")
 

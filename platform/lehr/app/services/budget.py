@@ -45,10 +45,7 @@ def budget(context: Context, name: str) -> BudgetView:
 def check_launch(context: Context, specs: Iterable[RunSpec], *, share: float = 1.0) -> None:
     """Refuse a launch that is over the budget of the token of the current request.
 
-    Args:
-        context: the objects that the services use.
-        specs: of the runs that would start.
-        share: factor from the planned hours of ``specs`` to those of the launch.
+    ``share``: factor from the planned hours of ``specs`` to those of the launch.
 
     Raises:
         Forbidden: it is over the budget, or its hours cannot be planned.

@@ -47,7 +47,6 @@ def verify(
 
 
 def files(context: Context, run: RunRow, step: int, attempt: int | None) -> CheckpointFiles:
-    """List the files of the checkpoint."""
     return _locate(context, run, step, attempt).files()
 
 
@@ -83,9 +82,8 @@ def open_file(
     readable = _locate(context, run, step, attempt).readable(hold={name})
     manifest = readable.known.manifest
     if name == layout.MANIFEST:
-        content = b"".join(readable.source.read(name))
-        readable.source.close()
-        return CheckpointFile(name, len(content), readable.known.digest, _InMemory(content))
+        size = sum(map(len, readable.source.read(name)))
+        return CheckpointFile(name, size, readable.known.digest, readable.source)
     entry = manifest.files.get(name)
     if entry is None:
         readable.source.close()
@@ -151,19 +149,6 @@ def _why_needed(context: Context, run: RunRow, row: CheckpointRow) -> str | None
     if not state.ended and (newest.attempt, newest.step) == (row.attempt, row.step):
         return f"{run.name} is {run.state} and would resume from it"
     return None
-
-
-class _InMemory:
-    """The manifest as a source of bytes: it is in memory already."""
-
-    def __init__(self, content: bytes) -> None:
-        self._content = content
-
-    def read(self, name: str, first: int = 0, size: int | None = None) -> Iterator[bytes]:  # noqa: ARG002 - the signature of a source
-        yield self._content[first : None if size is None else first + size]
-
-    def close(self) -> None:
-        """Do nothing: there is no file to close."""
 
 
 def record_copies(

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from lehr.specs.overrides import Overrides
 
 Trials = list[tuple[dict[str, Any], RunSpec]]
-_CORPUS = "train.data.corpus"
 
 
 def check_run(context: Context, spec: RunSpec, *, code_sent: bool = True) -> None:
@@ -92,20 +91,30 @@ def _refuse(problems: Iterable[SpecProblem]) -> None:
 def _problems(
     context: Context, specs: Sequence[RunSpec], *, prefix: str, code_sent: bool
 ) -> Iterator[SpecProblem]:
-    """Find all problems; ``prefix`` is the path of a run's fields in the submitted spec."""
-    yield from _placement_problems(context, specs, prefix)
-    yield from _gpu_type_problems(context, specs, prefix)
-    yield from _resume_problems(context, specs, prefix)
-    yield from _mirror_problems(specs, prefix)
-    yield from _upload_problems(specs, prefix)
-    yield from _webhook_problems(context, specs, prefix)
-    yield from _secret_problems(context, specs, prefix)
-    yield from code.problems(context, specs, prefix, sent=code_sent)
+    """Find all problems; ``prefix`` is the path of a run's fields in the submitted spec, with which
+    each path and message begins.
+    """
+    for problem in _run_problems(context, specs, code_sent=code_sent):
+        path, message = f"{prefix}{problem.path}", f"{prefix}{problem.message}"
+        yield SpecProblem(path, message, problem.hint)
+
+
+def _run_problems(
+    context: Context, specs: Sequence[RunSpec], *, code_sent: bool
+) -> Iterator[SpecProblem]:
+    yield from _placement_problems(context, specs)
+    yield from _gpu_type_problems(context, specs)
+    yield from _resume_problems(context, specs)
+    yield from _mirror_problems(specs)
+    yield from _upload_problems(specs)
+    yield from _webhook_problems(context, specs)
+    yield from _secret_problems(context, specs)
+    yield from code.problems(context, specs, sent=code_sent)
     looks = Looks() if context.one_machine else None
-    missing = list(_corpus_problems(specs, prefix, looks))
+    missing = list(_corpus_problems(specs, looks))
     yield from missing
     if looks is not None and not missing:
-        yield from _data_problems(specs, prefix, looks)
+        yield from _data_problems(specs, looks)
 
 
 def _unit_problems(specs: Sequence[RunSpec], metric: str | None) -> Iterator[SpecProblem]:
@@ -122,41 +131,34 @@ def _unit_problems(specs: Sequence[RunSpec], metric: str | None) -> Iterator[Spe
         )
 
 
-def _placement_problems(
-    context: Context, specs: Sequence[RunSpec], prefix: str
-) -> Iterator[SpecProblem]:
+def _placement_problems(context: Context, specs: Sequence[RunSpec]) -> Iterator[SpecProblem]:
     for resources in {spec.resources: None for spec in specs}:
         reason = context.dispatcher.can_ever_place(resources)
         if reason is not None:
-            path = f"{prefix}resources.gpus"
+            path = "resources.gpus"
             yield SpecProblem(path, f"{path}: {reason}.", _hint_without_gpus(context))
 
 
-def _secret_problems(
-    context: Context, specs: Sequence[RunSpec], prefix: str
-) -> Iterator[SpecProblem]:
+def _secret_problems(context: Context, specs: Sequence[RunSpec]) -> Iterator[SpecProblem]:
     wanted = {(variable, name): None for spec in specs for variable, name in spec.secrets.items()}
     if not wanted:
         return
     known = {one.name: one for one in SecretStore(context.home).all()}
     for variable, name in wanted:
         if name not in known:
-            path = f"{prefix}secrets.{variable}"
+            path = f"secrets.{variable}"
             error = unknown(name, known)
             yield SpecProblem(path, f"{path}: {error}", error.hint)
 
 
 def _hint_without_gpus(context: Context) -> str | None:
-    """Return a hint how a cluster without GPUs gets some."""
     cluster = context.cluster_views.cluster()
     if cluster.message is None or any(node.gpus for node in cluster.nodes):
         return None
     return f"{cluster.message[0].upper()}{cluster.message[1:]}"
 
 
-def _gpu_type_problems(
-    context: Context, specs: Sequence[RunSpec], prefix: str
-) -> Iterator[SpecProblem]:
+def _gpu_type_problems(context: Context, specs: Sequence[RunSpec]) -> Iterator[SpecProblem]:
     """Find likely misspellings of GPU types.
 
     A type that no node has is accepted, since such a node may join.
@@ -168,7 +170,7 @@ def _gpu_type_problems(
     for kind in wanted:
         meant = likely_meant(kind or "", there)
         if meant is not None:
-            path = f"{prefix}resources.gpu_type"
+            path = "resources.gpu_type"
             yield SpecProblem(
                 path,
                 f"{path}: no node has a GPU of type {kind!r}, and none of that name is known.",
@@ -177,9 +179,7 @@ def _gpu_type_problems(
             )
 
 
-def _resume_problems(
-    context: Context, specs: Sequence[RunSpec], prefix: str
-) -> Iterator[SpecProblem]:
+def _resume_problems(context: Context, specs: Sequence[RunSpec]) -> Iterator[SpecProblem]:
     """Find runs on several nodes that could never resume, not even on the same nodes.
 
     Only the first node writes checkpoints, and every node reads them. A run on one node is
@@ -189,7 +189,7 @@ def _resume_problems(
     for resources in {spec.resources: None for spec in gangs}:
         names = separate_folders(Need(**resources.model_dump()), context.dispatcher.nodes())
         if names:
-            path = f"{prefix}resources.nodes"
+            path = "resources.nodes"
             yield SpecProblem(
                 path,
                 f"{path}: {resources.nodes} nodes requested, but the nodes ({', '.join(names)}) do "
@@ -199,47 +199,41 @@ def _resume_problems(
             )
 
 
-def _webhook_problems(
-    context: Context, specs: Sequence[RunSpec], prefix: str
-) -> Iterator[SpecProblem]:
+def _webhook_problems(context: Context, specs: Sequence[RunSpec]) -> Iterator[SpecProblem]:
     for name in dict.fromkeys(spec.alerts.webhook for spec in specs if spec.alerts.webhook):
-        path = f"{prefix}alerts.webhook"
+        path = "alerts.webhook"
         try:
             Webhooks(context.home).get(name)
         except NotFound as error:
             yield SpecProblem(path, f"{path}: {error.message}", error.hint)
 
 
-def _mirror_problems(specs: Sequence[RunSpec], prefix: str) -> Iterator[SpecProblem]:
-    """Find W&B mirrors that this server cannot make."""
+def _mirror_problems(specs: Sequence[RunSpec]) -> Iterator[SpecProblem]:
     mirrored = [spec.tracking.wandb for spec in specs if spec.tracking.wandb is not None]
     for mode in dict.fromkeys(wandb.mode for wandb in mirrored):
         missing = lack(mode)
         if missing is not None:
-            path = f"{prefix}tracking.wandb.mode"
+            path = "tracking.wandb.mode"
             yield SpecProblem(path, f"{path} is {mode}, but {missing[0]}.", missing[1])
 
 
-def _upload_problems(specs: Sequence[RunSpec], prefix: str) -> Iterator[SpecProblem]:
-    """Find storage for copies of checkpoints that this server has no client for."""
+def _upload_problems(specs: Sequence[RunSpec]) -> Iterator[SpecProblem]:
     for url in dict.fromkeys(spec.checkpoints.upload for spec in specs):
         package = missing_package(url) if url else None
         if package is not None:
-            path = f"{prefix}checkpoints.upload"
+            path = "checkpoints.upload"
             message = f"{path}: {url} cannot be opened on the server: a package is missing."
             yield SpecProblem(
                 path, message, f"Install it there and on the nodes: {install(package)}"
             )
 
 
-def _corpus_problems(
-    specs: Sequence[RunSpec], prefix: str, looks: Looks | None
-) -> Iterator[SpecProblem]:
+def _corpus_problems(specs: Sequence[RunSpec], looks: Looks | None) -> Iterator[SpecProblem]:
     fields = (
         (path, f"{field}.paths")
         for spec in specs
         if spec.train is not None
-        for field, corpus in corpora(spec.own.data.corpus, f"{prefix}{_CORPUS}").items()
+        for field, corpus in corpora(spec.own.data.corpus, "train.data.corpus").items()
         if isinstance(corpus, FilesCorpus)
         for path in corpus.paths
     )
@@ -269,7 +263,7 @@ def _may_match(path: str, looks: Looks) -> bool:
         return True
 
 
-def _data_problems(specs: Sequence[RunSpec], prefix: str, looks: Looks) -> Iterator[SpecProblem]:
+def _data_problems(specs: Sequence[RunSpec], looks: Looks) -> Iterator[SpecProblem]:
     """Run the trainer's own checks: is a folder empty, is the tokenizer missing or too large?"""
     own = [spec.own for spec in specs if spec.train is not None]
     # Trials of a sweep often have the same data.
@@ -282,4 +276,4 @@ def _data_problems(specs: Sequence[RunSpec], prefix: str, looks: Looks) -> Itera
             check_size(one.data, one.validation, one.batch.sequence_length, looks)
         except TrainerError as error:
             end = "" if str(error).endswith("?") else "."
-            yield SpecProblem(f"{prefix}train.data", f"{prefix}train.{error}{end}")
+            yield SpecProblem("train.data", f"train.{error}{end}")

@@ -21,7 +21,7 @@ from lehr.code.collect import (
 from lehr.errors import NotFound, SpecError, SpecProblem, StoreUnavailable, UserError
 from lehr.node.attempt_code import FILE, LONGEST, problem
 from lehr.schemas.checkpoints import CapsuleFile, CapsuleView, CodeDiff, FileChange
-from lehr.specs import RolloutSpec, RunSpec, Spec, SweepSpec
+from lehr.specs import RunSpec, Spec, SweepSpec
 from lehr.specs.sweep_expand import TrialSpec
 from lehr.store.streams import limits
 from lehr_trainer.contract import protocol
@@ -38,9 +38,10 @@ def pin(context: Context, spec: Spec) -> Spec:
 
     A submission without a capsule gets one of the installed trainer, as it is now.
     """
-    if not isinstance(spec, RunSpec):
-        return _with_run(spec, _pinned(context, spec.run))
-    return _pinned(context, spec)
+    run = spec if isinstance(spec, RunSpec) else spec.run
+    if run.code.digest is None:
+        run = _with_digest(run, installed(context.home).digest())
+    return run if isinstance(spec, RunSpec) else spec.model_copy(update={"run": run})
 
 
 def pin_trials(sweep: SweepSpec, trials: Sequence[TrialSpec]) -> Sequence[TrialSpec]:
@@ -52,50 +53,38 @@ def pin_trials(sweep: SweepSpec, trials: Sequence[TrialSpec]) -> Sequence[TrialS
     ]
 
 
-def _with_run(spec: SweepSpec | RolloutSpec, run: RunSpec) -> Spec:
-    return spec.model_copy(update={"run": run})
-
-
-def _pinned(context: Context, run: RunSpec) -> RunSpec:
-    if run.code.digest is not None:
-        return run
-    return _with_digest(run, installed(context.home).digest())
-
-
 def _with_digest(run: RunSpec, digest: str | None) -> RunSpec:
     return run.model_copy(update={"code": run.code.model_copy(update={"digest": digest})})
 
 
 @lru_cache(maxsize=8)
 def installed(home: Path) -> InstalledTrainer:
-    """Return the object that makes capsules of the installed trainer."""
     return InstalledTrainer(CapsuleStore(home))
 
 
 def problems(
-    context: Context, specs: Sequence[RunSpec], prefix: str, *, sent: bool = True
+    context: Context, specs: Sequence[RunSpec], *, sent: bool = True
 ) -> Iterator[SpecProblem]:
     """Find capsules that are missing, and code that this server does not accept.
 
     ``sent``: the capsules are here; else only those that are here are looked into.
     """
     capsules = CapsuleStore(context.home)
-    path = f"{prefix}code.digest"
+    path = "code.digest"
     for spec in {_code_of(spec): spec for spec in specs}.values():
         digest = spec.code.digest
         if spec.sends_files and digest in {None, installed(context.home).digest()}:
             message = "the project's files were not sent with the spec, or none is included."
             hint = "Submit it by the command line or the client, which send them."
             name = "include" if spec.code.include else "environment"
-            sent_by = f"code.{name}" if spec.code.sends_files else "trainer.script"
-            field = f"{prefix}{sent_by}"
+            field = f"code.{name}" if spec.code.sends_files else "trainer.script"
             yield SpecProblem(field, f"{field}: {message}", hint)
         if spec.trainer is not None and spec.trainer.data_files.keys() != {*spec.trainer.data}:
-            field = f"{prefix}trainer.data"
+            field = "trainer.data"
             hint = "Submit it by the command line or the client, which look at the data."
             yield SpecProblem(field, f"{field}: sizes and digests of it are missing.", hint)
-        yield from _refused_program(context, spec, prefix)
-        yield from _loader_variables(context, spec, prefix)
+        yield from _refused_program(context, spec)
+        yield from _loader_variables(context, spec)
         if digest is None or not (sent or capsules.has(digest)):
             continue
         if not capsules.has(digest):
@@ -104,7 +93,7 @@ def problems(
             yield SpecProblem(path, message, hint)
             continue
         if digest != installed(context.home).digest():
-            yield from _other_protocol(capsules, digest, prefix)
+            yield from _other_protocol(capsules, digest)
         script = spec.trainer.script if spec.trainer is not None else None
         parts = spec.train.parts if spec.train is not None else None
         file = spec.code.environment
@@ -118,8 +107,7 @@ def problems(
                 if file is not None:
                     refuse_missing_environment(file, names)
             except SpecError as error:
-                found = error.problems[0]
-                yield SpecProblem(f"{prefix}{found.path}", f"{prefix}{found.message}", found.hint)
+                yield error.problems[0]
         if context.code == "installed" and digest != installed(context.home).digest():
             yield SpecProblem(
                 path,
@@ -129,24 +117,24 @@ def problems(
             )
 
 
-def _other_protocol(capsules: CapsuleStore, digest: str, prefix: str) -> Iterator[SpecProblem]:
+def _other_protocol(capsules: CapsuleStore, digest: str) -> Iterator[SpecProblem]:
     """Find code of a Lehr that is too old or too new for this server."""
     content = archive.read_files(capsules.path(digest), [FILE], most=LONGEST).get(FILE, b"")
     found = problem(content.decode(errors="replace"), (protocol.OLDEST, protocol.VERSION))
     if found is not None:
-        path = f"{prefix}code.digest"
+        path = "code.digest"
         message, _, hint = found.partition(". ")
         yield SpecProblem(path, f"{path}: {message}.", f"{hint}.")
 
 
-def _loader_variables(context: Context, spec: RunSpec, prefix: str) -> Iterator[SpecProblem]:
+def _loader_variables(context: Context, spec: RunSpec) -> Iterator[SpecProblem]:
     """Find environment variables that load code, on a server that accepts none."""
     if context.code == "any":
         return
     for field, names in (("env", spec.env), ("secrets", spec.secrets)):
         for name in names:
             if name.startswith("LD_"):
-                path = f"{prefix}{field}.{name}"
+                path = f"{field}.{name}"
                 yield SpecProblem(
                     path,
                     f"{path}: this server accepts no code, and {name} loads code.",
@@ -162,11 +150,10 @@ def _code_of(spec: RunSpec) -> tuple[object, ...]:
     return spec.code.model_dump_json(), trainer, parts and parts.model_dump_json(), *loader
 
 
-def _refused_program(context: Context, spec: RunSpec, prefix: str) -> Iterator[SpecProblem]:
-    """Find a program that this server does not run because it accepts no code."""
+def _refused_program(context: Context, spec: RunSpec) -> Iterator[SpecProblem]:
     if context.code == "any" or spec.trainer is None or spec.trainer.module in context.trainers:
         return
-    path = f"{prefix}trainer"
+    path = "trainer"
     named = ", ".join(context.trainers)
     yield SpecProblem(
         path,
@@ -214,7 +201,6 @@ def append(context: Context, draft: FileIO, piece: bytes) -> None:
 
 
 def refuse_if_closed(context: Context) -> None:
-    """Raise UserError if this server accepts no code."""
     if context.code == "installed":
         raise UserError(
             "this server accepts no code: it trains with its own installed trainer only.",
@@ -268,7 +254,6 @@ def of_run(context: Context, run: RunRow) -> str:
 
 
 def path(context: Context, digest: str) -> Path:
-    """Return the file of a capsule that is here."""
     capsules = CapsuleStore(context.home)
     if not archive.DIGEST.fullmatch(digest) or not capsules.has(digest):
         raise NotFound(f"this server has no capsule {digest[:_SHOWN]}.")
@@ -276,7 +261,6 @@ def path(context: Context, digest: str) -> Path:
 
 
 def view(context: Context, digest: str) -> CapsuleView:
-    """Return the files of a capsule."""
     file = path(context, digest)
     return CapsuleView(
         digest=digest,

@@ -229,7 +229,6 @@ def _refuse_unknown(metric: str, infos: Sequence[Sequence[MetricSummary]]) -> No
 
 
 def _median(store: Store, run: RunRow, known: Sequence[MetricSummary], name: str) -> float | None:
-    """Return a metric's median over the run; None if the run has no such metric."""
     if not any(one.name == name for one in known):
         return None
     values = [y for y in store.series.read(run.id, name).y if math.isfinite(y)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lehr.analysis.compare import compared_metric
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
     from lehr.app.services.context import Context
     from lehr.schemas.sweeps import SweepDetail
-    from lehr.store import Store
     from lehr.store.tables import RunRow, SweepRow
 
 
@@ -38,20 +36,15 @@ def extend_sweep(
     points: Sequence[Mapping[str, Any]] | None = None,
     trials: int | None = None,
 ) -> Operation[SweepDetail]:
-    """Add trials to a sweep; which argument to use depends on its method.
-
-    Args:
-        context: the objects that the services use.
-        sweep: the sweep to extend.
-        parameters: for a grid: further values.
-        points: for a list: further trials.
-        trials: for a search: the number of further trials.
+    """Add trials to a sweep: for a grid further values, for a list points, for a search a number
+    of trials.
     """
     store = context.store
     if trials is not None:  # Its search adds them later, for the one who launched it.
         budget.refuse_others(context, sweep)
 
-    def draft() -> _Draft:
+    def draft() -> tuple[dict[str, Any], int, SweepSpec, TrialRows]:
+        """Return the sweep's spec and number of trials as they are, its new spec, new trials."""
         before = store.sweeps.get(sweep.id).spec
         known = [trial.parameters for trial in store.sweeps.trials(sweep.id)]
         spec = extended(
@@ -61,16 +54,20 @@ def extend_sweep(
         checks.check_sweep(context, [*added, *value_trials(spec)])
         specs = [trial for _, trial in added]
         budget.check_launch(context, specs, share=max((trials or 0) / max(len(specs), 1), 1.0))
-        return _Draft(before, len(known), spec, TrialRows(added))
+        return before, len(known), spec, TrialRows(added)
 
     def prepare() -> Record:
         drafted = draft()
 
         def record() -> str:
             # If the sweep changed meanwhile, it is drafted again, now where nothing can change it.
-            if not drafted.add(store, sweep.id) and not draft().add(store, sweep.id):
-                raise InternalError(f"{sweep.name} ({sweep.id}) could not be extended")
-            return sweep.id
+            for again in (False, True):
+                before, known, spec, rows = draft() if again else drafted
+                if store.sweeps.get(sweep.id).spec == before and store.sweep_progress.add_trials(
+                    sweep.id, rows, known=known, actor=current_actor(), spec=spec
+                ):
+                    return sweep.id
+            raise InternalError(f"{sweep.name} ({sweep.id}) could not be extended")
 
         return record
 
@@ -82,28 +79,7 @@ def extend_sweep(
     )
 
 
-@dataclass(frozen=True)
-class _Draft:
-    """An extension, made for a sweep as it was."""
-
-    before: dict[str, Any]
-    """The sweep's spec."""
-    known: int
-    """The number of its trials."""
-    spec: SweepSpec
-    rows: TrialRows
-
-    def add(self, store: Store, sweep_id: str) -> bool:
-        """Record it; return False if the sweep has changed."""
-        if store.sweeps.get(sweep_id).spec != self.before:
-            return False
-        return store.sweep_progress.add_trials(
-            sweep_id, self.rows, known=self.known, actor=current_actor(), spec=self.spec
-        )
-
-
 def _added(spec: SweepSpec, known: Sequence[Mapping[str, Any]]) -> checks.Trials:
-    """Return the trials of ``spec`` that are not among ``known``."""
     there = {point_key(point) for point in known}
     fresh = [point for point in spec.all_points() if point_key(point) not in there]
     return trials_at(spec, fresh, first=len(known) + 1)
@@ -175,12 +151,6 @@ def repeat_run(
     context: Context, run: RunRow, *, n: int, provenance: dict[str, Any]
 ) -> Operation[SweepDetail]:
     """Return the operation that records ``n`` runs of the same spec with new seeds.
-
-    Args:
-        context: the objects that the services use.
-        run: the run to repeat; it does not change.
-        n: number of runs, 1 to 20.
-        provenance: where the request comes from.
 
     Raises:
         UserError: ``n`` is out of its range.
@@ -279,7 +249,6 @@ def _seeds_there(context: Context, run_id: str) -> set[int]:
 
 
 def _unused(there: set[int], n: int) -> list[int]:
-    """Return the ``n`` smallest seeds that are not taken."""
     found = [seed for seed in range(len(there) + n) if seed not in there][:n]
     if len(found) < n:
         raise InternalError(f"no {n} seeds are left")

@@ -156,7 +156,6 @@ def leave(context: Context, node: str) -> LeaveView:
 
 
 def _of_nodes(view: ClusterView, *, but: str) -> dict[str, str]:
-    """Return the versions of torch and NCCL that most nodes have."""
     found = {}
     for name in ("torch", "nccl"):
         counted = Counter(

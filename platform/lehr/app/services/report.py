@@ -26,7 +26,6 @@ _FEWEST = 60
 
 
 def report_run(context: Context, run: RunRow) -> str:
-    """Return the page of a run, whatever its state."""
     series = {name: one for name in CURVES if (one := _series(context, run.id, name, _POINTS))}
     document = run_report(
         context.presenter.runs.detail(run),
@@ -63,7 +62,6 @@ def report_sweep(context: Context, sweep: SweepRow) -> str:
 
 
 def report_rollout(context: Context, rollout: RolloutRow) -> str:
-    """Return the page of a rollout, whatever its state."""
     detail = context.presenter.rollouts.detail(rollout)
     runs = [
         (f"{stage.title}, {one.role}", one.run.id) for stage in detail.stages for one in stage.runs

@@ -48,14 +48,12 @@ def cancel_sweep(context: Context, sweep: SweepRow) -> SweepDetail:
 
 
 def cancel_rollout(context: Context, rollout: RolloutRow) -> RolloutDetail:
-    """Stop the rollout's runs, and start no further ones."""
     context.store.rollout_progress.end(rollout.id, "cancelled", "cancelled", actor=current_actor())
     context.dispatcher.wake()
     return context.presenter.rollouts.detail(context.store.rollouts.get(rollout.id))
 
 
 def pause_run(context: Context, run: RunRow) -> RunDetail:
-    """Request a pause; repeating it changes nothing."""
     return _request(context, run, Desired.PAUSE)
 
 
@@ -189,12 +187,10 @@ def note_run(context: Context, run: RunRow, note: str) -> RunDetail:
 
 
 def note_sweep(context: Context, sweep: SweepRow, note: str) -> SweepDetail:
-    """Replace the sweep's note; its runs keep theirs."""
     return context.presenter.sweeps.detail(context.store.sweeps.set_note(sweep.id, note.strip()))
 
 
 def note_rollout(context: Context, rollout: RolloutRow, note: str) -> RolloutDetail:
-    """Replace the rollout's note; its runs keep theirs."""
     changed = context.store.rollouts.set_note(rollout.id, note.strip())
     return context.presenter.rollouts.detail(changed)
 

@@ -56,13 +56,8 @@ def check(
     Raises:
         UserError: the submission would be refused, with this error.
     """
-    made: SpecOperation[Any]
-    if kind == "run":
-        made = submit_run(context, spec, overrides, {}, code_sent=code_sent)
-    elif kind == "sweep":
-        made = launch_sweep(context, spec, overrides, {}, code_sent=code_sent)
-    else:
-        made = launch_rollout(context, spec, overrides, {}, code_sent=code_sent)
+    launch: Any = {"run": submit_run, "sweep": launch_sweep, "rollout": launch_rollout}[kind]
+    made: SpecOperation[Any] = launch(context, spec, overrides, {}, code_sent=code_sent)
     loaded = made.spec
     run = loaded if isinstance(loaded, RunSpec) else loaded.run
     if not code_sent:

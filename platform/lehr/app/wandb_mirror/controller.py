@@ -160,7 +160,6 @@ class MirrorController:
                 self._requested.discard(run_id)
 
     def _judge(self, run_id: str) -> None:
-        """Record whether a changed run needs a mirror."""
         notes = Notes(self._home, run_id)
         try:
             run = self._store.runs.get(run_id)
@@ -281,7 +280,6 @@ def _environment(home: Path) -> dict[str, str]:
 
 
 def request_for(home: Path, run_id: str, settings: WandbTracking, *, at: float) -> None:
-    """Record a request to mirror a run, or to mirror it with other settings."""
     notes = Notes(home, run_id)
     notes.write(MirrorRequest(settings=settings, at=at))
     notes.write(MirrorProgress(request_at=at))

@@ -188,7 +188,6 @@ class RunFeed(BaseModel):
 
     @property
     def resting(self) -> bool:
-        """Return whether it has ended or is paused, and all its events have arrived."""
         state = RunState(self.state)
         calm = state in ENDED or state is RunState.PAUSED
         return calm and not any(attempt.open for attempt in self.attempts)

@@ -7,7 +7,7 @@ import pytest
 from lehr.analysis.compare import ComparedRun, compare, differences
 from lehr.analysis.sweep_figure import sweep_figure
 from lehr.analysis.sweep_result import sweep_fit
-from lehr.app.services.archive import archive_run, delete_run
+from lehr.app.services.archive import delete_run, set_run_archived
 from lehr.app.services.context import Context, once
 from lehr.app.services.extend import extend_sweep, repeat_run
 from lehr.app.services.submit import launch_sweep, submit_run
@@ -123,7 +123,7 @@ def test_archived_and_deleted_runs_are_refused(context: Context) -> None:
     run = submitted(context)
     begin(context.store, run.id)
     end(context.store, run.id, RunState.FAILED)
-    archive_run(context, run)
+    set_run_archived(context, run, True)
     with pytest.raises(Conflict, match="is archived"):
         repeated(context, run)
     delete_run(context, context.store.runs.get(run.id))
