@@ -72,7 +72,6 @@ def patched(
         (store_module, "Appender", InlineAppender),
         (killpoints, "reached", reached),
         (run_cache, "CHECK_EVERY_S", math.inf),
-        (run_cache, "WHOLE_EVERY_S", math.inf),
         (inbox, "HEARTBEATS_EVERY_S", 300.0),
         # No capsules: they are files beside the store, written before a submission names them.
         (code, "pin", lambda context, spec: spec),

@@ -4,13 +4,15 @@ A process is identified by boot id, pid and start time together: pids are reused
 so are start times.
 """
 
+import contextlib
 import errno
 import json
 import os
 import signal
 import stat
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import IO, Any
 
 MARK = "LEHR_ATTEMPT_NONCE"
@@ -74,6 +76,22 @@ def parents() -> dict[int, int]:
 
 def children(parent: int) -> list[int]:
     return [pid for pid, its_parent in parents().items() if its_parent == parent]
+
+
+def descendants(roots: Iterable[int]) -> dict[int, int]:
+    """Return these processes and all below them that live, each with its start time."""
+    below: dict[int, list[int]] = {}
+    for pid, parent in parents().items():
+        below.setdefault(parent, []).append(pid)
+    found: dict[int, int] = {}
+    waiting = list(roots)
+    while waiting:
+        pid = waiting.pop()
+        started = start_time(pid)
+        if pid not in found and started is not None:
+            found[pid] = started
+            waiting += below.get(pid, [])
+    return found
 
 
 def send(pid: int, number: int) -> bool:
@@ -186,3 +204,12 @@ def read_json(path: str) -> Any:
             return json.loads(file.read())
     except (OSError, ValueError, RecursionError):
         return None
+
+
+def log(line: str) -> None:
+    """Write a line to stderr, or nothing if the disk of the log refuses it.
+
+    A log on a full disk must not end the work that it is about.
+    """
+    with contextlib.suppress(OSError):
+        print(line, file=sys.stderr, flush=True)

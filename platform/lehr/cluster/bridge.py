@@ -37,10 +37,9 @@ from typing import Any, TextIO
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from lehr.base import killpoints
+from lehr.base import killpoints, procfs
 from lehr.cluster.membership import RayNode, current_nodes
 from lehr.control.liveness import report_s
-from lehr.node import own_log
 from lehr.node.agent import Agent
 
 NAMESPACE = "lehr"
@@ -95,7 +94,6 @@ class NodeThread(threading.Thread):
         self.nodes = nodes
         self.requests: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self.agent: Any = None
-        self.protocol = 0
         self.problems: list[str] = []
         self.hello_at = 0.0
 
@@ -129,11 +127,7 @@ class NodeThread(threading.Thread):
             if self.agent is None or looks_again:
                 self.connect()
             else:
-                # An agent of an earlier release lists only attempts.
-                found = (
-                    self.call("report") if self.protocol >= 2 else {"attempts": self.call("list")}
-                )
-                self.output.send(news="node", name=self.member.name, **found)
+                self.output.send(news="node", name=self.member.name, **self.call("report"))
         except Exception as error:  # noqa: BLE001 - Ray raises many kinds; each is news of the node
             self.lose_agent(error)
 
@@ -143,7 +137,6 @@ class NodeThread(threading.Thread):
                 self.connect()
             killpoints.reached(f"bridge: before a {request['op']} request")
             if request["op"] == "start":
-                self.check_secrets(request["launch"])
                 result = self.call("start", self.session, request["launch"])
             else:
                 result = self.call(
@@ -156,14 +149,6 @@ class NodeThread(threading.Thread):
             killpoints.reached(f"bridge: after a {request['op']} request")
             self.output.send(id=request["id"], ok=True, result=result)
             killpoints.reached(f"bridge: after a {request['op']} is answered")
-
-    def check_secrets(self, launch: dict[str, Any]) -> None:
-        """Raise RuntimeError for an agent that would write secrets into the launch spec."""
-        if self.protocol < 4 and launch.get("secrets"):
-            raise RuntimeError(
-                "the agent of this node is of an earlier release, which cannot keep secrets: "
-                "restart Ray on the node"
-            )
 
     def call(self, verb: str, *args: Any, timeout_s: float = CALL_S) -> Any:
         return ray.get(getattr(self.agent, verb).remote(*args), timeout=timeout_s)
@@ -197,12 +182,10 @@ class NodeThread(threading.Thread):
                 f"its agent did not start within {AGENT_START_S:g} s: it needs all "
                 f"{self.member.gpus} GPUs of the node, and another Ray job may use them"
             ) from None
-        self.protocol = int(hello["protocol"])
         self.problems = hello.get("problems", [])
         self.hello_at = time.monotonic()
         hello["clock_offset_s"] = clock_offset_s(hello, asked_at, time.time())
-        if self.protocol >= 3:
-            hello["runs_folder"] = self.call("runs_folder", self.runs_dir)
+        hello["runs_folder"] = self.call("runs_folder", self.runs_dir)
         self.output.send(news="node", name=self.member.name, hello=hello)
 
     def lose_agent(self, error: Exception) -> None:
@@ -212,8 +195,8 @@ class NodeThread(threading.Thread):
             try:
                 ray.kill(agent, no_restart=True)
             except Exception as second:  # noqa: BLE001 - it is dead; only its name is wanted
-                own_log.write(f"{self.member.name}: {_brief(second)}")
-        own_log.write(f"{self.member.name}: {_brief(error)}")
+                procfs.log(f"{self.member.name}: {_brief(second)}")
+        procfs.log(f"{self.member.name}: {_brief(error)}")
         self.output.send(news="node", name=self.member.name, error=_brief(error))
         time.sleep(0.2)
 
@@ -284,15 +267,13 @@ class Bridge:
         thread.requests.put(request)
 
 
-def clock_offset_s(hello: dict[str, Any], asked_at: float, answered_at: float) -> float | None:
+def clock_offset_s(hello: dict[str, Any], asked_at: float, answered_at: float) -> float:
     """Return by how much the node's clock is ahead of this one, as far as that is certain.
 
-    The node read its clock at some moment between the two. None for an agent of an earlier release.
+    The node read its clock at some moment between the two.
     """
-    there = (hello.get("facts") or {}).get("time")
-    if there is None:
-        return None
-    return float(there) - min(max(float(there), asked_at), answered_at)
+    there = float(hello["facts"]["time"])
+    return there - min(max(there, asked_at), answered_at)
 
 
 def _end_process() -> None:
@@ -300,7 +281,7 @@ def _end_process() -> None:
 
     The server starts another.
     """
-    own_log.write(traceback.format_exc())
+    procfs.log(traceback.format_exc())
     os._exit(1)
 
 

@@ -21,19 +21,17 @@ from typing import Any
 from lehr.base import home as homes
 from lehr.base.access import current_actor
 from lehr.base.signed_tokens import AttemptTokens
-from lehr.cluster.alarm import GATHER_S, Alarm
 from lehr.cluster.attempt_protocol import AttemptProtocol
 from lehr.cluster.bridge_client import BridgeClient
 from lehr.cluster.executor import Executor, give_up
-from lehr.cluster.heartbeats import HeartbeatTable
+from lehr.cluster.exits import EXCLUDED, excluded
+from lehr.cluster.heartbeats import GATHER_S, Alarm, HeartbeatTable
 from lehr.cluster.inbox import Inbox
 from lehr.cluster.isolation import Isolation
 from lehr.cluster.known_nodes import KnownNodes
-from lehr.cluster.launch_spec import LaunchSettings
-from lehr.cluster.launcher import Launcher
+from lehr.cluster.launcher import Launcher, LaunchSettings
 from lehr.cluster.loader import SnapshotLoader
 from lehr.cluster.membership import Cluster, Member
-from lehr.cluster.node_notes import EXCLUDED, excluded
 from lehr.control.due import due_in_s
 from lehr.control.liveness import Liveness, Thresholds
 from lehr.control.reconcile import Timeouts
@@ -199,7 +197,7 @@ class Dispatcher:
     def on_exit(self, attempt_id: str, payload: dict[str, Any]) -> dict[str, Any]:
         """Record the exit of an attempt. The answer lists the bytes that are still missing."""
         answer = self.handlers.on_exit(attempt_id, payload)
-        self._inbox.enqueue([attempt_id])
+        self._inbox.unread.add([attempt_id])
         self._loader.note_end(attempt_id)
         self.wake()
         return answer
@@ -337,7 +335,7 @@ class Dispatcher:
         self.alarm.clear()
         try:
             self._inbox.record()
-            snapshot = self._loader.load(self._inbox.unread())
+            snapshot = self._loader.load(self._inbox.unread.seen())
             self.heartbeats.follow(snapshot.attempts, snapshot.unreadable_attempts)
             self.handlers.publish(self._loader.living(), self._loader.senders())
             actions = step(snapshot)
@@ -362,7 +360,7 @@ class Dispatcher:
         """Return what a tick would do now beside repeating calls to agents. For tests: nothing,
         as long as the alarm is not due.
         """
-        snapshot = self._loader.load(self._inbox.unread())
+        snapshot = self._loader.load(self._inbox.unread.seen())
         return [action for action in step(snapshot) if not settled(action)]
 
 

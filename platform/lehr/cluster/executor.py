@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from lehr.analysis.gates import Judgement
 from lehr.base import own_logs
+from lehr.cluster.exits import EXCLUDED
 from lehr.cluster.isolation import Isolation
 from lehr.cluster.launcher import Launcher
 from lehr.cluster.membership import Cluster
-from lehr.cluster.node_notes import EXCLUDED
 from lehr.control import nodes, queue, reconcile, rollouts, sweeps
 from lehr.control.exits import listed_exit, synthetic_exit
 from lehr.control.finalize import Finalize

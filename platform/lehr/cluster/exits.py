@@ -2,17 +2,45 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
 from lehr.cluster.heartbeats import HeartbeatTable
-from lehr.cluster.node_notes import readmitted
+from lehr.cluster.isolation import Isolation, Noted
 from lehr.cluster.run_values import request_message, situation
+from lehr.control.availability import MARGIN_S, NodeEnd
 from lehr.control.exits import exit_report, finished_report
 from lehr.control.finalize import EndedAttempt
 from lehr.control.lifecycle import NODE_UNTIL, RunState
-from lehr.control.nodes import Ended, avoided, ends_of
+from lehr.control.nodes import LIMIT, Ended, avoided, ends_of
 from lehr.control.retries import HEALED_BY_PROGRESS, SPENT, Budgets, healed
 from lehr.control.saved_points import has_progressed, point_to_resume
+from lehr.control.step import Subject
+from lehr.errors import NotFound
 from lehr.store import Store
-from lehr.store.tables import Attempt, RunRow
+from lehr.store.tables import Attempt, NodeNote, RunRow
+
+EXCLUDED: Final = "excluded"
+
+
+def excluded(notes: Mapping[str, NodeNote]) -> dict[str, str]:
+    """Return the excluded nodes, each with the reason."""
+    return {name: note.message for name, note in notes.items() if note.kind == EXCLUDED}
+
+
+def readmitted(notes: Mapping[str, NodeNote]) -> dict[str, float]:
+    """Return by node since when its failures count."""
+    return {name: note.at for name, note in notes.items() if note.kind != EXCLUDED}
+
+
+def node_ends(until: Mapping[str, float], now: float) -> dict[str, NodeEnd]:
+    """Return the ends of the nodes that are available until a time, by the server's clock."""
+    return {
+        node: NodeEnd(end - MARGIN_S - now, time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(end)))
+        for node, end in until.items()
+    }
 
 
 def ended_attempt(
@@ -74,3 +102,56 @@ def nodes_to_avoid(store: Store, run: RunRow) -> dict[str, float]:
     attempts = [one for one in store.attempts.of_run(run.id) if one.number > retried]
     ends = [end for one in attempts for end in ends_on_nodes(store, one)]
     return avoided(ends, readmitted(store.nodes.notes()), store.clock())
+
+
+AT_START = 1000
+"""Ended attempts that a new server reads. Later ends are read one by one."""
+_READING = "reading which nodes failed it"
+
+
+class RecentEnds:
+    """Keeps the last ``LIMIT`` ends of each node, so that many ends on other nodes hide none."""
+
+    def __init__(self, store: Store, isolation: Isolation) -> None:
+        self._store = store
+        self._isolation = isolation
+        self.noted = Noted()
+        """Attempts whose ends are read with the next ``take``."""
+        self.all_noted = True
+        """Read the newest ends of the record, as a new server must."""
+        self._of_node: dict[str, list[Ended]] = {}
+
+    def take(self) -> list[Ended]:
+        """Return the last ends of all nodes; none if no attempt has ended since the last call."""
+        noted, everything = self.noted.take(), self.all_noted
+        if not noted and not everything:
+            return []
+        # Whatever fails below, the next call reads the record.
+        self.all_noted = True
+        if everything:
+            self._of_node.clear()
+            for attempt in self._store.attempts.recently_ended(AT_START):
+                self._read(attempt)
+        for attempt_id in sorted(noted):
+            try:
+                attempt = self._store.attempts.get(attempt_id)
+            except NotFound:
+                continue  # Its run was deleted.
+            self._read(attempt)
+        self.all_noted = False
+        return [end for ends in self._of_node.values() for end in ends]
+
+    def _read(self, attempt: Attempt) -> None:
+        run = Subject("run", attempt.run_id)
+        if attempt.exited_at is None:
+            return  # Other parts of its gang have not ended.
+        kept = self._isolation.do(run, _READING, partial(self._keep, attempt))
+        if not kept and self._isolation.tries_again(run, _READING):
+            self.noted.add([attempt.id])
+
+    def _keep(self, attempt: Attempt) -> None:
+        for end in ends_on_nodes(self._store, attempt):
+            # An exit that is reported again replaces the one before.
+            kept = [one for one in self._of_node.get(end.node, ()) if one.attempt != end.attempt]
+            kept.append(end)
+            self._of_node[end.node] = sorted(kept, key=lambda one: (one.at, one.attempt))[-LIMIT:]

@@ -2,18 +2,165 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from lehr.cluster.isolation import Isolation
+from lehr.analysis.batches import is_measured
+from lehr.base.lru import Lru
+from lehr.cluster.isolation import Isolation, Noted
 from lehr.cluster.rollout_loader import RolloutLoader
-from lehr.cluster.sweep_loader import SweepLoader
+from lehr.control.lifecycle import Desired, RunState
 from lehr.control.rollouts import OpenRollout
+from lehr.control.search import TrialReport
 from lehr.control.step import Subject
-from lehr.control.sweeps import OpenSweep
+from lehr.control.sweeps import OpenSweep, TrialState, needs_reports, pause_of_pruning_s
+from lehr.errors import NotFound
+from lehr.specs.sweep import SweepSpec
 from lehr.store import Change, Store
+from lehr.store.records.sweep_progress import TrialProgress
+
+_KEPT = 10_000
+"""Number of trials whose reports are cached while they do not change."""
+_KNOWN_RUNS = 20_000
+_NONE = ""
+"""The pruned sweep of a run that belongs to none."""
+_Reports = tuple[tuple[int, int], tuple[TrialReport, ...]]
+"""The attempt and the newest step that were read, and the reports."""
+
+
+class SweepLoader:
+    """Loads only sweeps of which something has changed."""
+
+    def __init__(self, store: Store, now: Callable[[], float]) -> None:
+        """``now``: a monotonic clock."""
+        self._store = store
+        self._now = now
+        self.changed = Noted()
+        """Sweeps to load with the next tick."""
+        self.measured_runs = Noted()
+        """Runs that have new metrics."""
+        self._paused_until: dict[str, float] = {}
+        """By large sweep: when its trials are judged again."""
+        self._to_judge: set[str] = set()
+        """Paused sweeps of which something has changed."""
+        self._sweep_of: Lru[str, str] = Lru(_KNOWN_RUNS)
+        self._reports: Lru[tuple[str, str], _Reports] = Lru(_KEPT)
+        """By run and metric."""
+
+    def take_changed(self) -> set[str]:
+        """Return the ids of the sweeps to load now, and forget them."""
+        due = {sweep_id for sweep_id in self._to_judge if not self._is_paused(sweep_id)}
+        self._to_judge -= due
+        return self.changed.take() | due
+
+    def judges_in_s(self) -> float | None:
+        """Return seconds until a paused sweep is to be loaded; None if there is none."""
+        until = [self._paused_until.get(sweep_id, 0.0) for sweep_id in self._to_judge]
+        return max(0.0, min(until) - self._now()) if until else None
+
+    def enqueue_pruned(self, run_id: str) -> None:
+        """Enqueue the run's sweep if new metrics of the run may prune a trial of it."""
+        sweep_id = self._pruned_sweep(run_id)
+        if sweep_id is None:
+            return
+        if self._is_paused(sweep_id):
+            self._to_judge.add(sweep_id)
+        else:
+            self.changed.add([sweep_id])
+
+    def load(self, sweep_id: str) -> OpenSweep:
+        """Return the sweep; its trials have reports only if a decision needs them."""
+        sweep = self._store.sweeps.get(sweep_id)
+        spec = SweepSpec.model_validate(sweep.spec)
+        progress = self._store.sweep_progress.trials(sweep_id)
+        stopped = sweep.stopped is not None
+        trials = [_trial(one) for one in progress]
+        judged = not self._is_paused(sweep_id)
+        if judged:
+            self._to_judge.discard(sweep_id)
+        else:
+            self._to_judge.add(sweep_id)
+        if needs_reports(spec, trials, stopped=stopped, judged=judged):
+            reports = self._read_reports(spec, progress)
+            reporting = [one.run_id for one, seen in zip(progress, reports, strict=True) if seen]
+            held_out = (
+                self._store.events.held_out(reporting) if is_measured(spec.metric.name) else {}
+            )
+            trials = [
+                _trial(one, seen, held_out.get(one.run_id))
+                for one, seen in zip(progress, reports, strict=True)
+            ]
+            if judged and (pause_s := pause_of_pruning_s(spec, trials)) > 0.0:
+                self._paused_until[sweep_id] = self._now() + pause_s
+        return OpenSweep(sweep_id, spec, trials, stopped, sweep.reopened_at or 0.0, judged)
+
+    def _is_paused(self, sweep_id: str) -> bool:
+        if self._now() < self._paused_until.get(sweep_id, 0.0):
+            return True
+        self._paused_until.pop(sweep_id, None)
+        return False
+
+    def _pruned_sweep(self, run_id: str) -> str | None:
+        """Return the run's sweep if new metrics of the run may prune it or other trials."""
+        known = self._sweep_of.get(run_id)
+        if known is None:
+            run = self._store.runs.get(run_id)
+            sweep = self._store.sweeps.get(run.sweep_id) if run.sweep_id is not None else None
+            known = sweep.id if sweep is not None and sweep.spec.get("pruning") else _NONE
+            self._sweep_of.put(run_id, known)
+        return known or None
+
+    def _read_reports(
+        self, spec: SweepSpec, progress: Sequence[TrialProgress]
+    ) -> list[tuple[TrialReport, ...]]:
+        name = spec.metric.name
+        latest = self._store.series.latest([one.run_id for one in progress], [name])
+        found: list[tuple[TrialReport, ...]] = []
+        for one in progress:
+            newest = latest.get(one.run_id, {}).get(name)
+            if newest is None:
+                found.append(())
+                continue
+            version = (one.attempt, newest.step)
+            known = self._reports.get((one.run_id, name))
+            if known is None or known[0] != version:
+                known = (version, self._report(one, name))
+                self._reports.put((one.run_id, name), known)
+            found.append(known[1])
+        return found
+
+    def _report(self, one: TrialProgress, name: str) -> tuple[TrialReport, ...]:
+        try:
+            series = self._store.series.read(one.run_id, name, x_axis="time", exact=True)
+        except NotFound:
+            return ()
+        began = one.started_at or 0.0
+        return tuple(
+            TrialReport(step, value, began + seconds)
+            for step, seconds, value in zip(series.step, series.x, series.y, strict=True)
+        )
+
+
+def _trial(
+    one: TrialProgress, reports: tuple[TrialReport, ...] = (), held_out: str | None = None
+) -> TrialState:
+    return TrialState(
+        number=one.number,
+        parameters=one.parameters,
+        run_id=one.run_id,
+        state=RunState(one.state),
+        attempt=one.attempt,
+        desired=Desired(one.desired),
+        cause=one.cause,
+        reason=one.reason,
+        ended_at=one.ended_at,
+        total_steps=one.total_steps,
+        reports=reports,
+        held_out=held_out,
+    )
+
 
 T = TypeVar("T")
 
@@ -25,30 +172,37 @@ class GroupLoader:
         self, store: Store, runs_dir: Path, isolation: Isolation, now: Callable[[], float]
     ) -> None:
         """``now``: a monotonic clock."""
+        self._store = store
         self._sweeps = SweepLoader(store, now)
         self._rollouts = RolloutLoader(store, runs_dir)
         self._isolation = isolation
 
     def enqueue_all(self) -> None:
-        """Load every open group with the next snapshot."""
-        self._sweeps.enqueue_all()
-        self._rollouts.enqueue_all()
+        """Load every open group with the next snapshot, as a new server must."""
+        self._sweeps.changed.add(self._store.sweeps.unended())
+        self._rollouts.changed.add(self._store.rollouts.unended())
 
     def enqueue(self, subject: Subject) -> None:
         """Load the group again with the next snapshot. Subjects of other kinds are ignored."""
         if subject.kind == "sweep":
-            self._sweeps.enqueue(subject.id)
+            self._sweeps.changed.add([subject.id])
         elif subject.kind == "rollout":
-            self._rollouts.enqueue(subject.id)
+            self._rollouts.changed.add([subject.id])
 
     def changed(self, change: Change) -> None:
         """Note a change of the record. May be called from any thread; fast."""
-        self._sweeps.changed(change)
-        self._rollouts.changed(change)
+        if change.kind == "sweep":
+            self._sweeps.changed.add([change.id])
+        elif change.kind == "rollout":
+            self._rollouts.changed.add([change.id])
+        elif change.kind in {"run", "metrics"}:
+            self._rollouts.changed_runs.add([change.id])
+            if change.kind == "metrics":
+                self._sweeps.measured_runs.add([change.id])
 
     def sweeps(self) -> list[OpenSweep]:
         """Return the sweeps that have changed since the last call."""
-        for run_id in self._sweeps.take_measured():
+        for run_id in sorted(self._sweeps.measured_runs.take()):
             find = partial(self._sweeps.enqueue_pruned, run_id)
             self._isolation.do(Subject("run", run_id), "finding its sweep", find)
         return self._load("sweep", self._sweeps.take_changed(), self._sweeps.load)
@@ -64,20 +218,19 @@ class GroupLoader:
     def _load(
         self,
         kind: Literal["sweep", "rollout"],
-        group_ids: list[str],
+        group_ids: set[str],
         load: Callable[[str], T | None],
     ) -> list[T]:
-        found: list[T] = []
+        loaded: list[T] = []
 
         def read(group_id: str) -> None:
-            if (one := load(group_id)) is not None:
-                found.append(one)
+            if (group := load(group_id)) is not None:
+                loaded.append(group)
 
-        for group_id in group_ids:
-            group = Subject(kind, group_id)
-            part = "reading it"
+        for group_id in sorted(group_ids):
+            subject, part = Subject(kind, group_id), "reading it"
             if not self._isolation.do(
-                group, part, partial(read, group_id)
-            ) and self._isolation.tries_again(group, part):
-                self.enqueue(group)
-        return found
+                subject, part, partial(read, group_id)
+            ) and self._isolation.tries_again(subject, part):
+                self.enqueue(subject)
+        return loaded

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable
 from functools import partial
 
 from lehr.cluster.heartbeats import HeartbeatTable
-from lehr.cluster.isolation import Isolation
+from lehr.cluster.isolation import Isolation, Noted
 from lehr.cluster.launcher import Launcher
 from lehr.control.lifecycle import ACTIVE
 from lehr.control.step import Subject
@@ -38,32 +36,19 @@ class Inbox:
         self._heartbeats = heartbeats
         self._isolation = isolation
         self._written_at = heartbeats.now()
-        self._guard = threading.Lock()
-        self._attempts: set[str] = set()
-        """Attempts with new events since the last tick."""
+        self.unread = Noted()
+        """Attempts whose events have not been read: on their exits nothing is decided yet."""
 
     def enqueue_all(self) -> None:
         """Read the events of every attempt on which something may be decided."""
-        self.enqueue(attempt.id for attempt in self._store.attempts.list_open())
+        self.unread.add(attempt.id for attempt in self._store.attempts.list_open())
         active = [run.id for run in self._store.runs.by_state(ACTIVE)]
-        self.enqueue(attempt.id for attempt in self._store.attempts.newest(active).values())
-
-    def unread(self) -> set[str]:
-        """Return the attempts whose events have not been read: on their exits nothing is decided
-        yet.
-        """
-        with self._guard:
-            return set(self._attempts)
-
-    def enqueue(self, attempt_ids: Iterable[str]) -> None:
-        """Read the events of these attempts in the next tick."""
-        with self._guard:
-            self._attempts.update(attempt_ids)
+        self.unread.add(attempt.id for attempt in self._store.attempts.newest(active).values())
 
     def changed(self, change: Change) -> None:
         """Enqueue an attempt whose events have arrived. May be called from any thread; fast."""
         if change.kind == "metrics" and change.attempt is not None:
-            self.enqueue([f"{change.id}-{change.attempt}"])
+            self.unread.add([f"{change.id}-{change.attempt}"])
 
     def record(self) -> None:
         """Record everything that has arrived."""
@@ -88,17 +73,12 @@ class Inbox:
         self._store.attempts.record_heartbeats(self._heartbeats.take_unwritten())
 
     def _apply_events(self) -> None:
-        with self._guard:
-            attempt_ids, self._attempts = self._attempts, set()
-        if not attempt_ids:
-            return
-        try:
+        with self.unread.taken() as attempt_ids:
+            if not attempt_ids:
+                return
             failed = self._store.event_applier.apply_all(
-                sorted(attempt_ids), again=lambda one: self.enqueue([one])
+                sorted(attempt_ids), again=lambda attempt_id: self.unread.add([attempt_id])
             )
-        except BaseException:
-            self.enqueue(attempt_ids)
-            raise
         for attempt_id in attempt_ids:
             subject = Subject("run", run_of(attempt_id))
             error = failed.get(attempt_id)
@@ -107,4 +87,4 @@ class Inbox:
                 continue
             self._isolation.failed(subject, READING_EVENTS, error)
             if self._isolation.tries_again(subject, READING_EVENTS):
-                self.enqueue([attempt_id])
+                self.unread.add([attempt_id])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from lehr.base import own_logs
@@ -30,6 +32,38 @@ class _Failing:
     times: int = 0
     lasts: bool = False
     """It was logged that it lasts."""
+
+
+class Noted:
+    """Ids of what is to be read: added from any thread, taken by the dispatcher's."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._ids: set[str] = set()
+
+    def add(self, ids: Iterable[str]) -> None:
+        with self._guard:
+            self._ids.update(ids)
+
+    def seen(self) -> set[str]:
+        """Return all of them; they stay noted."""
+        with self._guard:
+            return set(self._ids)
+
+    def take(self) -> set[str]:
+        with self._guard:
+            taken, self._ids = self._ids, set()
+        return taken
+
+    @contextmanager
+    def taken(self) -> Iterator[set[str]]:
+        """Take all of them; they are noted again if the block raises."""
+        taken = self.take()
+        try:
+            yield taken
+        except BaseException:
+            self.add(taken)
+            raise
 
 
 class Isolation:

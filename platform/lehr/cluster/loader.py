@@ -10,17 +10,14 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from lehr.base import home as homes
-from lehr.cluster.exits import ended_attempt
+from lehr.cluster.exits import RecentEnds, ended_attempt, excluded, node_ends, readmitted
 from lehr.cluster.group_loader import GroupLoader
 from lehr.cluster.heartbeats import HeartbeatTable
 from lehr.cluster.isolation import Isolation
-from lehr.cluster.launch_spec import placement_of
+from lehr.cluster.launcher import placement_of
 from lehr.cluster.membership import Cluster, Member
-from lehr.cluster.node_notes import excluded, node_ends, readmitted
-from lehr.cluster.open_attempts import Estimates, open_attempt
-from lehr.cluster.recent_ends import RecentEnds
 from lehr.cluster.run_cache import AttemptCache, RunCache
-from lehr.cluster.run_values import situation
+from lehr.cluster.run_values import Estimates, open_attempt, situation
 from lehr.control.finalize import EndedAttempt
 from lehr.control.lifecycle import ACTIVE, RunState
 from lehr.control.preemption import may_be_preempted
@@ -100,7 +97,7 @@ class SnapshotLoader:
     def enqueue_all(self) -> None:
         """Load every open sweep and rollout with the next snapshot, and check all nodes."""
         self._groups_unknown = True
-        self._recent_ends.note_all()
+        self._recent_ends.all_noted = True
 
     def enqueue(self, subject: Subject) -> None:
         """Load the sweep or rollout again with the next snapshot."""
@@ -121,7 +118,7 @@ class SnapshotLoader:
 
     def note_end(self, attempt_id: str) -> None:
         """Note that the attempt has ended: its nodes are checked. May be called from any thread."""
-        self._recent_ends.note(attempt_id)
+        self._recent_ends.noted.add([attempt_id])
 
     def forget_waiting(self) -> None:
         """Read again what each queued run waits for: the nodes that it avoids have changed."""

@@ -1,7 +1,7 @@
 """One Ray node of this machine as a process: started with fixed options, found again, ended.
 
-Never run ``ray stop``: it ends every Ray on the machine. Processes of a node carry a mark in their
-environment, and only marked processes are ended.
+``python -P -m lehr.cluster.ray_process start`` is that process. Never run ``ray stop``: it ends all
+Rays of the machine. Processes of a node carry a mark in their environment; only these are ended.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from lehr.base import procfs
 from lehr.errors import InternalError
@@ -45,7 +46,7 @@ class RayProcess:
     start_time: int
     boot_id: str
     versions: str = ""
-    """``versions()`` when it was started; empty in records of earlier releases."""
+    """``versions()`` when it was started."""
     base_port: int = 0
     """Its first port, if its ports are fixed."""
 
@@ -97,7 +98,7 @@ def command(
 ) -> list[str]:
     """Return the command line of a Ray node. ``options``: of a head, or of a node that joins."""
     return [
-        *(sys.executable, "-P", "-m", "lehr.cluster.ray_daemon", "start", *options, "--block"),
+        *(sys.executable, "-P", "-m", "lehr.cluster.ray_process", "start", *options, "--block"),
         *("--node-ip-address", node_ip),
         *("--num-cpus", "0", "--num-gpus", str(gpus)),
         *("--object-store-memory", str(OBJECT_STORE_BYTES)),
@@ -187,7 +188,7 @@ def end(process: RayProcess) -> list[int]:
     marked = process.processes()
     if process.running():
         marked.append(process.pid)
-    known = descendants(marked) | _started(marked)
+    known = procfs.descendants(marked)
     raylets = {pid: started for pid, started in known.items() if _name(pid) == "raylet"}
     for pid in raylets:
         procfs.send(pid, signal.SIGTERM)
@@ -210,7 +211,7 @@ def _until_none(left: Callable[[], list[int]], within_s: float, ours: set[int]) 
     deadline = time.monotonic() + within_s
     while left() and time.monotonic() < deadline:
         time.sleep(0.02)
-        _reap(ours)
+        reap(ours)
 
 
 def _name(pid: int) -> str:
@@ -218,19 +219,6 @@ def _name(pid: int) -> str:
         return Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
         return ""
-
-
-def descendants(pids: list[int]) -> dict[int, int]:
-    """Return children and grandchildren of ``pids``, with start times to identify them."""
-    found: dict[int, int] = {}
-    waiting = list(pids)
-    while waiting:
-        for pid in procfs.children(waiting.pop()):
-            started = procfs.start_time(pid)
-            if started is not None and pid not in found:
-                found[pid] = started
-                waiting.append(pid)
-    return found
 
 
 def _started(pids: Iterable[int]) -> dict[int, int]:
@@ -242,12 +230,7 @@ def _still(pid: int, started: int) -> bool:
     return procfs.start_time(pid) == started
 
 
-def reap(pid: int) -> None:
-    """Collect a child of this process that has ended, or it stays as a zombie."""
-    _reap({pid})
-
-
-def _reap(pids: set[int]) -> None:
+def reap(pids: Iterable[int]) -> None:
     """Collect ended children of this process, or they stay as zombies."""
     for pid in pids:
         try:
@@ -256,31 +239,43 @@ def _reap(pids: set[int]) -> None:
             continue
 
 
-def prepare_folder(temporary: Path) -> None:
-    """Make Ray's temporary folder, and remove old sessions."""
-    _own_folder(temporary)
-    _forget_sessions(temporary / "r")
+def prepare_folder(path: Path) -> None:
+    """Make Ray's folder in the shared temporary one, and remove the sessions of earlier Ray nodes
+    except the newest, which may show why it ended.
+
+    Raises:
+        InternalError: it exists and belongs to another user, who may have prepared it.
+    """
+    path.mkdir(mode=0o700, exist_ok=True)
+    if path.lstat().st_uid != os.getuid() or not path.is_dir() or path.is_symlink():
+        raise InternalError(f"{path} belongs to another user", hint="Remove it, or set TMPDIR.")
+    path.chmod(0o700)
+    sessions = sorted(old for old in (path / "r").glob("session_2*") if not old.is_symlink())
+    for old in sessions[:-1]:
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def new_mark() -> str:
     return secrets.token_hex(8)
 
 
-def _forget_sessions(folder: Path) -> None:
-    """Remove the sessions of earlier Ray nodes except the newest, which may show why it ended."""
-    sessions = sorted(path for path in folder.glob("session_2*") if not path.is_symlink())
-    for path in sessions[:-1]:
-        shutil.rmtree(path, ignore_errors=True)
+def main() -> None:
+    """Run Ray's own ``ray start`` without client server and dashboard.
 
-
-def _own_folder(path: Path) -> None:
-    """Return a folder in the shared temporary one that nobody else can have prepared.
-
-    Raises:
-        InternalError: it exists and belongs to another user.
+    The client server runs code for anybody who connects, has no option to disable it, and takes a
+    fixed port by default. Ray starts the dashboard's process even if the dashboard is disabled, and
+    the raylet only after it, which would add a second to every ``lehr up``.
     """
-    path.mkdir(mode=0o700, exist_ok=True)
-    found = path.lstat()
-    if found.st_uid != os.getuid() or not path.is_dir() or path.is_symlink():
-        raise InternalError(f"{path} belongs to another user", hint="Remove it, or set TMPDIR.")
-    path.chmod(0o700)
+    from ray._private.node import Node
+    from ray.scripts import scripts
+
+    def without_dashboard(node: Any, **_: Any) -> None:
+        node._webui_url = ""  # noqa: SLF001 - all that Ray itself leaves of one that is off
+
+    scripts.get_ray_client_dependency_error = lambda: "off: Lehr does not use it"
+    Node.start_api_server = without_dashboard
+    scripts.cli()
+
+
+if __name__ == "__main__":
+    main()

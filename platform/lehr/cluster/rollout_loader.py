@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
@@ -11,7 +9,9 @@ from typing import cast
 from lehr.analysis.curve import Curve
 from lehr.analysis.diagnosis import EXACT, JUDGED, diagnose
 from lehr.analysis.gates import Evidence, Pair
+from lehr.base.lru import Lru
 from lehr.checkpoints.registry import CheckpointLocations
+from lehr.cluster.isolation import Noted
 from lehr.control.lifecycle import RunState
 from lehr.control.rollouts import (
     OpenRollout,
@@ -25,12 +25,14 @@ from lehr.control.rollouts import (
 from lehr.errors import LehrError, NotFound
 from lehr.specs.rollout import RolloutSpec
 from lehr.specs.stages import PlannedStage, StageRunRole, stages
-from lehr.store import Change, Store
+from lehr.store import Store
 from lehr.store.tables import CheckpointRow, GateVerdict, RolloutRow, RolloutStage, RunRow
 from lehr_trainer.contract.records import Started
 
 _KNOWN_RUNS = 20_000
 _KNOWN_PLANS = 200
+_NONE = ""
+"""The rollout of a run that belongs to none."""
 
 Runs = Mapping[StageRunRole, RunRow]
 
@@ -41,36 +43,23 @@ class RolloutLoader:
     def __init__(self, store: Store, runs_dir: Path) -> None:
         self._store = store
         self._runs_dir = runs_dir
-        self._guard = threading.Lock()
-        self._dirty: set[str] = set()
-        self._changed_runs: set[str] = set()
-        self._rollout_of: OrderedDict[str, str | None] = OrderedDict()
-        self._plans: OrderedDict[str, list[PlannedStage]] = OrderedDict()
+        self.changed = Noted()
+        """Rollouts to load with the next tick."""
+        self.changed_runs = Noted()
+        self._rollout_of: Lru[str, str] = Lru(_KNOWN_RUNS)
+        self._plans: Lru[str, list[PlannedStage]] = Lru(_KNOWN_PLANS)
 
-    def enqueue_all(self) -> None:
-        """Enqueue all open rollouts when a server starts."""
-        with self._guard:
-            self._dirty.update(self._store.rollouts.unended())
-
-    def enqueue(self, rollout_id: str) -> None:
-        """Load the rollout again in the next tick."""
-        with self._guard:
-            self._dirty.add(rollout_id)
-
-    def changed(self, change: Change) -> None:
-        """Enqueue the run's rollout. May be called from any thread; fast."""
-        with self._guard:
-            if change.kind == "rollout":
-                self._dirty.add(change.id)
-            elif change.kind in {"run", "metrics"}:
-                self._changed_runs.add(change.id)
-
-    def take_changed(self) -> list[str]:
+    def take_changed(self) -> set[str]:
         """Return the ids of the rollouts to load now, and forget them."""
-        with self._guard:
-            dirty, self._dirty = self._dirty, set()
-            run_ids, self._changed_runs = self._changed_runs, set()
-        return sorted(dirty | self._rollouts_of(run_ids))
+        run_ids = self.changed_runs.take()
+        of_run = {run_id: self._rollout_of.get(run_id) for run_id in run_ids}
+        if new := [run_id for run_id, rollout_id in of_run.items() if rollout_id is None]:
+            recorded = self._store.rollouts.of_runs(new)
+            for run_id in new:
+                # A run belongs to its rollout from the transaction that records it.
+                of_run[run_id] = recorded.get(run_id, _NONE)
+                self._rollout_of.put(run_id, recorded.get(run_id, _NONE))
+        return self.changed.take() | {rollout_id for rollout_id in of_run.values() if rollout_id}
 
     def load(self, rollout_id: str) -> OpenRollout | None:
         """Return the rollout; None if it has ended."""
@@ -106,23 +95,12 @@ class RolloutLoader:
             self._resume_point(stage, now, of_stage),
         )
 
-    def _rollouts_of(self, run_ids: set[str]) -> set[str]:
-        new = [run_id for run_id in run_ids if run_id not in self._rollout_of]
-        if new:
-            found = self._store.rollouts.of_runs(new)
-            # A run belongs to its rollout from the transaction that records it.
-            self._rollout_of.update({run_id: found.get(run_id) for run_id in new})
-        known = {self._rollout_of[run_id] for run_id in run_ids}
-        while len(self._rollout_of) > _KNOWN_RUNS:
-            self._rollout_of.popitem(last=False)
-        return {rollout_id for rollout_id in known if rollout_id is not None}
-
     def _plan(self, rollout: RolloutRow) -> list[PlannedStage]:
-        if rollout.id not in self._plans:
-            self._plans[rollout.id] = stages(RolloutSpec.model_validate(rollout.spec))
-            if len(self._plans) > _KNOWN_PLANS:
-                self._plans.popitem(last=False)
-        return self._plans[rollout.id]
+        plan = self._plans.get(rollout.id)
+        if plan is None:
+            plan = stages(RolloutSpec.model_validate(rollout.spec))
+            self._plans.put(rollout.id, plan)
+        return plan
 
     def _stage(
         self,
@@ -153,16 +131,16 @@ class RolloutLoader:
         over = pair_is_over(now)
         if not over and not wants_evidence(now):
             return None
-        compared = pair(self._store, self._runs_dir, stage, runs) if over else None
+        compared = _pair(self._store, self._runs_dir, stage, runs) if over else None
         train = now.runs["train"]
-        return evidence(self._store, stage, runs["train"], over=train.over, pair=compared)
+        return _evidence(self._store, stage, runs["train"], over=train.over, pair=compared)
 
     def _resume_point(self, stage: PlannedStage, now: StageState, runs: Runs) -> ResumePoint | None:
         whole = now.runs.get(stage.whole)
         if "resumed" not in now.roles or "resumed" in now.runs or whole is None or not whole.over:
             return None
         run = runs[stage.whole]
-        point = middle_checkpoint(self._store, stage, run)
+        point = _last(self._store, run.id, stage.middle)
         if point is None:
             return None
         path = str(self._runs_dir / run.id / point.path)
@@ -183,17 +161,12 @@ _TENSORS = ".safetensors"
 """Compared files: weights and optimizer. Others contain data of the launch."""
 
 
-def evidence(
+def _evidence(
     store: Store, stage: PlannedStage, run: RunRow, *, over: bool, pair: Pair | None = None
 ) -> Evidence:
-    """Collect what the stage's run has shown by the step at which it is judged.
+    """Collect what the stage's ``train`` run has shown by the step at which it is judged.
 
-    Args:
-        store: the store.
-        stage: the planned stage.
-        run: its ``train`` run.
-        over: no more data will come.
-        pair: what exact_resume compares, once both exist.
+    ``over``: no more data will come. ``pair``: what exact_resume compares, once both exist.
     """
     curves = {}
     for name in dict.fromkeys([*JUDGED, *_MEASURED]):
@@ -231,7 +204,7 @@ def evidence(
     )
 
 
-def pair(
+def _pair(
     store: Store, runs_dir: Path, stage: PlannedStage, runs: Mapping[StageRunRole, RunRow]
 ) -> Pair:
     """Return the digests of both runs' last checkpoints, or why they are missing."""
@@ -254,11 +227,6 @@ def pair(
             return Pair(resumed.id, step, problem=str(error))
         found.append({one.name: one.sha256 for one in files if one.name.endswith(_TENSORS)})
     return Pair(resumed.id, step, whole=found[0], resumed=found[1])
-
-
-def middle_checkpoint(store: Store, stage: PlannedStage, whole: RunRow) -> CheckpointRow | None:
-    """Return the checkpoint that the resumed run continues from."""
-    return _last(store, whole.id, stage.middle)
 
 
 def _last(store: Store, run_id: str, step: int) -> CheckpointRow | None:

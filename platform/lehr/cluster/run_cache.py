@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 
 from lehr.cluster.exits import nodes_to_avoid
-from lehr.cluster.isolation import Isolation
+from lehr.cluster.isolation import Isolation, Noted
 from lehr.cluster.run_values import can_save, request_message, saved
 from lehr.control.lifecycle import ENDED, Desired, RunState
 from lehr.control.pending_reasons import paused_after
@@ -25,7 +23,7 @@ from lehr.store.records.runs import small_columns_of
 from lehr.store.tables import Attempt, RunRow, SweepRow
 
 CHECK_EVERY_S = 60.0
-"""Seconds after which all rows are compared with the record, in case a change was missed."""
+"""Seconds after which a cache is compared with the record, in case a change was missed."""
 MANY = 500
 """From this many changed runs on, one query for all is faster."""
 _LIVING = frozenset(RunState) - ENDED
@@ -43,7 +41,7 @@ class RunCache:
         self._store = store
         self._isolation = isolation
         self._clock = clock
-        self._dirty = DirtyRuns()
+        self._dirty = Noted()
         self._rows: dict[str, RunRow] = {}
         self._open: dict[str, tuple[RunRow, OpenRun, float]] = {}
         """Each with the time at which it must be read again."""
@@ -199,11 +197,6 @@ class RunCache:
         return self._sweeps[sweep_id]
 
 
-WHOLE_EVERY_S = 60.0
-"""Seconds after which everything is read again, in case a change was missed."""
-"""From this many changed runs on, one query for all is faster."""
-
-
 class AttemptCache:
     """Used by the dispatcher's thread; ``changed`` may be called from any thread.
 
@@ -215,12 +208,12 @@ class AttemptCache:
     def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
         self._store = store
         self._clock = clock
-        self._dirty = DirtyRuns()
+        self._dirty = Noted()
         self._unheard: frozenset[str] = frozenset()
         """Runs of which no event is known: their first progress is a first sign of life."""
         self._by_run: dict[str, list[Attempt]] = {}
         self._rows: list[Attempt] = []
-        self._whole_at = -WHOLE_EVERY_S
+        self._whole_at = -CHECK_EVERY_S
 
     def changed(self, change: Change) -> None:
         """Note a change of a run."""
@@ -234,7 +227,7 @@ class AttemptCache:
         return self._rows
 
     def _refresh(self, dirty: set[str]) -> None:
-        whole = len(dirty) > MANY or self._clock() - self._whole_at >= WHOLE_EVERY_S
+        whole = len(dirty) > MANY or self._clock() - self._whole_at >= CHECK_EVERY_S
         if not whole and not dirty:
             return
         found = self._store.attempts.list_open(None if whole else sorted(dirty))
@@ -248,26 +241,3 @@ class AttemptCache:
         rows = [row for rows in self._by_run.values() for row in rows]
         self._rows = sorted(rows, key=lambda row: (row.created_at, row.id))
         self._unheard = frozenset(row.run_id for row in rows if not row.events_applied)
-
-
-class DirtyRuns:
-    """Added from any thread, taken by one."""
-
-    def __init__(self) -> None:
-        self._guard = threading.Lock()
-        self._ids: set[str] = set()
-
-    def add(self, run_ids: Iterable[str]) -> None:
-        with self._guard:
-            self._ids.update(run_ids)
-
-    @contextmanager
-    def taken(self) -> Iterator[set[str]]:
-        """Take all of them; they are put back if the block raises."""
-        with self._guard:
-            taken, self._ids = self._ids, set()
-        try:
-            yield taken
-        except BaseException:
-            self.add(taken)
-            raise

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from lehr.cluster.launch_spec import placement_of
+from collections.abc import Mapping
+
+from lehr.cluster.heartbeats import HeartbeatTable
+from lehr.cluster.launcher import placement_of
+from lehr.cluster.membership import Member
 from lehr.control.lifecycle import Desired, RunState, Situation
 from lehr.control.queue_entries import Saved
+from lehr.control.reconcile import AttemptPhase, OpenAttempt
 from lehr.store import Store
 from lehr.store.records.checkpoints import THERE
-from lehr.store.tables import CheckpointRow, RunRow
+from lehr.store.tables import Attempt, CheckpointRow, RunRow
 
 
 def situation(run: RunRow) -> Situation:
@@ -52,3 +57,102 @@ def _writers(store: Store, points: list[CheckpointRow]) -> tuple[str, ...]:
     here = [point.attempt for point in points if point.removed_at is None]
     found = [placements[number][0].node for number in here if placements.get(number)]
     return tuple(dict.fromkeys(found))
+
+
+def open_attempt(
+    attempt: Attempt, run: RunRow | None, members: Mapping[str, Member], heartbeats: HeartbeatTable
+) -> OpenAttempt:
+    """Return the attempt for the decision. ``run``: the attempt's run if it is active, else
+    None.
+    """
+    current = run is not None and run.attempt == attempt.number
+    found = situation(run) if run is not None and current else None
+    desired = found.wanted if found is not None else Desired.CANCEL
+    over = found is not None and found.over_time_limit
+    nodes = [str(share["node"]) for share in attempt.placement]
+    listed = [
+        member.attempts[attempt.id]
+        for name in nodes
+        if (member := members.get(name)) is not None and attempt.id in member.attempts
+    ]
+    parts = (attempt.exit or {}).get("parts", {}) if len(nodes) > 1 else {}
+    ended = any(one.state is AttemptPhase.ENDED for one in listed)
+    notes = [*parts.values(), *(one.exit for one in listed if one.exit is not None)]
+    alive = heartbeats.contacted(attempt.id) or attempt.last_heartbeat_at is not None
+    return OpenAttempt(
+        id=attempt.id,
+        nodes=tuple(nodes),
+        current=current,
+        desired=desired,
+        over_time_limit=over,
+        stall_limit_s=run.stored.stall_limit_s if run is not None else None,
+        since_step_s=heartbeats.since_step_s(attempt.id),
+        # Events count as contact, too: the first heartbeat comes seconds later.
+        contacted=alive or attempt.events_applied > 0,
+        # A heartbeat of one part of a gang does not prove that the others were started.
+        dispatched=attempt.dispatched_at is not None or (alive and len(nodes) == 1),
+        in_flight=heartbeats.in_flight(attempt.id),
+        starts=heartbeats.starts(attempt.id),
+        exited=attempt.exited_at is not None,
+        ended=attempt.exited_at is not None or bool(parts) or ended,
+        ended_nodes=frozenset(nodes[int(rank)] for rank in parts),
+        ended_well=bool(notes) and all(note.get("code") == 0 for note in notes),
+        since_contact_s=heartbeats.since_contact_s(attempt.id),
+        silent_nodes=heartbeats.silent_s(attempt.id, nodes) if len(nodes) > 1 else {},
+        since_request_s=heartbeats.since_request_s(attempt.id),
+        stop_grace_s=run.stored.stop_grace_s if run is not None else None,
+        since_ended_s=heartbeats.since_ended_s(attempt.id),
+        elapsed_s=heartbeats.elapsed_s(attempt.id),
+    )
+
+
+KEPT_S = (30.0, 600.0)
+"""Least and most time for which estimates are kept. They move with each heartbeat; a plan of the
+queue, and the reasons that it gives, should stay the same until something happens."""
+PART = 1 / 20
+"""They are kept for this part of the shortest: nobody plans for the minute in ten hours."""
+
+
+class Estimates:
+    """Used by the dispatcher's thread."""
+
+    def __init__(self, heartbeats: HeartbeatTable) -> None:
+        self._heartbeats = heartbeats
+        self._made_at = heartbeats.now()
+        self._known: dict[str, float | None] = {}
+        self._shortest_s = 0.0
+        """The shortest estimate, or time for which nothing is known of an attempt."""
+
+    def refresh(self) -> None:
+        """Forget the estimates if they are old."""
+        if self.renewed_in_s() <= 0.0:
+            self._made_at = self._heartbeats.now()
+            self._known.clear()
+            self._shortest_s = float("inf")
+
+    def renewed_in_s(self) -> float:
+        """Return the seconds until they are made again."""
+        least, most = KEPT_S
+        kept = min(most, max(least, PART * self._shortest_s))
+        return max(0.0, self._made_at + kept - self._heartbeats.now())
+
+    def remaining_s(self, attempt: Attempt, run: RunRow | None) -> float | None:
+        """Return the seconds until the attempt completes; None if unknown."""
+        if run is None:
+            return None
+        if attempt.id not in self._known:
+            found = self._known[attempt.id] = self._estimate(attempt.id, run)
+            age = self._heartbeats.elapsed_s(attempt.id)
+            self._shortest_s = min(self._shortest_s, age if found is None else found)
+        return self._known[attempt.id]
+
+    def _estimate(self, attempt_id: str, run: RunRow) -> float | None:
+        step, step_s = self._heartbeats.last_step(attempt_id), self._heartbeats.step_s(attempt_id)
+        if step is None or step_s is None:
+            return None
+        try:
+            steps = run.stored.total_steps
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+            # One spec that cannot be read must not stop the tick of all runs.
+            return None
+        return None if steps is None else max(0.0, (steps - step) * step_s)

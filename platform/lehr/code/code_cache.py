@@ -1,9 +1,12 @@
-"""Unpacked capsules of a node. Standard library only.
+"""Unpacked capsules and built environments of a node. Standard library only.
 
 ::
 
     <node folder>/code/<digest>/         trainer/ and project/, unpacked once; files are read-only
     <node folder>/code/<digest>.index    sizes and times of its files as they were unpacked
+    <node folder>/environments/<key>/        a virtual environment, built once by uv
+    <node folder>/environments/<key>.json    written last: the environment is complete
+    <node folder>/environments/<key>.lock    held (flock) by the one that builds it
 
 The bytecode is made once and is in the capsule's own folder, so two versions of a file never share
 it (`bytecode.py`). A program gets a copy of the project and its bytecode (`project_copy.py`). A
@@ -13,9 +16,12 @@ one that was unpacked before the machine started: its last files may not have re
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import py_compile
 import resource
+import sys
 from py_compile import PycInvalidationMode
 
 from lehr.base import procfs
@@ -127,3 +133,56 @@ def _compile_all(folder: str) -> None:
                     py_compile.compile(path, doraise=True, quiet=2, invalidation_mode=mode)
                 except (py_compile.PyCompileError, OSError, ValueError, RecursionError):
                     continue  # It is not for this Python, or the disk is full.
+
+
+FORMAT = 1
+"""Version of how an environment is built; another one has other keys."""
+LOCK_FILE = "uv.lock"
+PROJECT_FILE = "pyproject.toml"
+"""Belongs to a uv.lock."""
+USED = "environment"
+"""File of an attempt's folder with the key of the environment that it trains in."""
+
+
+def needed(name: str) -> list[str]:
+    """Return the files of the project that describe an environment."""
+    if name.rpartition("/")[2] != LOCK_FILE:
+        return [name]
+    return [name, name.removesuffix(LOCK_FILE) + PROJECT_FILE]
+
+
+def environment_key(project: str, name: str, python: str = sys.executable) -> str:
+    """Return the key of the environment that the project's file ``name`` describes: the digest of
+    the file, the interpreter and the way to build.
+
+    Raises:
+        OSError: the project lacks the file.
+    """
+    digest = hashlib.sha256()
+    for file in needed(name):
+        with open(os.path.join(project, file), "rb") as content:
+            digest.update(hashlib.sha256(content.read()).digest())
+    kind = LOCK_FILE if len(needed(name)) > 1 else "requirements"
+    digest.update(json.dumps([FORMAT, kind, python, sys.version]).encode())
+    return digest.hexdigest()
+
+
+def environments(node: str) -> str:
+    return os.path.join(node, "environments")
+
+
+def environment_folder(node: str, key: str) -> str:
+    return os.path.join(environments(node), key)
+
+
+def environment_python(node: str, key: str) -> str:
+    return os.path.join(environment_folder(node, key), "bin", "python")
+
+
+def environment_ready(node: str, key: str) -> bool:
+    """Return whether the environment is complete; if so, mark it as used now."""
+    mark = f"{environment_folder(node, key)}.json"
+    if procfs.read_json(mark) is None or not os.path.exists(environment_python(node, key)):
+        return False
+    os.utime(mark)
+    return True

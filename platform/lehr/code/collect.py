@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from lehr.base import home
 from lehr.code.archive import MOST_FILES, PROJECT, TRAINER, BadArchive, SourceFile, check_name
-from lehr.code.environments import LOCK_FILE, needed
+from lehr.code.code_cache import LOCK_FILE, needed
 from lehr.code.script_files import script_files
 from lehr.code.secret_files import likely_secret
 from lehr.errors import SpecError, SpecProblem, nearest

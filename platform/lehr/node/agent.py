@@ -23,19 +23,13 @@ from typing import Any
 
 from lehr.base import filesystems, killpoints, procfs
 from lehr.node import attempt_dir as secrets_of
-from lehr.node import facts, own_log, runs_folder, stop
+from lehr.node import facts, runs_folder, stop
 from lehr.node.attempt_dir import AttemptDir
 from lehr.node.gpu_inventory import GpuInfo, gpu_problem, node_gpus
 from lehr.node.gpu_lock import lock_path
-from lehr.node.gpu_sample import GpuSampler
-from lehr.node.host_sample import HostSampler
 from lehr.node.runs_folder import folder_id
+from lehr.node.samples import GpuSampler, HostSampler
 
-PROTOCOL = 4
-"""2 has ``report``, 3 has ``runs_folder``, 4 keeps secrets apart from the launch spec.
-
-Agents outlive the server that created them, so an older one may answer.
-"""
 SHIM = Path(__file__).with_name("shim.py")
 FINALIZE_AGAIN_S = 15.0
 """Pause between attempts to finalize an orphan, in case that fails."""
@@ -122,7 +116,6 @@ class Agent:
         )
         procfs.write_json(str(self.folder / "server.json"), {"url": server_url})
         return {
-            "protocol": PROTOCOL,
             "node": self.node,
             "pid": os.getpid(),
             "hostname": socket.gethostname(),
@@ -240,7 +233,7 @@ class Agent:
             try:
                 listed = self._listed(path)
             except Exception as error:  # noqa: BLE001 - one attempt must not hide the others
-                own_log.write(f"{path.name} cannot be read: {error}")
+                procfs.log(f"{path.name} cannot be read: {error}")
                 listed = {"state": "live", "gpus": [], "exit": None}
             if listed is not None:
                 found[path.name] = listed
@@ -319,7 +312,7 @@ class Agent:
 
     def _kill_shim(self, entry: AttemptDir) -> None:
         """Kill a shim that does not answer: its attempt is an orphan then, and is finalized."""
-        own_log.write(f"{entry.attempt_id}: its shim does not answer, and is killed")
+        procfs.log(f"{entry.attempt_id}: its shim does not answer, and is killed")
         self._silent.add(entry.path)
         self._kill_orders[entry.path] = time.monotonic()
         entry.signal_shim(signal.SIGKILL)

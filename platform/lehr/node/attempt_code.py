@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from lehr.base import procfs
-from lehr.code import code_cache, environments, project_copy
+from lehr.code import code_cache, project_copy
 from lehr.node.attempt_dir import AttemptDir
 
 
@@ -48,8 +48,8 @@ def environment_key(launch: dict[str, Any], entry: AttemptDir) -> str | None:
         return None
     node = code_cache.node_folder(entry.path)
     project = os.path.join(code_cache.folder(node, launch["code"]), code_cache.PROJECT)
-    key = environments.key(project, name)
-    procfs.write_atomically(entry.file(environments.USED), key.encode())
+    key = code_cache.environment_key(project, name)
+    procfs.write_atomically(entry.file(code_cache.USED), key.encode())
     return key
 
 

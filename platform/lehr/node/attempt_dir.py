@@ -8,7 +8,6 @@ Standard library only. ::
       shim.json      boot id, pid, start time of the shim
       control.json   the requested stop level
       stopped-by.json  the command on its machine that stops it, e.g. lehr down
-      processes.json the training's processes, in case the shim is killed
       exit.json      how it ended: its processes are gone
       delivered      the server has everything
       copying.json   checkpoints that are not copied yet

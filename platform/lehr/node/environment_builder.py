@@ -25,7 +25,7 @@ from collections.abc import Callable
 sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
 from lehr.base import killpoints, procfs
-from lehr.code import code_cache, environments
+from lehr.code import code_cache
 from lehr.node.attempt_dir import AttemptDir
 
 KEEP_S = 14 * 86_400.0
@@ -47,13 +47,13 @@ def build(node: str, project: str, name: str, notify: Notify) -> str:
         BuildFailed: uv is missing, or could not build it.
         OSError: it cannot be written here.
     """
-    found = environments.key(project, name)
-    os.makedirs(environments.base(node), mode=0o700, exist_ok=True)
-    where = environments.folder(node, found)
+    found = code_cache.environment_key(project, name)
+    os.makedirs(code_cache.environments(node), mode=0o700, exist_ok=True)
+    where = code_cache.environment_folder(node, found)
     lock = os.open(f"{where}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         _wait_for(lock, notify)
-        if environments.ready(node, found):
+        if code_cache.environment_ready(node, found):
             return found
         began = time.monotonic()
         shutil.rmtree(where, ignore_errors=True)  # What a killed builder has left.
@@ -120,7 +120,7 @@ def _inherit(where: str) -> None:
 
 def _install(uv: str, project: str, name: str, where: str, notify: Notify) -> None:
     given = os.path.join(project, name)
-    if len(environments.needed(name)) == 1:
+    if len(code_cache.needed(name)) == 1:
         into = ["--python", os.path.join(where, "bin", "python")]
         _run([uv, "pip", "install", *into, "--requirements", given], notify)
         return
@@ -165,7 +165,7 @@ def _run(command: list[str], notify: Notify, **variables: str) -> str:
 
 def remove_unused(node: str, used: set[str], *, keep_s: float = KEEP_S) -> list[str]:
     """Remove environments that no attempt here uses and that none has used for a long time."""
-    there = environments.base(node)
+    there = code_cache.environments(node)
     removed = []
     for file in sorted(os.listdir(there)):
         name, _, ending = file.partition(".")
@@ -184,7 +184,7 @@ def remove_unused(node: str, used: set[str], *, keep_s: float = KEEP_S) -> list[
             if os.path.exists(mark):
                 os.unlink(mark)
                 removed.append(name)
-            shutil.rmtree(environments.folder(node, name), ignore_errors=True)
+            shutil.rmtree(code_cache.environment_folder(node, name), ignore_errors=True)
         except BlockingIOError:
             continue  # Somebody builds it.
         finally:
@@ -196,7 +196,7 @@ def _used(attempts: str) -> set[str]:
     """Return the environments of the attempts on this node."""
     found = set()
     for name in os.listdir(attempts):
-        path = os.path.join(attempts, name, environments.USED)
+        path = os.path.join(attempts, name, code_cache.USED)
         if os.path.exists(path):
             with open(path, encoding="utf-8") as file:
                 found.add(file.read().strip())

@@ -24,19 +24,11 @@ from typing import Any
 sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
 from lehr.base import killpoints, procfs
-from lehr.code import code_cache, environments
-from lehr.node import (
-    attempt_code,
-    attempt_dir,
-    exit_report,
-    subprocesses,
-    torchrun,
-    trainer_process,
-)
+from lehr.code import code_cache
+from lehr.node import attempt_code, attempt_dir, exit_report, subprocesses, torchrun
 from lehr.node.attempt_dir import STOP_LEVELS, AttemptDir
-from lehr.node.background import into_background
 from lehr.node.gpu_lock import GpuLock, acquire_all
-from lehr.node.leftovers import Leftovers
+from lehr.node.subprocesses import into_background
 
 SIGNALS = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1}
 GPU_WAIT_S = 30.0
@@ -58,7 +50,6 @@ class Shim:
         self.python: str | None = None
         """Interpreter of the environment that the spec names; None: that of the node."""
         self.locks: list[GpuLock] = []
-        self.leftovers = Leftovers(entry, str(launch["nonce"]))
         self.trainer: subprocesses.Child | None = None
         self.shipper: subprocesses.Child | None = None
         self.shipper_due = 0.0
@@ -137,13 +128,13 @@ class Shim:
         """Fetch the checkpoint to resume from if this node lacks it and copies exist."""
         if not self.launch.get("fetch"):
             return None
-        return self.wait_for_fetcher("fetcher.py", "checkpoint_unreachable")
+        return self.wait_for_fetcher("fetcher.py", "checkpoint", "checkpoint_unreachable")
 
     def fetch_code(self) -> tuple[str, str] | None:
         """Fetch the capsule that the attempt trains with, unless it is unpacked on this node."""
         if attempt_code.is_here(self.launch, self.entry):
             return None
-        return self.wait_for_fetcher("code_fetcher.py", "code_unreachable")
+        return self.wait_for_fetcher("fetcher.py", "code", "code_unreachable")
 
     def build_environment(self) -> tuple[str, str] | None:
         """Build the environment that the project's file names, unless this node has it."""
@@ -154,17 +145,17 @@ class Shim:
         if key is None:
             return None
         node = code_cache.node_folder(self.entry.path)
-        if not environments.ready(node, key):
+        if not code_cache.environment_ready(node, key):
             failure = self.wait_for_fetcher(
-                "environment_builder.py", "environment_failed", of_spec=False
+                "environment_builder.py", "", "environment_failed", of_spec=False
             )
             if failure is not None:
                 return failure
-        self.python = environments.python(node, key)
+        self.python = code_cache.environment_python(node, key)
         return None
 
     def wait_for_fetcher(
-        self, script: str, failed: str, *, of_spec: bool = True
+        self, script: str, what: str, failed: str, *, of_spec: bool = True
     ) -> tuple[str, str] | None:
         """Run a fetcher to its end; return the failure ``failed`` if it does not succeed.
 
@@ -173,7 +164,7 @@ class Shim:
         output = os.path.join(self.entry.path, "fetch.log")
         log = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            fetcher = self.start_side_process(script, output=log, of_spec=of_spec)
+            fetcher = self.start_side_process(script, what, output=log, of_spec=of_spec)
         finally:
             os.close(log)
         while fetcher.poll() is None:
@@ -188,7 +179,7 @@ class Shim:
 
     def start_trainer(self) -> tuple[str, str] | None:
         try:
-            self.trainer = trainer_process.start(
+            self.trainer = torchrun.start(
                 self.launch,
                 self.entry,
                 self.gang,
@@ -210,10 +201,9 @@ class Shim:
 
     def wait_for_trainer(self) -> None:
         assert self.trainer is not None
-        grace_s = trainer_process.term_grace_s(self.launch)
+        grace_s = torchrun.term_grace_s(self.launch)
         while self.trainer.poll() is None:
             self.sleep(1.0)
-            self.leftovers.record(self.trainer.pid)
             if self.stop_level_rises():
                 self.apply_stop_level()
             if (
@@ -280,7 +270,7 @@ class Shim:
         mine = {os.getpid()}
         if self.shipper is not None:
             mine.add(self.shipper.pid)
-        return self.leftovers.kill(mine, lambda: self.sleep(0.02))
+        return subprocesses.kill_marked(str(self.launch["nonce"]), mine, lambda: self.sleep(0.02))
 
     def deliver(self) -> None:
         if self.shipper is not None:
@@ -312,12 +302,12 @@ class Shim:
             self.uploader = self.start_side_process("uploader.py")
 
     def start_side_process(
-        self, script: str, output: int | None = None, *, of_spec: bool = True
+        self, script: str, what: str = "", *, output: int | None = None, of_spec: bool = True
     ) -> subprocesses.Child:
         """Start a process with site-packages, and with the variables of the spec if ``of_spec``."""
         here = os.path.dirname(os.path.abspath(__file__))
         return subprocesses.start(
-            [sys.executable, "-I", os.path.join(here, script), self.entry.path],
+            [sys.executable, "-I", os.path.join(here, script), self.entry.path, what],
             environment={**os.environ, **(self.environment if of_spec else {})},
             folder="/",
             output=output,

@@ -23,7 +23,7 @@ from typing import Any
 sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
 from lehr.base import killpoints, procfs
-from lehr.node import own_log, torchrun
+from lehr.node import torchrun
 from lehr.node.attempt_dir import AttemptDir
 from lehr.node.http_client import Outage, Rejected, ServerConnection
 
@@ -91,7 +91,7 @@ class Shipper:
                 self.offsets, self.next_send = None, 0.0
                 wait = outage.wait_s or pause * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
                 pause = min(pause * 2, BACKOFF_S[1])
-                own_log.write(f"{time.time():.0f} {outage}; again in {wait:.1f} s")
+                procfs.log(f"{time.time():.0f} {outage}; again in {wait:.1f} s")
                 if isinstance(outage, Rejected | Unseen) and self.gives_up():
                     # The streams stay in the run directory.
                     procfs.write_atomically(self.entry.file("delivered"), b"")

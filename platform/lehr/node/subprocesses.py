@@ -5,9 +5,12 @@ Importing ``subprocess`` would cost a third of a shim's start-up time.
 
 import os
 import signal
+import time
+from collections.abc import Callable
 
 from lehr.base import procfs
 from lehr.base.procfs import parent_death
+from lehr.node.attempt_dir import AttemptDir
 
 _started: set[int] = set()
 """Children whose exit codes are not read yet."""
@@ -99,3 +102,53 @@ def reap_orphans() -> None:
 def orphans() -> list[int]:
     """Return living processes that this one has adopted."""
     return [pid for pid in procfs.children(os.getpid()) if pid not in _started]
+
+
+def into_background(entry: AttemptDir) -> None:
+    """Continue in a background process with its own session; the original one ends with success.
+
+    The original process ends only after the new one has registered, so a reported start did happen.
+    """
+    registered, report = os.pipe()
+    if os.fork():
+        os.close(report)
+        ready = os.read(registered, 1)
+        os._exit(0 if ready else 1)
+    os.close(registered)
+    os.setsid()
+    if entry.hold() is None:  # Kept open, and so locked, until this process ends.
+        os._exit(0)  # Another shim holds it: the attempt is running.
+    pid = os.getpid()
+    procfs.write_json(
+        entry.file("shim.json"),
+        {"pid": pid, "start_time": procfs.start_time(pid), "boot_id": procfs.boot_id()},
+    )
+    log = os.open(
+        entry.file("shim.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
+    )
+    nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    for target, source in ((0, nothing), (1, log), (2, log)):
+        os.dup2(source, target)
+    os.write(report, b"+")
+    os.close(report)
+    procfs.adopt_orphans()
+
+
+_KILL_LIMIT_S = 60.0
+
+
+def kill_marked(nonce: str, spared: set[int], pause: Callable[[], None]) -> list[int]:
+    """Kill all processes of an attempt except the spared ones; return those that survive.
+
+    A process of an attempt has the attempt's mark in its environment. One that has cleared its
+    environment is found as an orphan, since the shim adopts those. ``pause`` waits a short time.
+    """
+    deadline = time.monotonic() + _KILL_LIMIT_S
+    while True:
+        left = {*procfs.marked(procfs.MARK, nonce), *orphans()} - spared
+        if not left or time.monotonic() > deadline:
+            reap_orphans()
+            return sorted(left)
+        for pid in left:
+            procfs.send(pid, signal.SIGKILL)
+        pause()

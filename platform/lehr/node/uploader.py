@@ -23,7 +23,6 @@ from typing import Any
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from lehr.base import procfs
-from lehr.node import own_log
 from lehr.node.attempt_dir import AttemptDir
 from lehr.node.http_client import Outage, Rejected, ServerConnection
 from lehr_trainer.contract import layout
@@ -214,7 +213,7 @@ class Uploader:
 
     @staticmethod
     def log(line: str) -> None:
-        own_log.write(f"{time.time():.0f} uploader: {line}")
+        procfs.log(f"{time.time():.0f} uploader: {line}")
 
 
 def main() -> None:

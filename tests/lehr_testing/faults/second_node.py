@@ -60,7 +60,7 @@ class SecondNode:
             self.process = subprocess.Popen(
                 [
                     *inside,
-                    *(sys.executable, "-P", "-m", "lehr.cluster.ray_daemon", "start", "--block"),
+                    *(sys.executable, "-P", "-m", "lehr.cluster.ray_process", "start", "--block"),
                     *(f"--address={head.address}", "--num-cpus=0", f"--num-gpus={self.gpus}"),
                     *(f"--labels=lehr.node={self.name}", f"--temp-dir={self.folder}"),
                     *("--object-store-memory=80000000", "--dashboard-agent-listen-port=0"),

@@ -9,7 +9,7 @@ import pytest
 
 from lehr.checkpoints.copies import Copy, Folder, digest_of, verify_folder, whole
 from lehr.control.saved_points import copies_to_remove
-from lehr.node.fetcher import fetch
+from lehr.node.fetcher import fetch_checkpoint
 from lehr.specs.storage_url import normalised, open_place
 from lehr_testing.buckets import Bucket, found_by_environment, make_checkpoint, s3_server
 from lehr_trainer.configs.train import CheckpointConfig
@@ -142,9 +142,9 @@ def test_first_intact_copy_is_fetched(place: str, tmp_path: Path) -> None:
         {"path": "attempt-1/checkpoints/step-00000020", "url": urls[20]},
         {"path": "attempt-1/checkpoints/step-00000010", "url": urls[10]},
     ]
-    assert fetch(run_dir, wanted) is None
+    assert fetch_checkpoint(run_dir, wanted) is None
     assert [p.name for p in (run_dir / "attempt-1/checkpoints").iterdir()] == ["step-00000010"]
-    why = fetch(tmp_path / "node-3", wanted[:2])
+    why = fetch_checkpoint(tmp_path / "node-3", wanted[:2])
     assert why is not None
     assert "is not on this node and has no copy" in why
     assert "is damaged" in why

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 
-from lehr.cluster.alarm import Alarm
+from lehr.cluster.heartbeats import Alarm
 
 
 def test_earliest_moment_counts() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lehr.cluster.run_cache import WHOLE_EVERY_S, AttemptCache
+from lehr.cluster.run_cache import CHECK_EVERY_S, AttemptCache
 from lehr.errors import StoreUnavailable
 from lehr_testing.statements import read_statements
 from lehr_testing.stores import begin, fresh_store, run_spec
@@ -64,7 +64,7 @@ def test_missed_change_is_found_when_everything_is_read_again(watched):
     run = watched.store.runs.create(run_spec("r"))
     begin(watched.store, run.id)
     assert watched.cache.rows() == []
-    watched.now = WHOLE_EVERY_S
+    watched.now = CHECK_EVERY_S
     assert watched.agrees()
     assert len(watched.cache.rows()) == 1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lehr.cluster.heartbeats import HeartbeatTable
-from lehr.cluster.open_attempts import KEPT_S, Estimates
+from lehr.cluster.run_values import KEPT_S, Estimates
 from lehr.specs.program import Program
 from lehr.specs.run import RunSpec
 from lehr_testing import seeding

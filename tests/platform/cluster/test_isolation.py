@@ -106,7 +106,7 @@ def test_running_run_that_cannot_be_processed_fails_alone(bench, monkeypatch, wh
     (odd, attempt), (first, _), (second, _) = (bench.running(name) for name in "abc")
     fails_for(monkeypatch, *BREAKS[what], attempt)
     bench.store.streams.append(attempt, "rank-0.log", 0, b"...\n")
-    bench.dispatcher._inbox.enqueue([attempt])
+    bench.dispatcher._inbox.unread.add([attempt])
     for _ in range(4):
         bench.tick(0.5)
     assert bench.state(odd) == ("running", 1)
@@ -173,12 +173,12 @@ def test_no_run_fails_while_the_store_is_unavailable(bench, monkeypatch):
 
         patch.setattr(EventApplier, "apply_all", refuse)
         for _ in range(8):
-            bench.dispatcher._inbox.enqueue([attempt])
+            bench.dispatcher._inbox.unread.add([attempt])
             with pytest.raises(StoreUnavailable):
                 bench.tick(GIVE_UP_S)
     bench.tick()
     assert bench.state(run) == ("running", 1)
-    assert attempt not in bench.dispatcher._inbox._attempts
+    assert attempt not in bench.dispatcher._inbox.unread.seen()
 
 
 # ---------------------------------------------------------------------------------- isolation

@@ -18,7 +18,7 @@ def bench(tmp_path, monkeypatch):
 
 
 def load(bench: Bench):
-    return bench.dispatcher._loader.load(bench.dispatcher._inbox.unread())
+    return bench.dispatcher._loader.load(bench.dispatcher._inbox.unread.seen())
 
 
 def test_exit_is_decided_on_only_when_its_events_are_read(bench):

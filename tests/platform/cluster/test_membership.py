@@ -65,4 +65,3 @@ def test_clock_offset_is_only_what_is_certain():
     assert offset(102.0) == 0.0
     assert offset(110.0) == 6.0
     assert offset(95.0) == -5.0
-    assert clock_offset_s({}, 100.0, 104.0) is None

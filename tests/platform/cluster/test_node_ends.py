@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from lehr.cluster.node_notes import node_ends
+from lehr.cluster.exits import node_ends
 from lehr.control.availability import MARGIN_S, NodeEnd
 from lehr_testing.dispatching import Bench
 from lehr_testing.stores import ingest, line

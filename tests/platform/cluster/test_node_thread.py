@@ -41,7 +41,7 @@ def test_agents_of_many_nodes_are_read_more_rarely(monkeypatch, nodes, pause_s):
         MEMBER, "session", "http://127.0.0.1:1", "/runs", bridge.Output(file), range(nodes)
     )
     thread.requests = requests  # type: ignore[assignment]
-    thread.agent, thread.protocol = object(), 2
+    thread.agent = object()
     monkeypatch.setattr(thread, "call", lambda *_: {"attempts": []})
     thread.run()
     assert len([json.loads(line) for line in file.getvalue().splitlines()]) == 5
@@ -66,7 +66,7 @@ def test_agents_of_new_nodes_are_made_of_one_class(monkeypatch):
         member = RayNode(name="n1", ray_id=name * 56, address="127.0.0.1", gpus=1, alive=True)
         output = bridge.Output(io.StringIO())
         thread = bridge.NodeThread(member, "session", "http://127.0.0.1:1", "/runs", output, [1])
-        monkeypatch.setattr(thread, "call", lambda *_, **__: {"protocol": 2})
+        monkeypatch.setattr(thread, "call", lambda *_, **__: {"facts": {"time": 0.0}})
         thread.connect()
     bridge.remote_agent.cache_clear()
     assert len(made) == 1
@@ -81,7 +81,7 @@ def test_full_disk_of_the_log_does_not_end_the_thread(monkeypatch):
         MEMBER, "session", "http://127.0.0.1:1", "/runs", bridge.Output(file), [1]
     )
     thread.requests = requests  # type: ignore[assignment]
-    thread.agent, thread.protocol = object(), 2
+    thread.agent = object()
     answers = iter([RuntimeError("the agent does not answer"), {"attempts": {}}])
 
     def call(*_):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from lehr.cluster import recent_ends
+from lehr.cluster import exits
+from lehr.cluster.exits import RecentEnds
 from lehr.cluster.isolation import Isolation
-from lehr.cluster.recent_ends import RecentEnds
 from lehr.control.lifecycle import RunState
 from lehr.control.nodes import failing
 from lehr_testing.stores import begin, run_spec
@@ -36,7 +36,7 @@ def end(store, ends):
             cause="again",
             actor="dispatcher",
         )
-        ends.note(attempt.id)
+        ends.noted.add([attempt.id])
 
     return end
 
@@ -46,7 +46,7 @@ def excluded(found):
 
 
 def test_node_is_found_however_many_attempts_end_on_others(ends, end, monkeypatch):
-    monkeypatch.setattr(recent_ends, "AT_START", 2)
+    monkeypatch.setattr(exits, "AT_START", 2)
     end("bad", "gpu_busy", None)
     assert excluded(ends.take()) == []
     for _ in range(3):

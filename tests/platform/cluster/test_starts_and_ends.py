@@ -10,7 +10,7 @@ import pytest
 
 from lehr.app.presenters.cluster import cluster_view
 from lehr.cluster.bridge_client import AgentRefused
-from lehr.cluster.node_notes import excluded
+from lehr.cluster.exits import excluded
 from lehr.control.reconcile import START_TRIES
 from lehr.faces.cli.cluster_checks import troubles
 from lehr.node.attempt_dir import AttemptDir

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from lehr.base import killpoints
-from lehr.code import environments
+from lehr.code import code_cache
 from lehr.node import environment_builder
 from lehr.node.environment_builder import BuildFailed, build
 from lehr_testing.faults import kill_points
@@ -59,7 +59,7 @@ def wants(project: Path, text: str, name: str = "requirements.txt") -> str:
 
 
 def in_environment(node: Path, key: str, code: str) -> str:
-    python = environments.python(str(node), key)
+    python = code_cache.environment_python(str(node), key)
     done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
     return done.stdout.strip()
 
@@ -78,7 +78,9 @@ def test_two_files_give_two_versions_and_the_nodes_packages_are_inherited(projec
     assert in_environment(node, second, show) == "2.0"
     assert "building the environment of requirements.txt by uv" in said
     assert said[-1].startswith("built the environment of requirements.txt: 1 packages in ")
-    packages = json.loads(Path(f"{environments.folder(str(node), first)}.json").read_text())
+    packages = json.loads(
+        Path(f"{code_cache.environment_folder(str(node), first)}.json").read_text()
+    )
     assert packages["packages"] == [{"name": "lehr-dummy", "version": "1.0"}]
 
 
@@ -106,10 +108,10 @@ def test_build_that_was_killed_is_repeated(point, project, tmp_path):
         return subprocess.run(command, env={**os.environ, **more}, check=False).returncode
 
     assert attempt(**{killpoints.VARIABLE: str(armed)}) == -signal.SIGKILL
-    key = environments.key(str(code / "project"), name)
-    assert not environments.ready(str(node), key)
+    key = code_cache.environment_key(str(code / "project"), name)
+    assert not code_cache.environment_ready(str(node), key)
     assert attempt() == 0
-    assert environments.ready(str(node), key)
+    assert code_cache.environment_ready(str(node), key)
     assert in_environment(node, key, "import lehr_dummy; print(lehr_dummy.VERSION)") == "1.0"
     # Its progress is in the stream of the run, in whole records.
     lines = (tmp_path / "events.jsonl").read_text().splitlines()
@@ -124,8 +126,8 @@ def test_environments_that_no_attempt_uses_are_removed_after_a_while(project, tm
     assert environment_builder.remove_unused(node, set()) == []
     assert environment_builder.remove_unused(node, {key}, keep_s=0) == []
     assert environment_builder.remove_unused(node, set(), keep_s=0) == [key]
-    assert not environments.ready(node, key)
-    assert not Path(environments.folder(node, key)).exists()
+    assert not code_cache.environment_ready(node, key)
+    assert not Path(code_cache.environment_folder(node, key)).exists()
     assert environment_builder.remove_unused(node, set(), keep_s=0) == []
 
 
@@ -162,4 +164,4 @@ def test_lock_of_uv_is_built_from_both_of_its_files(project, tmp_path):
         in_environment(tmp_path / "node", key, "import lehr_dummy as d; print(d.VERSION)") == "1.0"
     )
     (project / "pyproject.toml").open("a").write("\n")
-    assert environments.key(str(project), "uv.lock") != key
+    assert code_cache.environment_key(str(project), "uv.lock") != key

@@ -18,7 +18,7 @@ import pytest
 from lehr.base import killpoints, procfs
 from lehr.code import archive, code_cache
 from lehr.code.archive import BadArchive, SourceFile
-from lehr.node import code_fetcher
+from lehr.node import fetcher
 from lehr.node.attempt_dir import AttemptDir
 from lehr_testing.faults import kill_points
 from lehr_testing.faults.disks import small_disk
@@ -65,8 +65,8 @@ def left(entry: AttemptDir) -> list[str]:
 def test_capsule_is_fetched_once_and_is_read_only(entry, capsule):
     digest, server = capsule
     assert not code_cache.ready(node(entry), digest)
-    code_fetcher.fetch(entry, digest, server)
-    code_fetcher.fetch(entry, digest, server)
+    fetcher.fetch_code(entry, digest, server)
+    fetcher.fetch_code(entry, digest, server)
     assert server.count == 1
     assert code_cache.ready(node(entry), digest)
     file = Path(code_cache.folder(node(entry), digest)) / "project/y.py"
@@ -80,7 +80,7 @@ def test_capsule_is_fetched_once_and_is_read_only(entry, capsule):
 
 def test_bytecode_that_python_adds_is_no_edit_and_a_change_of_the_nodes_own_is(entry, capsule):
     digest, server = capsule
-    code_fetcher.fetch(entry, digest, server)
+    fetcher.fetch_code(entry, digest, server)
     folder = Path(code_cache.folder(node(entry), digest))
     [made] = folder.glob("project/__pycache__/y.*.pyc")
     made.with_name("other.cpython-311.pyc").write_bytes(b"x")
@@ -95,16 +95,16 @@ def test_archive_that_is_not_the_capsule_is_refused_and_leaves_nothing(entry, ca
     digest, server = capsule
     server.path.write_bytes(server.path.read_bytes() + b"\0" * 512)
     with pytest.raises(BadArchive, match="the server sent"):
-        code_fetcher.fetch(entry, digest, server)
+        fetcher.fetch_code(entry, digest, server)
     assert left(entry) == [".lock"]
 
 
 def test_capsules_that_no_attempt_uses_are_removed_after_a_while(entry, capsule):
     digest, server = capsule
-    code_fetcher.fetch(entry, digest, server)
-    assert code_fetcher.remove_unused(node(entry), set()) == []
-    assert code_fetcher.remove_unused(node(entry), {digest}, keep_s=0) == []
-    assert code_fetcher.remove_unused(node(entry), set(), keep_s=0) == [digest]
+    fetcher.fetch_code(entry, digest, server)
+    assert fetcher.remove_unused(node(entry), set()) == []
+    assert fetcher.remove_unused(node(entry), {digest}, keep_s=0) == []
+    assert fetcher.remove_unused(node(entry), set(), keep_s=0) == [digest]
     assert not code_cache.ready(node(entry), digest)
     assert left(entry) == [".lock"]
 
@@ -167,9 +167,9 @@ def started(
     folder.mkdir()
     launch = {"code": digest, "server_url": address, "token": "t"}
     (folder / "launch.json").write_text(json.dumps(launch))
-    script = ROOT / "platform/lehr/node/code_fetcher.py"
+    script = ROOT / "platform/lehr/node/fetcher.py"
     variables = {killpoints.VARIABLE: str(armed)} if armed else {}
-    command = [sys.executable, "-I", "-S", str(script), str(folder)]
+    command = [sys.executable, "-I", str(script), str(folder), "code"]
     return subprocess.Popen(command, env={**os.environ, **variables})
 
 
@@ -192,7 +192,7 @@ def test_attempt_after_a_killed_fetch_trains_with_exactly_the_right_code(
 ):
     digest, address = served
     if "edited" in point:
-        code_fetcher.fetch(entry, digest, capsule[1])
+        fetcher.fetch_code(entry, digest, capsule[1])
         file = Path(code_cache.folder(node(entry), digest)) / "project/y.py"
         file.chmod(0o644)
         file.write_text("VALUE = 2\n")
@@ -231,17 +231,17 @@ def test_full_disk_is_one_clear_error_and_leaves_nothing(monkeypatch, capsys, tm
         launch = {"code": digest, "server_url": "http://127.0.0.1:9", "token": "t"}
         Path(entry.file("launch.json")).write_text(json.dumps(launch))
         (disk.path / "code").mkdir()
-        monkeypatch.setattr(code_fetcher, "PAUSES_S", (0.0,))
+        monkeypatch.setattr(fetcher, "PAUSES_S", (0.0,))
         server = FromFile(tmp_path / "large.tar")
-        monkeypatch.setattr(code_fetcher, "ServerConnection", lambda *_: server)
-        monkeypatch.setattr(sys, "argv", ["code_fetcher.py", entry.path])
+        monkeypatch.setattr(fetcher, "ServerConnection", lambda *_: server)
+        monkeypatch.setattr(sys, "argv", ["fetcher.py", entry.path, "code"])
         disk.fill()
         with pytest.raises(SystemExit):
-            code_fetcher.main()
+            fetcher.main()
         assert not code_cache.ready(node(entry), digest)
         assert left(entry) == [".lock"]
         disk.free()
-        code_fetcher.main()
+        fetcher.main()
         assert code_cache.ready(node(entry), digest)
     [error] = capsys.readouterr().out.splitlines()
     assert error.startswith(f"capsule {digest[:12]} could not be fetched to {disk.path}/code: ")
@@ -254,7 +254,7 @@ def test_what_a_killed_fetcher_has_left_is_removed_by_the_next(entry, capsule):
     (base / ".0123456789abcdef").mkdir(parents=True)
     (base / ".0123456789abcdef" / "y.py").write_text("half")
     (base / ".0123456789abcdef.tar").write_text("half")
-    code_fetcher.fetch(entry, digest, server)
+    fetcher.fetch_code(entry, digest, server)
     assert sorted(left(entry)) == sorted([".lock", digest, f"{digest}.index"])
 
 
@@ -262,9 +262,9 @@ def test_capsule_that_was_unpacked_before_the_machine_started_is_fetched_again(
     entry, capsule, monkeypatch
 ):
     digest, server = capsule
-    code_fetcher.fetch(entry, digest, server)
+    fetcher.fetch_code(entry, digest, server)
     monkeypatch.setattr(procfs, "boot_id", lambda: "another")
     assert not code_cache.ready(node(entry), digest)
-    code_fetcher.fetch(entry, digest, server)
+    fetcher.fetch_code(entry, digest, server)
     assert server.count == 2
     assert sorted(left(entry)) == sorted([".lock", digest, f"{digest}.index"])

@@ -1,23 +1,37 @@
 """GPU utilization: from NVML through the agent's report to the cluster view."""
 
-# ruff: noqa: N802, N815 - the names are NVML's.
 from __future__ import annotations
 
 import sys
 import threading
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
+import psutil
 import pytest
 
 from lehr.app.presenters.cluster import cluster_view
 from lehr.cluster.membership import Cluster
 from lehr.node import agent as agents
+from lehr.node import samples
 from lehr.node.attempt_dir import AttemptDir
 from lehr.node.gpu_inventory import LOGICAL, GpuInfo
-from lehr.node.gpu_sample import FRESH_S, GpuSampler, sample
+from lehr.node.samples import (
+    FRESH_S,
+    GpuSampler,
+    HostSampler,
+    counters,
+    gpu_figures,
+    host_figures,
+    rates,
+    storage_problem,
+)
 from lehr.store import Store
 from lehr_testing.waiting import until
 from lehr_trainer.runtime.system_samples import VARIABLE, SystemSamples
+
+# ruff: noqa: N802, N815 - the names are NVML's.
+
 
 GPUS = [
     GpuInfo(0, "NVIDIA H100 80GB HBM3", 85_520_809_984, "GPU-aaaa"),
@@ -78,7 +92,7 @@ def nvml(monkeypatch):
 
 def test_values_missing_from_the_driver_are_none_and_not_zero(nvml):
     lost = GpuInfo(2, "NVIDIA H100 80GB HBM3", 85_520_809_984, "GPU-cccc")
-    assert sample(nvml, [*GPUS, lost]) == [
+    assert gpu_figures(nvml, [*GPUS, lost]) == [
         {
             "index": 0,
             "utilization": 0.97,
@@ -105,7 +119,7 @@ def test_values_missing_from_the_driver_are_none_and_not_zero(nvml):
 
 def test_utilization_of_an_idle_gpu_is_zero_and_not_none(nvml):
     nvml.utilization = 0
-    assert sample(nvml, GPUS[:1])[0]["utilization"] == 0
+    assert gpu_figures(nvml, GPUS[:1])[0]["utilization"] == 0
 
 
 def test_hanging_driver_makes_old_samples_expire_without_blocking(nvml):
@@ -130,10 +144,8 @@ def _moved(sampler, now):
 def test_logical_gpus_and_nodes_without_the_package_have_no_samples(monkeypatch, missing):
     monkeypatch.setitem(sys.modules, "pynvml", None)
     sampler = GpuSampler(GPUS if missing else [GpuInfo(0, LOGICAL)])
-    # Its thread ends by itself, or was never started.
-    if sampler._thread is not None:
-        sampler._thread.join(timeout=20)
-        assert not sampler._thread.is_alive()
+    sampler.thread.join(timeout=20)
+    assert not sampler.thread.is_alive(), "it ends by itself"
     assert sampler.newest() == []
 
 
@@ -172,3 +184,51 @@ def test_cluster_and_trainings_get_samples_of_agents_but_none_of_lost_nodes(
         cluster.on_news({"news": "members", "nodes": [{**node, "alive": False}]})
         [gone] = cluster_view(cluster, store).nodes
         assert [gpu.utilization for gpu in gone.gpus] == [None, None]
+
+
+def test_figures_of_this_machine_are_plausible(tmp_path: Path) -> None:
+    clock, published = SimpleNamespace(now=0.0), []
+    sampler = HostSampler(
+        str(tmp_path), publish=published.append, every_s=0.05, clock=lambda: clock.now
+    )
+    try:
+        until(sampler.newest, within_s=20, what="a sample")
+        found = sampler.newest()
+        assert 0 <= found["cpu_utilization"] <= 1
+        assert 0 < found["ram_used_bytes"] < found["ram_bytes"]
+        assert 0 < found["disk_used_bytes"] < found["disk_bytes"]
+        until(lambda: found in published, within_s=20, what="the sample to be published")
+    finally:
+        assert sampler.close(within_s=20)
+    clock.now += FRESH_S + 1
+    assert sampler.newest() == {}
+
+
+def test_missing_folder_has_no_disk(tmp_path: Path) -> None:
+    assert "disk_bytes" not in host_figures(psutil, str(tmp_path / "none"))
+
+
+def test_folder_without_space_cannot_store_runs(tmp_path: Path, monkeypatch) -> None:
+    assert storage_problem(str(tmp_path)) is None
+    assert "cannot be used (No such file" in str(storage_problem(str(tmp_path / "none")))
+    for limit in ("LEAST_FREE", "LEAST_SHARE"):
+        monkeypatch.setattr(samples, limit, 2.0 * getattr(samples, limit) * 1e9)
+    assert f"no space for runs: {tmp_path} has" in str(storage_problem(str(tmp_path)))
+
+
+def test_rates_are_bytes_per_second_of_counters_that_grew() -> None:
+    before = {"disk_read": 100.0, "network_in": 500.0}
+    after = {"disk_read": 300.0, "network_in": 20.0, "network_out": 1.0}
+    assert rates(before, after, 2.0) == {"disk_read_bytes_per_s": 100.0}
+
+
+def test_loopback_is_no_network() -> None:
+    card = SimpleNamespace(bytes_recv=7, bytes_sent=3)
+    system = SimpleNamespace(
+        disk_io_counters=lambda: None,
+        net_io_counters=lambda pernic: {
+            "lo": SimpleNamespace(bytes_recv=9, bytes_sent=9),
+            "e": card,
+        },
+    )
+    assert counters(system) == {"network_in": 7, "network_out": 3}

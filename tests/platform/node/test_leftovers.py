@@ -12,7 +12,8 @@ from textwrap import dedent
 
 import pytest
 
-from lehr.node import leftovers
+from lehr.base import procfs
+from lehr_testing.full_log import full_log
 from lehr_testing.waiting import until
 
 PROGRAM = """
@@ -66,46 +67,6 @@ SHIM = """
 """
 
 
-HIDDEN = """
-    import os, subprocess, sys, time
-
-    folder = sys.argv[1]
-    note = f"import os, time; open({folder!r} + '/' + str(os.getpid()), 'w').close(); time.sleep(600)"
-    subprocess.Popen([sys.executable, "-c", note], env={})
-    if os.fork() == 0:
-        os.setsid()
-        if os.fork() == 0:
-            os.execve(sys.executable, [sys.executable, "-c", note], {})
-        os._exit(0)
-    time.sleep(600)
-"""
-KILLED_SHIM = """
-    import os, sys, time
-    from lehr.node import leftovers, subprocesses
-    from lehr.base import procfs
-    from lehr.node.attempt_dir import AttemptDir
-
-    folder, program = sys.argv[1:]
-    procfs.adopt_orphans()
-    leftovers.EACH_S = 0.1
-    found = leftovers.Leftovers(AttemptDir(folder), "n0nce")
-    environment = {**os.environ, procfs.MARK: "n0nce"}
-    command = [sys.executable, "-c", program, folder]
-    child = subprocesses.start(command, environment=environment, folder="/")
-    while True:
-        found.record(child.pid)
-        time.sleep(0.05)
-"""
-NEXT_SHIM = """
-    import os, sys, time
-    from lehr.node.attempt_dir import AttemptDir
-    from lehr.node.leftovers import Leftovers
-
-    found = Leftovers(AttemptDir(sys.argv[1]), "n0nce")
-    print(found.kill({os.getpid()}, lambda: time.sleep(0.02)))
-"""
-
-
 def alive(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
@@ -140,40 +101,6 @@ def test_daemon_with_a_cleared_environment_ends_with_the_training(tmp_path, how)
             os.kill(pid, signal.SIGKILL)
 
 
-def finalize(folder: Path) -> None:
-    """Kill what is left of an attempt whose shim was killed."""
-    done = subprocess.run(
-        [sys.executable, "-c", dedent(NEXT_SHIM), str(folder)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert (done.stdout, done.stderr) == ("[]\n", "")
-
-
-def test_processes_with_a_cleared_environment_are_found_when_the_shim_was_killed(tmp_path):
-    record = tmp_path / leftovers.RECORD
-
-    def recorded() -> bool:
-        known = json.loads(record.read_text())["processes"] if record.exists() else {}
-        daemons = daemons_of(tmp_path)
-        return len(daemons) == 2 and all(str(pid) in known for pid in daemons)
-
-    command = [sys.executable, "-c", dedent(KILLED_SHIM), str(tmp_path), dedent(HIDDEN)]
-    with subprocess.Popen(command) as shim:
-        until(recorded, within_s=60, what="the record of two processes")
-        shim.kill()
-    daemons = daemons_of(tmp_path)
-    try:
-        assert all(map(alive, daemons))
-        finalize(tmp_path)
-        until(lambda: not any(map(alive, daemons)), within_s=30, what="the end of the daemons")
-    finally:
-        for pid in filter(alive, daemons):
-            os.kill(pid, signal.SIGKILL)
-
-
 def test_children_that_end_are_reaped_and_keep_their_exit_code():
     text = """
         import os, sys, time
@@ -198,3 +125,14 @@ def test_children_that_end_are_reaped_and_keep_their_exit_code():
         [sys.executable, "-c", dedent(text)], capture_output=True, text=True, check=False
     )
     assert (done.stdout, done.stderr) == ("7 none left\n", "")
+
+
+def test_line_is_written_at_once(capfd):
+    procfs.log("beta: no answer")
+    assert capfd.readouterr().err == "beta: no answer\n"
+
+
+def test_full_disk_is_no_error():
+    with full_log():
+        procfs.log("beta: no answer")
+        procfs.log("beta: no answer")

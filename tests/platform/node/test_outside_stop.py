@@ -13,14 +13,14 @@ import pytest
 SHIM = """
     import json, os, signal, sys, time
     from lehr.base import procfs
-    from lehr.node import subprocesses, trainer_process
+    from lehr.node import subprocesses, torchrun
     from lehr.node.attempt_dir import AttemptDir
     from lehr.node.shim import SIGNALS, Shim
 
     folder, more = sys.argv[1], json.loads(sys.argv[2])
     if command := more.pop("stopped_by", None):
         AttemptDir(folder).note_command(command)
-    trainer_process.TERM_GRACE_S, trainer_process.SUPERVISOR_S = 0.1, 0.2
+    torchrun.TERM_GRACE_S, torchrun.SUPERVISOR_S = 0.1, 0.2
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     gang = {"per_node": 1, "nodes": 1, "node_rank": 0}
     launch = {"gang": gang, "attempt_dir": folder, "env": {}, "nonce": folder, **more}

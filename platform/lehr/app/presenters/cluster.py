@@ -9,8 +9,8 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from lehr.analysis.queue_forecast import ExpectedStart, GpuHolder, QueuedRun, forecast
-from lehr.cluster.launch_spec import placement_of
-from lehr.cluster.node_notes import excluded, node_ends
+from lehr.cluster.exits import excluded, node_ends
+from lehr.cluster.launcher import placement_of
 from lehr.control.availability import until as until_text
 from lehr.control.lifecycle import RunState
 from lehr.control.resources import Need, can_ever_place

@@ -14,7 +14,7 @@ import traceback
 from pathlib import Path
 
 from lehr.app.wandb_mirror.state_files import Notes, RunFeed
-from lehr.node import own_log
+from lehr.base import procfs
 
 _AT_ONCE = 32
 """W&B runs that are open at the same time; more have to wait."""
@@ -92,7 +92,7 @@ class MirrorWorker:
             self._failures.pop(run_id, None)
             self._not_before.pop(run_id, None)
         except Exception as error:  # noqa: BLE001 - whatever W&B raises, other runs continue
-            own_log.write(traceback.format_exc())
+            procfs.log(traceback.format_exc())
             self._failures[run_id] = failures = self._failures.get(run_id, 0) + 1
             pause = min(_AGAIN_S[0] * 2 ** (failures - 1), _AGAIN_S[1])
             self._not_before[run_id] = time.monotonic() + pause

@@ -155,7 +155,7 @@ class NodeKeeper:
         refused = 0
         ask_at = time.monotonic() + HEAD_CHECK_S
         while not self.stopping.wait(POLL_S):
-            ray_process.reap(process.pid)
+            ray_process.reap([process.pid])
             if not process.running():
                 return "it has ended by itself"
             refused = refused + 1 if refuses(host, int(port)) else 0

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
+import platform
 import sys
 import time
 from pathlib import Path
 
-from lehr.node.programs.environment import host, versions
 from lehr.node.programs.program_dir import ProgramDir, read_program
-from lehr.node.programs.supervisor import Supervisor, capsule_folder, events_of
+from lehr.node.programs.saves import versions
+from lehr.node.programs.supervisor import Supervisor
 from lehr_trainer import process_start
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.orders import LaunchNote
 from lehr_trainer.contract.records import Finished, Resumed, Started, Warning_
 from lehr_trainer.errors import BadCheckpoint, BadConfig, BadData
+from lehr_trainer.runtime.event_stream import EventStream
 from lehr_trainer.runtime.launch import redirect_output
 
 
@@ -25,8 +27,10 @@ def main() -> int:
     rank = int(os.environ.get("RANK", "0"))
     os.close(redirect_output(layout.rank_log(attempt_dir, rank)))
     note = LaunchNote.model_validate_json((attempt_dir / layout.LAUNCH).read_bytes())
-    events = events_of(attempt_dir, rank)
-    place = ProgramDir(attempt_dir, capsule_folder())
+    # Only rank 0 writes the stream.
+    events = EventStream(attempt_dir / layout.EVENTS if rank == 0 else None)
+    capsule = os.environ.get("LEHR_CODE_FOLDER")
+    place = ProgramDir(attempt_dir, Path(capsule) if capsule else None)
     try:
         program = read_program(attempt_dir.parent)
         resumed, changed_data = place.prepare(note, program)
@@ -50,7 +54,13 @@ def main() -> int:
             tokens_per_step=program.tokens_per_step,
             total_steps=program.total_steps or 0,
             versions=versions(),
-            host=host(),
+            host={
+                "hostname": platform.node(),
+                "pid": os.getpid(),
+                "command": sys.orig_argv,
+                "cpus": os.cpu_count(),
+                "cuda_visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
+            },
             code=layout.code_digest(),
         )
     )

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from lehr.base import procfs
 from lehr.code import code_cache, project_copy
 from lehr.node.programs import saves
-from lehr.node.programs.environment import changes, interpreter, versions
+from lehr.node.programs.saves import changes, interpreter, versions
 from lehr.specs.program import TORCHRUN, Program, arguments, effective_args
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.manifest import read_manifest

@@ -10,7 +10,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -46,10 +46,6 @@ _REMEMBERED = 100_000
 """Records whose times are kept, to find the step of a file."""
 
 
-class RecordSink(Protocol):
-    def write(self, record: Record) -> None: ...
-
-
 class Recorder:
     """Writes metrics in the order of their steps, each under its own name.
 
@@ -60,7 +56,7 @@ class Recorder:
 
     def __init__(
         self,
-        events: RecordSink,
+        events: PatientStream,
         *,
         tokens_per_step: int,
         resumed_step: int = 0,

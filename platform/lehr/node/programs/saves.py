@@ -6,16 +6,19 @@ import contextlib
 import errno
 import fcntl
 import hashlib
+import json
 import os
 import shutil
+import subprocess
+import sys
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import IO
 from urllib.parse import quote, unquote
 
-from lehr.node.programs.environment import versions
 from lehr_log.files import files_of
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.manifest import (
@@ -27,13 +30,49 @@ from lehr_trainer.contract.manifest import (
 )
 from lehr_trainer.errors import BadCheckpoint
 from lehr_trainer.files import fsync_folder, open_regular
+from lehr_trainer.runtime import installed
+from lehr_trainer.runtime.installed import driver_version
+
+_NAMED = 10
+"""Changed versions that are listed; the others are counted."""
+
+
+def interpreter() -> str:
+    """Return the interpreter of the program: of its environment, if its spec names one."""
+    return os.environ.get("LEHR_PYTHON") or sys.executable
+
+
+@cache
+def versions() -> dict[str, str]:
+    """Return the versions of Python, CUDA, the driver and all distributions of a program."""
+    driver = {"driver": driver_version()}
+    if interpreter() == sys.executable:
+        return installed.installed() | driver
+    script = str(Path(installed.__file__).absolute())
+    done = subprocess.run([interpreter(), "-P", script], capture_output=True, text=True, check=True)
+    found: dict[str, str] = json.loads(done.stdout)
+    return found | driver
+
+
+def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Return the versions that differ, as ``torch 2.12 -> 2.13``, the most important ones first.
+
+    A distribution that was not installed before counts as unchanged.
+    """
+    first = ("python", "torch", "cuda", "driver", "numpy")
+    names = sorted(before, key=lambda name: (name not in first, name))
+    found = [
+        f"{name} {before[name]} -> {now.get(name, 'none')}"
+        for name in names
+        if before[name] != now.get(name)
+    ]
+    more = len(found) - _NAMED
+    return [*found[:_NAMED], f"{more} more"] if more > 0 else found
+
 
 _PIECE = 1 << 20
-_ZEROS = bytes(_PIECE)
 _FICLONE = 0x40049409
 """ioctl: let a file share all blocks of another one, until either is written."""
-_BLOCK = 512
-"""Bytes of a block of ``st_blocks``."""
 _SETTLE_S = 1.0
 """Seconds without a change after which a declared file counts as completely written."""
 
@@ -107,17 +146,15 @@ def keep(
     draft.mkdir(parents=True)
     try:
         files: dict[str, FileEntry] = {}
-        left = sum(_allocated(base / name) for name in saved.files)
+        left = sum(size for size, _ in saved.files.values())
         for name, expected in saved.files.items():
-            target = draft / _flat(name)
-            files[_flat(name)] = _copy_unchanged(base, name, target, expected, left)
-            left -= _allocated(target)
-        code = layout.code_digest()
+            files[_flat(name)] = _copy_unchanged(base, name, draft / _flat(name), expected, left)
+            left -= expected[0]
         manifest = Manifest(
             step=step,
             tokens=tokens,
             reason=reason,
-            code=code,
+            code=layout.code_digest(),
             versions=versions(),
             path=saved.path,
             files=files,
@@ -147,14 +184,6 @@ def keep(
 def draft_of(folder: Path) -> Path:
     """Return the folder in which a checkpoint is written until it is complete."""
     return folder.with_name(f"{folder.name}.tmp")
-
-
-def _allocated(path: Path) -> int:
-    """Return the bytes of a file without its holes; 0 if it is gone."""
-    try:
-        return path.stat().st_blocks * _BLOCK
-    except FileNotFoundError:
-        return 0
 
 
 def _check_limits(saved: ProgramSave) -> None:
@@ -223,8 +252,7 @@ def _flat(name: str) -> str:
 
 
 def _copy(source: Path, target: Path, *, follow: bool = False, needed: int = 0) -> FileEntry:
-    """Copy a file at the size that it has now. Its holes remain holes, and copies share their
-    blocks where the file system can.
+    """Copy a file at the size that it has now; copies share blocks where the file system can.
 
     Args:
         source: the file.
@@ -240,31 +268,19 @@ def _copy(source: Path, target: Path, *, follow: bool = False, needed: int = 0) 
     with open_regular(source, follow=follow) as read, target.open("x+b") as write:
         size = os.fstat(read.fileno()).st_size
         shared = _share(read, write)
-        if not shared:
-            free = shutil.disk_usage(target.parent).free
-            if needed > free:
-                what = f"it takes {needed / 1e9:,.2f} GB, and {free / 1e9:,.2f} GB are free"
-                raise OSError(errno.ENOSPC, what)
-            write.truncate(size)
-        content = (write if shared else read).fileno()
-        while position < size:
-            begin, end = _next_data(content, position, size)
-            for start in range(position, begin, _PIECE):
-                digest.update(memoryview(_ZEROS)[: begin - start])
-            position = begin
-            while position < end:
-                piece = os.pread(content, min(_PIECE, end - position), position)
-                if not piece:  # It was truncated meanwhile.
-                    size = end = position
-                    break
-                digest.update(piece)
-                if not shared:
-                    write.seek(position)
-                    write.write(piece)
-                position += len(piece)
+        free = shutil.disk_usage(target.parent).free
+        if not shared and needed > free:
+            what = f"it takes {needed / 1e9:,.2f} GB, and {free / 1e9:,.2f} GB are free"
+            raise OSError(errno.ENOSPC, what)
+        content = write if shared else read
+        while piece := content.read(min(_PIECE, size - position)):
+            digest.update(piece)
+            position += len(piece)
+            if not shared:
+                write.write(piece)
         write.flush()
         os.fsync(write.fileno())
-    return FileEntry(size=size, sha256=digest.hexdigest())
+    return FileEntry(size=position, sha256=digest.hexdigest())
 
 
 def _share(source: IO[bytes], target: IO[bytes]) -> bool:
@@ -273,16 +289,6 @@ def _share(source: IO[bytes], target: IO[bytes]) -> bool:
     except OSError:  # Of many kinds: the file systems differ, or cannot do it.
         return False
     return True
-
-
-def _next_data(file: int, position: int, size: int) -> tuple[int, int]:
-    """Return begin and end of the first data from ``position`` on; before it is a hole."""
-    try:
-        begin = min(os.lseek(file, position, os.SEEK_DATA), size)
-        return begin, min(os.lseek(file, begin, os.SEEK_HOLE), size) if begin < size else size
-    except OSError as error:
-        # ENXIO: the rest is a hole. Other errors: this file system does not tell.
-        return (size if error.errno == errno.ENXIO else position), size
 
 
 class Declared:

@@ -13,7 +13,6 @@ import os
 import signal
 import time
 import traceback
-from pathlib import Path
 
 from lehr.base import formats, procfs
 from lehr.control.error_patterns import last_line, raised
@@ -33,7 +32,7 @@ _POLL_S = 0.25
 _COPIES_S = {"signal": 25.0, "pause": 280.0}
 _COPIES_OF_CANCELLED_S = 5.0
 """How long after the program's grace copies may go on, by the reason of the stop: less than until
-everything is killed (`trainer_process.SUPERVISOR_S`, `reconcile.stop_limits_s`).
+everything is killed (`torchrun.SUPERVISOR_S`, `reconcile.stop_limits_s`).
 """
 _OUTPUT_BYTES = 65_536
 """The end of the output in which the error is searched for."""
@@ -216,14 +215,3 @@ class Supervisor:
         )
         self._events.finish()
         return int(outcome == "failed")
-
-
-def events_of(attempt_dir: Path, rank: int) -> EventStream:
-    """Return the stream of rank 0; one that writes nothing for the others."""
-    return EventStream(attempt_dir / layout.EVENTS if rank == 0 else None)
-
-
-def capsule_folder() -> Path | None:
-    """Return the folder of the unpacked capsule, which the shim names."""
-    given = os.environ.get("LEHR_CODE_FOLDER")
-    return Path(given) if given else None

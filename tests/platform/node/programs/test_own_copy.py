@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import stat
 from pathlib import Path
 
 import pytest
 
-from lehr.code import project_copy
 from lehr.code.project_copy import described
 from lehr.node import attempt_code
 from lehr_testing.program_attempts import Attempts
@@ -143,20 +141,3 @@ def test_unchanged_copies_are_removed_when_the_attempt_has_ended(attempts, nodes
     assert written <= left.keys()
     assert (left.keys() == written) is not stays
     assert ("train.py" in left) is stays
-
-
-def test_kernel_that_cannot_copy_is_replaced_by_reading_and_writing(
-    attempts, tmp_path, monkeypatch
-):
-    def half(source: int, target: int, count: int) -> int:
-        if os.lseek(target, 0, os.SEEK_CUR):
-            raise OSError(18, "Invalid cross-device link")
-        return os.write(target, os.read(source, 1))
-
-    monkeypatch.setattr(os, "copy_file_range", half)
-    folder = tmp_path / "work"
-    folder.mkdir()
-    project = attempts.capsule / "project"
-    project_copy.make(str(project), str(folder), str(tmp_path / "index"))
-    copied, originals = content(folder), content(project)
-    assert {n: t for n, (t, _) in copied.items()} == {n: t for n, (t, _) in originals.items()}

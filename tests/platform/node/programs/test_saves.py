@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import shutil
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 
 from lehr.node import attempt_code
 from lehr.node.programs import saves
-from lehr.node.programs.saves import keep, restore, saved_in
+from lehr.node.programs.saves import changes, keep, saved_in, versions
 from lehr_trainer.contract.manifest import read_manifest
 
 
@@ -64,24 +63,6 @@ def test_checkpoint_is_there_until_its_replacement_is(base, tmp_path, monkeypatc
     assert list(target.parent.iterdir()) == [target]
 
 
-def test_holes_of_a_file_stay_holes_in_its_copy_and_in_what_is_restored(base, tmp_path):
-    content = os.urandom(5000)
-    with (base / "sparse.pt").open("wb") as file:
-        file.truncate(64 << 20)
-        file.seek(40 << 20)
-        file.write(content)
-    whole = hashlib.sha256((base / "sparse.pt").read_bytes()).hexdigest()
-    target = tmp_path / "step_1"
-    keep(base, saved_in(base, [base]), target, step=1, tokens=0, reason="program")
-    assert read_manifest(target).files["sparse.pt"].sha256 == whole
-    (tmp_path / "again").mkdir()
-    restore(target, tmp_path / "again")
-    for copy in (target / "sparse.pt", tmp_path / "again/sparse.pt"):
-        assert copy.stat().st_size == 64 << 20
-        assert copy.stat().st_blocks * 512 < 1 << 20
-        assert hashlib.sha256(copy.read_bytes()).hexdigest() == whole
-
-
 def test_checkpoint_without_room_is_refused_before_anything_is_written(base, tmp_path, monkeypatch):
     (base / "a.pt").write_bytes(os.urandom(6000))
     (base / "b.pt").write_bytes(os.urandom(6000))
@@ -103,3 +84,23 @@ def test_more_files_than_a_checkpoint_may_have_are_refused(base, tmp_path, monke
     (base / "0.pt").unlink()
     keep(base, saved_in(base, [base]), target, step=1, tokens=0, reason="schedule")
     assert len(read_manifest(target).files) == 3
+
+
+def test_versions_have_python_and_every_distribution() -> None:
+    assert {"python", "torch", "lehr", "driver"} <= versions().keys()
+
+
+def test_version_of_cuda_is_that_of_torch() -> None:
+    import torch
+
+    assert versions()["cuda"] == (torch.version.cuda or "none")
+
+
+def test_changes_list_the_important_versions_first_and_count_the_rest() -> None:
+    before = {"a": "1", "torch": "2.12", "cuda": "12.6", "python": "3.11", "gone": "1"}
+    now = {"a": "2", "torch": "2.13", "cuda": "12.8", "python": "3.11", "new": "1"}
+    first = ["cuda 12.6 -> 12.8", "torch 2.12 -> 2.13"]
+    assert changes(before, now) == [*first, "a 1 -> 2", "gone 1 -> none"]
+    assert changes({}, now) == []
+    many = {f"p{n:02}": "1" for n in range(13)}
+    assert changes(many, {})[-2:] == ["p09 1 -> none", "3 more"]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lehr.cluster.exits import ends_on_nodes, nodes_to_avoid
-from lehr.cluster.node_notes import excluded, readmitted
+from lehr.cluster.exits import ends_on_nodes, excluded, nodes_to_avoid, readmitted
 from lehr.control.lifecycle import RunState
 from lehr.control.resources import Node
 from lehr.control.snapshot import Snapshot
