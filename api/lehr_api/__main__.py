@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import logging
 import os
 import resource
 import signal
@@ -11,6 +12,7 @@ import socket
 import sys
 from collections.abc import Iterator
 from functools import partial
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Literal
@@ -23,10 +25,8 @@ from lehr.app.upkeep import Upkeep, give_back, limit_arenas
 from lehr.base import home, own_logs
 from lehr.control.liveness import LONGEST_S
 from lehr.errors import HomeUnusable, LehrError, UserError
-from lehr_api import logs
 from lehr_api.app import create_app
-from lehr_api.option_checks import check_certificate, check_public_url
-from lehr_api.settings import Settings
+from lehr_api.settings import Settings, check_certificate, check_public_url
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger("lehr.server")
 _OPEN_FILES = 65_536
 _KEEP_ALIVE_S = int(2 * LONGEST_S)
+_LOG_BYTES = 20 * 1000 * 1000
+_OLD_LOGS = 4
 _GRACE_S = 5
 """Seconds for requests in progress to finish when the server stops."""
 
@@ -51,7 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
             settings = _settings(options, where)
             with _listening(settings) as listener:
                 _allow_open_files()
-                logs.configure(home.logs_dir(where) / "server.log")
+                configure_logs(home.logs_dir(where) / "server.log")
                 if note := home.close_to_others(where):
                     log.warning(note)
                 with contextlib.ExitStack() as upkeep:
@@ -163,6 +165,45 @@ def _listening(settings: Settings) -> Iterator[socket.socket]:
         yield listener
     finally:
         listener.close()
+
+
+def configure_logs(path: Path) -> None:
+    """Write structlog's and the standard library's records to ``path`` and stderr: JSON lines."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    shared: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+    formatter = structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=[structlog.stdlib.ExtraAdder(), *shared],
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+    )
+    file = RotatingFileHandler(path, maxBytes=_LOG_BYTES, backupCount=_OLD_LOGS, encoding="utf-8")
+    terminal = logging.StreamHandler(sys.stderr)
+    root = logging.getLogger()
+    root.handlers[:] = [file, terminal]
+    for handler in root.handlers:
+        handler.setFormatter(formatter)
+    root.setLevel(logging.INFO)
+    # Its log lines repeat what the server logs itself.
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    logging.getLogger("httpx").setLevel(logging.WARNING)
 
 
 def _settings(options: argparse.Namespace, where: Path) -> Settings:

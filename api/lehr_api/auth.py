@@ -12,7 +12,7 @@ import hmac
 import ipaddress
 import re
 import socket
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -23,7 +23,7 @@ from starlette.requests import Request, cookie_parser
 from lehr.base import access, signed_tokens
 from lehr.base.access import Role
 from lehr.errors import Forbidden, Unauthorized
-from lehr_api.logins import Login
+from lehr_api.logins import OWNER, Login, Person
 from lehr_api.problems import CrossOrigin, WrongHost
 
 if TYPE_CHECKING:
@@ -87,21 +87,6 @@ class Keys:
         text = f"lehr cookie 3\n{person.name}\n{person.sha256}\n{login.until}\n{login.number}"
         digest = hmac.new(self.token.encode(), text.encode(), hashlib.sha256).hexdigest()
         return f"{person.name}:{login.until}:{login.number}:{digest}"
-
-
-@dataclass(frozen=True)
-class Person:
-    """Whom a request comes from: the holder of the home's token, or of a named one."""
-
-    name: str
-    role: Role
-    sha256: str | None = None
-    """The digest of a named token; None for the home's own token."""
-    login: Login | None = field(default=None, compare=False)
-    """The login of the browser; None if the request has the token itself."""
-
-
-OWNER = Person(access.OWNER, Role.ADMIN)
 
 
 def check_person(

@@ -7,12 +7,19 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import Depends, Header, Path, Query, Request
+from pydantic import ConfigDict
 
 from lehr.app.services import budget
-from lehr.cluster.dispatcher import Dispatcher
 from lehr.store import Store
 from lehr.store.tables import RolloutRow, RunRow, SweepRow
 from lehr_api.services import Services
+from lehr_trainer.configs.documented import Documented
+
+
+class RequestBody(Documented):
+    """The JSON body of a request. Unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid")
 
 
 async def services(request: Request) -> Services:
@@ -24,13 +31,8 @@ async def store(request: Request) -> Store:
     return (await services(request)).store
 
 
-async def dispatcher(request: Request) -> Dispatcher:
-    return (await services(request)).dispatcher
-
-
 ServicesDep = Annotated[Services, Depends(services)]
 StoreDep = Annotated[Store, Depends(store)]
-DispatcherDep = Annotated[Dispatcher, Depends(dispatcher)]
 
 
 def _reference(noun: str, example: str) -> Any:

@@ -15,9 +15,9 @@ from starlette.responses import RedirectResponse, Response
 
 from lehr.errors import Unauthorized
 from lehr_api import auth
-from lehr_api.dashboard.login import local_target, login_page
+from lehr_api.dashboard.pages import local_target, login_page
 from lehr_api.deps import ServicesDep
-from lehr_api.logins import LIFETIME_S, Login
+from lehr_api.logins import LIFETIME_S, Login, Person
 from lehr_api.problems import error_response
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class _Login:
     """The page to open afterwards."""
     is_json: bool = False
 
-    def person(self, services: Services) -> auth.Person:
+    def person(self, services: Services) -> Person:
         """Return who logs in. A code is valid once.
 
         Raises:
@@ -124,9 +124,7 @@ def _token(body: bytes) -> str:
     return token.strip() if isinstance(token, str) else ""
 
 
-def _set_cookie(
-    answer: Response, request: Request, services: Services, person: auth.Person
-) -> None:
+def _set_cookie(answer: Response, request: Request, services: Services, person: Person) -> None:
     keys = auth.Keys(services.settings.token)
     answer.set_cookie(
         keys.cookie_name,

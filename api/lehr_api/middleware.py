@@ -20,8 +20,7 @@ from lehr.base import access, own_logs
 from lehr.base.access import become_actor
 from lehr.errors import LehrError, StoreUnavailable
 from lehr_api import auth
-from lehr_api.problems import error_response, unexpected_response
-from lehr_api.request_bodies import limited
+from lehr_api.problems import TooLarge, error_response, unexpected_response
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -29,11 +28,13 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from lehr.store import Store
-    from lehr_api.logins import EndedLogins
+    from lehr_api.logins import EndedLogins, Person
     from lehr_api.settings import Settings
 
 _log = logging.getLogger("lehr.api")
 _LONGEST_PATH = 300
+OPEN_LIMIT = 16 << 10
+"""Bytes of a body for a path that needs no token: the form of the login."""
 _SUBJECT = re.compile(rf"{auth.API}/(run|attempt|sweep|rollout)s/([\w-]{{1,40}})(?:/|\Z)")
 
 HEADERS = {
@@ -73,7 +74,7 @@ class Guard:
             await self.app(scope, receive, send)
             return
         started = False
-        person: auth.Person | None = None
+        person: Person | None = None
 
         async def send_guarded(message: Message) -> None:
             nonlocal started
@@ -100,7 +101,7 @@ class Guard:
                 scope.setdefault("state", {})["person"] = person
                 become_actor(person.name)
             if scope["type"] == "http":
-                receive = limited(scope, receive, self._settings)
+                receive = _limited(scope, receive, self._settings)
             await self.app(scope, receive, send_guarded)
         except LehrError as error:
             if started:
@@ -117,7 +118,7 @@ class Guard:
                 raise
             await unexpected_response()(scope, receive, send_guarded)
 
-    async def _identify(self, scope: Scope) -> auth.Person | None:
+    async def _identify(self, scope: Scope) -> Person | None:
         """Return the person whose request it is; None for a worker's, a node's and an open path."""
         headers = Headers(scope=scope)
         path: str = scope["path"]
@@ -134,7 +135,7 @@ class Guard:
         auth.check_attempt(headers, await self._attempt_token_sha256(attempt))
         return None
 
-    def _audit(self, person: auth.Person, scope: Scope, status: int) -> None:
+    def _audit(self, person: Person, scope: Scope, status: int) -> None:
         """Record a request that changes something, before it is answered."""
         client = scope.get("client")
         try:
@@ -165,3 +166,49 @@ def _subject(path: str) -> dict[str, str]:
         return {}
     kind, name = found.groups()
     return own_logs.of_attempt(name) if kind == "attempt" else own_logs.of(kind, name)
+
+
+def _limited(scope: Scope, receive: Receive, settings: Settings) -> Receive:
+    """Return a ``receive`` for the request, which raises TooLarge above the limit of its path.
+
+    Slow and countless connections are left to a proxy (docs/operations.md).
+
+    Raises:
+        TooLarge: the stated length is above the limit.
+    """
+    limit = _limit(scope, settings)
+    if limit is None:
+        return receive
+    stated = Headers(scope=scope).get("content-length")
+    if stated is not None:
+        # The HTTP server counts a body with a stated length.
+        if not (stated.isascii() and stated.isdecimal()) or int(stated) > limit:
+            raise _too_large(limit)
+        return receive
+    size = 0
+
+    async def counted() -> Message:
+        nonlocal size
+        message = await receive()
+        size += len(message.get("body", b""))
+        if size > limit:
+            raise _too_large(limit)
+        return message
+
+    return counted
+
+
+def _limit(scope: Scope, settings: Settings) -> int | None:
+    """Return the limit in bytes; None for a route that reads in pieces and counts them."""
+    path = scope["path"]
+    if auth.is_open(path):
+        return OPEN_LIMIT
+    if auth.attempt_of(path) is not None:
+        return settings.chunk_limit
+    if scope["method"] == "PUT" and auth.is_capsule(path):
+        return None
+    return settings.body_limit
+
+
+def _too_large(limit: int) -> TooLarge:
+    return TooLarge(f"the body is larger than {limit:,} bytes, the limit.")

@@ -18,7 +18,7 @@ from lehr import __version__
 from lehr.base import home as homes
 from lehr.control.lifecycle import RunState
 from lehr_api.deps import ServicesDep
-from lehr_api.responses import text_responses
+from lehr_api.problems import text_responses
 
 if TYPE_CHECKING:
     from lehr.schemas.cluster import ClusterView

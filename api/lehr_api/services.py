@@ -20,8 +20,7 @@ from lehr.app.upkeep import Upkeep
 from lehr.app.wandb_mirror import state_files
 from lehr.store.webhooks import Webhooks
 from lehr_api.backpressure import Intake
-from lehr_api.login_links import LoginLinks
-from lehr_api.logins import EndedLogins
+from lehr_api.logins import EndedLogins, LoginLinks
 from lehr_api.stream import Hub
 
 if TYPE_CHECKING:

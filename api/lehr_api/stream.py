@@ -164,11 +164,6 @@ class Hub:
         for listener in self._listeners:
             listener.close()
 
-    def close_soon(self) -> None:
-        """Call ``close`` from a signal handler or another thread."""
-        with contextlib.suppress(RuntimeError):  # The loop may be closed already.
-            self._loop.call_soon_threadsafe(self.close)
-
     def on_change(self, change: Change) -> None:
         """Note what to build. The store calls this in any thread, so it returns at once."""
         key = (change.kind, change.id, change.name or "", change.attempt)

@@ -35,6 +35,16 @@ class Pool:
             self._limiter.set(found)
         return found
 
+    def runs(self, handler: Callable[P, T]) -> Callable[P, Awaitable[T]]:
+        """Decorate the handler of a route: it runs in one of these threads."""
+
+        @functools.wraps(handler)
+        async def run(*args: P.args, **options: P.kwargs) -> T:
+            act = functools.partial(handler, *args, **options)
+            return await to_thread.run_sync(act, limiter=self.limiter())
+
+        return run
+
 
 WORKERS = Pool("workers", 16)
 """For requests of workers. All other requests share AnyIO's 40 threads."""
@@ -44,30 +54,6 @@ VERIFICATIONS = Pool("verifications", 2)
 """For whole checkpoints. Each reads as fast as its storage."""
 SUBMISSIONS = Pool("submissions", 4)
 """For specs: a grid of 10,000 trials takes seconds of the processor, a look for data may, too."""
-
-
-def _in_pool(pool: Pool, handler: Callable[P, T]) -> Callable[P, Awaitable[T]]:
-    @functools.wraps(handler)
-    async def run(*args: P.args, **options: P.kwargs) -> T:
-        act = functools.partial(handler, *args, **options)
-        return await to_thread.run_sync(act, limiter=pool.limiter())
-
-    return run
-
-
-def in_worker_threads(handler: Callable[P, T]) -> Callable[P, Awaitable[T]]:
-    """Run a route's handler in one of the threads of workers."""
-    return _in_pool(WORKERS, handler)
-
-
-def in_long_reads(handler: Callable[P, T]) -> Callable[P, Awaitable[T]]:
-    """Run a route's handler in one of the threads for long reads."""
-    return _in_pool(LONG_READS, handler)
-
-
-def in_submissions(handler: Callable[P, T]) -> Callable[P, Awaitable[T]]:
-    """Run a route's handler in one of the threads for specs."""
-    return _in_pool(SUBMISSIONS, handler)
 
 
 async def until_left(request: Request, pool: Pool, act: Callable[[Stopped], T]) -> T:

@@ -4,12 +4,15 @@ Nearly all requests of a busy server are of these two kinds, and routing, valida
 and telemetry take most of their time. So the ordinary ones pass by the other middleware: a valid
 header, a known stream, a heartbeat that can be answered from memory. Everything else goes on to
 the documented routes (``routes/attempts.py``), which have the same effect and the exact errors.
-``Guard`` comes before, so each request has the attempt's token already.
+``Guard`` comes before, so each request has the attempt's token already. On a busy server, people's
+requests come first.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -20,7 +23,6 @@ from lehr.errors import OffsetMismatch
 from lehr_api.auth import API
 from lehr_api.routes.attempts import STREAM, HeartbeatMessage, append_piece, mismatch_response
 from lehr_api.routes.health import PROTOCOL
-from lehr_api.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +36,19 @@ _PREFIX = f"{API}/attempts/"
 _OFFSET = re.compile(rb"offset=(0|[1-9][0-9]{0,17})")
 _PROTOCOL = (b"lehr-protocol", str(PROTOCOL).encode())
 _JSON = [(b"content-type", b"application/json"), _PROTOCOL]
+
+AT_ONCE = 64
+"""Workers' requests that begin in one pass of the event loop, which then looks for new ones."""
+BESIDE_PEOPLE = 8
+PAUSE_S = 0.05
+"""While a person waits, only so many begin in so long, so that the thread that makes the answer
+gets Python's lock. Workers still get 160 requests a second, however many people ask."""
+LONGEST_S = 5.0
+"""A person counts as waiting for so long: a stalled upload must not slow all workers for ever."""
+SMOOTH_S = 2.0
+"""Time over which waiting is averaged."""
+_MOST_WEIGHT = 0.1
+"""Weight of one wait in the mean, on a server with few requests."""
 
 
 def serve_workers_first(app: FastAPI, guard: Callable[[ASGIApp], ASGIApp]) -> None:
@@ -50,6 +65,72 @@ def serve_workers_first(app: FastAPI, guard: Callable[[ASGIApp], ASGIApp]) -> No
         return WorkersFirst(guard(WorkerLane(others, turns)), others, turns)
 
     app.build_middleware_stack = build_stack  # type: ignore[method-assign]
+
+
+class Turns:
+    """Turns of workers' requests. Used only in the event loop's thread."""
+
+    def __init__(self) -> None:
+        self.waited_s = 0.0
+        """Mean time that workers' requests wait for their turn; 0 unless there are too many."""
+        self._averaged_at = 0.0
+        self._people = 0
+        self._left = AT_ONCE
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._next: asyncio.Handle | None = None
+
+    async def wait(self) -> None:
+        """Return when a worker's request may begin. The first to come is the first to begin."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        waited_s = 0.0
+        if self._left:
+            self._left -= 1
+            self._begin_later()
+        else:
+            turn = loop.create_future()
+            self._waiting.append(turn)
+            await turn
+            waited_s = loop.time() - began
+        since_s, self._averaged_at = loop.time() - self._averaged_at, loop.time()
+        self.waited_s += (waited_s - self.waited_s) * min(since_s / SMOOTH_S, _MOST_WEIGHT)
+
+    async def answer_person(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        """Call ``app``; a person waits until its answer begins. An event stream begins at once."""
+        waiting = 1
+
+        def begun() -> None:
+            nonlocal waiting
+            self._people -= waiting
+            waiting = 0
+
+        async def send_answer(message: Message) -> None:
+            begun()
+            await send(message)
+
+        self._people += 1
+        limit = asyncio.get_running_loop().call_later(LONGEST_S, begun)
+        try:
+            await app(scope, receive, send_answer)
+        finally:
+            limit.cancel()
+            begun()
+
+    def _begin_later(self) -> None:
+        if self._next is None:
+            pause_s = PAUSE_S if self._people else 0
+            self._next = asyncio.get_running_loop().call_later(pause_s, self._begin)
+
+    def _begin(self) -> None:
+        self._next = None
+        self._left = most = BESIDE_PEOPLE if self._people else AT_ONCE
+        while self._waiting and self._left:
+            turn = self._waiting.popleft()
+            if not turn.done():  # The server stops.
+                turn.set_result(None)
+                self._left -= 1
+        if self._left < most:
+            self._begin_later()
 
 
 class WorkersFirst:

@@ -12,7 +12,7 @@ from lehr.base.access import Role
 from lehr.errors import StoreUnavailable
 from lehr.store.records import access_tokens
 from lehr_api import auth
-from lehr_api.logins import EndedLogins, Login
+from lehr_api.logins import EndedLogins, Login, Person
 from lehr_testing.api import BASE, RUN_SPEC, TOKEN, api_client, served
 from lehr_testing.routes import concrete, policies
 
@@ -288,7 +288,7 @@ def test_cookie_of_one_token_does_not_open_as_another(api, tmp_path):
     create(client, "anna", "viewer")
     create(client, "boss", "admin")
     tokens, ended, login = api.store.access_tokens, EndedLogins(tmp_path), Login.new(time.time())
-    viewer = auth.Person("anna", Role.VIEWER, tokens.of_name("anna").sha256)
+    viewer = Person("anna", Role.VIEWER, tokens.of_name("anna").sha256)
     cookie = keys.cookie_of(viewer, login)
     assert auth.person_of_cookie(cookie, keys, tokens, ended) == viewer
     forged = cookie.replace("anna", "boss")

@@ -10,7 +10,7 @@ import pytest
 from starlette.datastructures import Headers
 
 from lehr_api import auth
-from lehr_api.logins import Login
+from lehr_api.logins import OWNER, Login
 from lehr_api.problems import CrossOrigin
 from lehr_testing.api import BASE, RUN_SPEC, TOKEN, api_client, attempt_token, begin, served
 from lehr_testing.routes import concrete, walk
@@ -79,7 +79,7 @@ def test_wrong_token_is_rejected_with_the_place_of_the_right_one(api, header):
 
 def test_wrong_token_is_rejected_despite_a_valid_cookie(api):
     _, client = api
-    cookie = auth.Keys(TOKEN).cookie_of(auth.OWNER, Login.new(time.time()))
+    cookie = auth.Keys(TOKEN).cookie_of(OWNER, Login.new(time.time()))
     client.cookies.set(auth.Keys(TOKEN).cookie_name, cookie)
     assert client.get("/api/v1/runs", headers={"Authorization": "Bearer no"}).status_code == 401
 
@@ -265,7 +265,7 @@ def test_malformed_foreign_cookie_does_not_end_the_session(api):
     _, client = api
     client.headers.pop("authorization")
     keys = auth.Keys(TOKEN)
-    cookie = keys.cookie_of(auth.OWNER, Login.new(time.time()))
+    cookie = keys.cookie_of(OWNER, Login.new(time.time()))
     cookie = f'theirs={{"a": "b; c"}}; x y z; {keys.cookie_name}={cookie}; =; ;'
     assert client.get("/api/v1/runs", headers={"Cookie": cookie}).status_code == 200
     for wrong in ("x", "", TOKEN):

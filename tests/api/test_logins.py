@@ -12,9 +12,17 @@ import pytest
 
 from lehr.base.access import Role
 from lehr.errors import StoreUnavailable, Unauthorized
-from lehr_api import auth, login_links
-from lehr_api.login_links import MOST_EACH, LoginLinks
-from lehr_api.logins import LIFETIME_S, EndedLogins, Login
+from lehr_api import auth
+from lehr_api.logins import (
+    LIFETIME_S,
+    LINK_LIFETIME_S,
+    MOST_LINKS_EACH,
+    OWNER,
+    EndedLogins,
+    Login,
+    LoginLinks,
+    Person,
+)
 from lehr_testing.api import TOKEN, api_client
 
 
@@ -63,8 +71,8 @@ def test_full_disk_still_ends_a_login_and_says_that_it_is_not_recorded(tmp_path)
     with pytest.raises(StoreUnavailable, match="No such file"):
         ended.end(login)
     assert not ended.valid(login)
-    assert auth.still_valid(auth.OWNER, None, ended)
-    assert not auth.still_valid(replace(auth.OWNER, login=login), None, ended)  # An open stream.
+    assert auth.still_valid(OWNER, None, ended)
+    assert not auth.still_valid(replace(OWNER, login=login), None, ended)  # An open stream.
 
 
 def test_login_link_is_used_once_even_at_the_same_time():
@@ -80,31 +88,31 @@ def test_login_link_is_used_once_even_at_the_same_time():
 
     with ThreadPoolExecutor(8) as pool:
         for _ in range(50):
-            code = links.make(auth.OWNER)
+            code = links.make(OWNER)
             assert sorted(pool.map(take, [code] * 8), key=str) == [None] * 7 + ["user"]
 
 
 def test_login_link_expires():
     now = 0.0
     links = LoginLinks(lambda: now)
-    code, late = links.make(auth.OWNER), links.make(auth.OWNER)
-    now = login_links.LIFETIME_S - 1
-    assert links.take(code) == auth.OWNER
-    now = login_links.LIFETIME_S
+    code, late = links.make(OWNER), links.make(OWNER)
+    now = LINK_LIFETIME_S - 1
+    assert links.take(code) == OWNER
+    now = LINK_LIFETIME_S
     with pytest.raises(Unauthorized, match="was used or has expired"):
         links.take(late)
 
 
 def test_links_of_one_person_end_nobody_elses():
     links = LoginLinks()
-    viewer = auth.Person("vera", Role.VIEWER, "0" * 64)
+    viewer = Person("vera", Role.VIEWER, "0" * 64)
     first, *others = [links.make(viewer) for _ in range(3)]
-    of_owner = links.make(auth.OWNER)
-    newest = [links.make(viewer) for _ in range(1_000)][-MOST_EACH:]
-    assert links.take(of_owner) == auth.OWNER
+    of_owner = links.make(OWNER)
+    newest = [links.make(viewer) for _ in range(1_000)][-MOST_LINKS_EACH:]
+    assert links.take(of_owner) == OWNER
     assert all(links.take(code) == viewer for code in newest)
     for code in (first, *others):
         with pytest.raises(Unauthorized):
             links.take(code)
-    few = [links.make(viewer) for _ in range(MOST_EACH - 1)]
+    few = [links.make(viewer) for _ in range(MOST_LINKS_EACH - 1)]
     assert all(links.take(code) == viewer for code in few)

@@ -7,7 +7,7 @@ from cryptography.hazmat.primitives import serialization
 
 from lehr.errors import UserError
 from lehr_api.__main__ import main
-from lehr_api.option_checks import check_certificate, check_public_url
+from lehr_api.settings import check_certificate, check_public_url
 from lehr_testing.tls import private_authority
 
 

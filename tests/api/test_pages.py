@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lehr_api.dashboard.assets import STATIC
-from lehr_api.pages import PAGES, SECTIONS, DashboardPage
+from lehr_api.dashboard.pages import PAGES, SECTIONS, DashboardPage
 
 BY_NAME = {page.name: page for page in PAGES}
 

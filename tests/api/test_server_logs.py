@@ -10,7 +10,7 @@ import pytest
 
 from lehr.base import own_logs
 from lehr.base.signed_tokens import AttemptTokens
-from lehr_api import logs
+from lehr_api import __main__ as server
 from lehr_testing.processes import Process
 from lehr_testing.stores import fresh_store, line, run_spec
 from lehr_testing.waiting import until
@@ -92,14 +92,14 @@ def own_logging():
 
 
 def test_log_rotates_and_keeps_a_bounded_number_of_old_files(tmp_path, own_logging, monkeypatch):
-    monkeypatch.setattr(logs, "_MOST_BYTES", 2_000)
-    logs.configure(tmp_path / "server.log")
+    monkeypatch.setattr(server, "_LOG_BYTES", 2_000)
+    server.configure_logs(tmp_path / "server.log")
     log = logging.getLogger("lehr.cluster.test")
     with own_logs.about(**own_logs.of_attempt("k3x-2")):
         for number in range(200):
             log.warning("line %d", number)
     files = sorted(path.name for path in tmp_path.iterdir())
-    assert files == ["server.log", *(f"server.log.{n}" for n in range(1, logs._OLD_FILES + 1))]
+    assert files == ["server.log", *(f"server.log.{n}" for n in range(1, server._OLD_LOGS + 1))]
     assert all(path.stat().st_size <= 2_000 for path in tmp_path.iterdir())
     newest = [json.loads(one) for one in (tmp_path / "server.log").read_text().splitlines()]
     assert {(one["run"], one["attempt"]) for one in newest} == {("k3x", "k3x-2")}

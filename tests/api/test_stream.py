@@ -10,7 +10,7 @@ import pytest
 from lehr import Client
 from lehr.errors import ServerUnavailable
 from lehr_api import auth
-from lehr_api.logins import Login
+from lehr_api.logins import OWNER, Login
 from lehr_testing.api import (
     RUN_SPEC,
     SWEEP_SPEC,
@@ -122,7 +122,7 @@ def test_browser_subscribes_with_its_cookie_and_last_event_id(server):
     _, address = server
     headers = {
         "Cookie": f"{auth.Keys(TOKEN).cookie_name}="
-        + auth.Keys(TOKEN).cookie_of(auth.OWNER, Login.new(time.time())),
+        + auth.Keys(TOKEN).cookie_of(OWNER, Login.new(time.time())),
         "Last-Event-ID": "999",
     }
     with httpx.stream(

@@ -128,12 +128,13 @@ def test_submissions_that_take_long_leave_threads_to_others(tmp_path, monkeypatc
         raise NotFound("it took too long")
 
     for name in (
-        *("forks.fork_run", "sweeps.launch_sweep", "sweeps.extend_sweep"),
-        *("transfers.transfer_rate", "rollouts.launch_rollout"),
+        *("sweeps.launch_sweep", "sweeps.extend_sweep"),
+        *("sweeps.transfer_rate", "rollouts.launch_rollout"),
     ):
         monkeypatch.setattr(f"lehr_api.routes.{name}", slow)
     monkeypatch.setattr("lehr.app.services.submit.check", slow)
     monkeypatch.setattr("lehr.app.services.submit.submit_run", slow)
+    monkeypatch.setattr("lehr.app.services.submit.fork_run", slow)
     person = {"Authorization": f"Bearer {TOKEN}"}
     # One client: each has a context of TLS, which takes longer to make than the test.
     several = httpx.Limits(max_connections=None)

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from lehr_api.turns import AT_ONCE, BESIDE_PEOPLE, SMOOTH_S, Turns
+from lehr_api.worker_lane import AT_ONCE, BESIDE_PEOPLE, SMOOTH_S, Turns
 
 
 async def test_workers_begin_in_order_and_a_new_request_is_seen_between_them():
@@ -27,7 +27,7 @@ async def test_workers_begin_in_order_and_a_new_request_is_seen_between_them():
 
 
 async def test_few_workers_begin_until_the_answer_of_a_person_begins(monkeypatch):
-    monkeypatch.setattr("lehr_api.turns.PAUSE_S", 0.0)
+    monkeypatch.setattr("lehr_api.worker_lane.PAUSE_S", 0.0)
     turns, begun, answer = Turns(), [], asyncio.Event()
     while_waiting = []
 
@@ -67,7 +67,7 @@ async def test_person_whose_request_fails_holds_back_nobody():
 
 
 async def test_person_whose_upload_stalls_holds_back_nobody_for_long(monkeypatch):
-    monkeypatch.setattr("lehr_api.turns.LONGEST_S", 0.0)
+    monkeypatch.setattr("lehr_api.worker_lane.LONGEST_S", 0.0)
     turns, ends = Turns(), asyncio.Event()
 
     async def app(scope, receive, send):

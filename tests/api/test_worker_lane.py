@@ -7,7 +7,7 @@ import pytest
 from lehr.control.lifecycle import Desired, RunState
 from lehr.control.liveness import ACCEPTED_WAIT_S
 from lehr.specs import RunSpec
-from lehr_api import turns, worker_lane
+from lehr_api import worker_lane
 from lehr_testing.api import RUN_SPEC, api_client, attempt_token, begin, metrics, started
 
 
@@ -149,7 +149,7 @@ def test_ended_attempt_is_not_answered_from_memory(tmp_path):
 def test_heartbeats_ask_many_workers_to_send_less_often_and_a_stopping_one_more_often(
     worker, monkeypatch
 ):
-    monkeypatch.setattr(turns, "SMOOTH_S", 1e9)  # The wait stays what this test says.
+    monkeypatch.setattr(worker_lane, "SMOOTH_S", 1e9)  # The wait stays what this test says.
     handlers = worker.api.dispatcher.handlers
     living = dict(handlers._living)
     handlers.publish(living, senders=1500)

@@ -12,7 +12,7 @@ import pytest
 from fastapi.routing import APIRoute
 from playwright.sync_api import Page, expect
 
-from lehr_api.dashboard import router
+from lehr_api.dashboard.pages import router
 
 from .conftest import Visit, World, visiting
 

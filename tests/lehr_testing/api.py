@@ -203,7 +203,8 @@ def served(home: Path, **changes: Any) -> Iterator[tuple[Api, str]]:
 
     def close() -> None:
         if api.services is not None:
-            api.services.hub.close_soon()
+            hub = api.services.hub
+            hub._loop.call_soon_threadsafe(hub.close)
 
     with served_by(api.app, port=port, before_the_end=close) as address:
         yield api, "http://{}:{}".format(*address)

@@ -14,7 +14,8 @@ import pytest
 from lehr.code import archive
 from lehr.code.archive import SourceFile
 from lehr.store.secret_store import SecretStore
-from lehr_api import auth, logs
+from lehr_api import auth
+from lehr_api.__main__ import configure_logs
 from lehr_testing import api as setup
 from lehr_testing.api import RUN_SPEC, SWEEP_SPEC, TOKEN, attempt_token
 from lehr_testing.asgi import Request, ask
@@ -72,7 +73,7 @@ def kept(scene, tmp_path) -> Iterator[SimpleNamespace]:
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     log = tmp_path / "home/logs/server.log"
-    logs.configure(log)
+    configure_logs(log)
     (tmp_path / "home/token").write_text(TOKEN)
     for path, body in (("secrets/hf", {"value": VALUE}), ("webhooks/team", {"url": HOOK})):
         answer = scene.client.put(f"{API}/{path}", json=body)

@@ -9,14 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lehr_api.dashboard.assets import static_app
-from lehr_api.dashboard.browser_pages import PageForBrowsers
-from lehr_api.dashboard.login import login_instead, login_page
-from lehr_api.dashboard.pages import missing_page, router
+from lehr_api.dashboard.pages import PageForBrowsers, login_instead, missing_page, router
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
-
-__all__ = ["install", "login_page", "router", "static_app"]
 
 
 def install(app: FastAPI) -> None:

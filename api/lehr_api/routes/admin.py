@@ -27,12 +27,10 @@ from lehr.schemas.cluster import (
 )
 from lehr.store.secret_store import SecretStore
 from lehr.store.webhooks import Webhook, Webhooks, test_message
-from lehr_api import auth
 from lehr_api.auth import needs
-from lehr_api.deps import Cursor, Limit, ServicesDep
-from lehr_api.login_links import LIFETIME_S
-from lehr_api.responses import problem_responses
-from lehr_trainer.configs.documented import Documented
+from lehr_api.deps import Cursor, Limit, RequestBody, ServicesDep
+from lehr_api.logins import LINK_LIFETIME_S, Person
+from lehr_api.problems import problem_responses
 
 router = APIRouter(tags=["admin"])
 _ALL = [needs(Role.VIEWER)]
@@ -44,10 +42,8 @@ SecretName = Annotated[str, Path(max_length=200, examples=["hf-read"])]
 WebhookName = Annotated[str, Path(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$", examples=["team"])]
 
 
-class TokenRequest(Documented):
+class TokenRequest(RequestBody):
     """A token to create."""
-
-    model_config = ConfigDict(extra="forbid")
 
     name: str = Field(max_length=200, examples=["anna-laptop"])
     """Up to 40 small letters, digits, dots, dashes and underscores."""
@@ -59,28 +55,24 @@ class TokenRequest(Documented):
     """The budget: what its runs may use in all; null: no limit. For the role researcher."""
 
 
-class QuotaRequest(Documented):
+class QuotaRequest(RequestBody):
     """The quota of a project."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(strict=True)
 
     gpus: int = Field(ge=0, le=1_000_000, examples=[16])
     """The most GPUs that its runs hold at a time. 0: none of its runs starts on GPUs."""
 
 
-class SecretRequest(Documented):
+class SecretRequest(RequestBody):
     """The value of a secret."""
-
-    model_config = ConfigDict(extra="forbid")
 
     value: SecretStr = Field(examples=["hf_read_only"])
     """The value, at most 32,768 bytes."""
 
 
-class Address(Documented):
+class Address(RequestBody):
     """Where a webhook's messages go."""
-
-    model_config = ConfigDict(extra="forbid")
 
     url: str = Field(min_length=1, max_length=2000, examples=["https://hooks.example.com/T0/B0"])
     """Address of http or https. It is stored on the server and never shown again."""
@@ -89,7 +81,7 @@ class Address(Documented):
 @router.get("/budget", dependencies=_ALL, responses=problem_responses())
 def get_budget(request: Request, services: ServicesDep) -> BudgetView:
     """Return what the runs of the caller's token have used, and its budget if it has one."""
-    person: auth.Person = request.state.person
+    person: Person = request.state.person
     return budget(services, person.name)
 
 
@@ -137,10 +129,10 @@ def audit(
 @router.post("/login-links", dependencies=_ALL, status_code=201, responses=problem_responses())
 def make_login_link(request: Request, services: ServicesDep) -> LoginLink:
     """Make an address that logs a browser in as the caller: once, within five minutes."""
-    person: auth.Person = request.state.person
+    person: Person = request.state.person
     code = services.login_links.make(person)
     return LoginLink(
-        url=f"{services.settings.url}/login?code={code}", expires_at=time.time() + LIFETIME_S
+        url=f"{services.settings.url}/login?code={code}", expires_at=time.time() + LINK_LIFETIME_S
     )
 
 

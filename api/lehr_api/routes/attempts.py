@@ -21,12 +21,19 @@ from lehr.control.reconcile import StopLevel
 from lehr.errors import OffsetMismatch, UserError
 from lehr.store.records.checkpoints import CopyReport
 from lehr_api.auth import needs
-from lehr_api.deps import AttemptId, DispatcherDep, ServicesDep, StoreDep
-from lehr_api.problems import OffsetProblem, TooLarge, WrongProtocol, respond
-from lehr_api.responses import described_problem, problem_responses, text_responses
+from lehr_api.deps import AttemptId, ServicesDep, StoreDep
+from lehr_api.problems import (
+    OffsetProblem,
+    TooLarge,
+    WrongProtocol,
+    described_problem,
+    problem_responses,
+    respond,
+    text_responses,
+)
 from lehr_api.routes.health import OLDEST_PROTOCOL, PROTOCOL
 from lehr_api.services import Services
-from lehr_api.threads import in_worker_threads
+from lehr_api.threads import WORKERS
 from lehr_trainer.configs.documented import Documented
 from lehr_trainer.contract.orders import Orders
 
@@ -255,26 +262,27 @@ def mismatch_response(error: OffsetMismatch) -> Response:
 
 
 @router.get("/streams", responses=problem_responses(400, 404))
-@in_worker_threads
+@WORKERS.runs
 def offsets(attempt_id: AttemptId, store: StoreDep) -> Offsets:
     """Return the offsets to continue from, by stream."""
     return Offsets(offsets=store.streams.sizes(attempt_id))
 
 
 @router.post("/heartbeat", responses=problem_responses(400, 404))
-@in_worker_threads
+@WORKERS.runs
 def heartbeat(
-    report: HeartbeatMessage, attempt_id: AttemptId, dispatcher: DispatcherDep
+    report: HeartbeatMessage, attempt_id: AttemptId, services: ServicesDep
 ) -> HeartbeatAnswer:
     """Record a heartbeat; the answer contains the orders."""
-    return HeartbeatAnswer.model_validate(dispatcher.on_heartbeat(attempt_id, report.model_dump()))
+    answer = services.dispatcher.on_heartbeat(attempt_id, report.model_dump())
+    return HeartbeatAnswer.model_validate(answer)
 
 
 @router.post("/exit", responses=problem_responses(400, 404))
-@in_worker_threads
-def exited(report: ExitMessage, attempt_id: AttemptId, dispatcher: DispatcherDep) -> ExitAnswer:
+@WORKERS.runs
+def exited(report: ExitMessage, attempt_id: AttemptId, services: ServicesDep) -> ExitAnswer:
     """Record the exit of an attempt. It closes once all its bytes are stored."""
-    return ExitAnswer.model_validate(dispatcher.on_exit(attempt_id, report.model_dump()))
+    return ExitAnswer.model_validate(services.dispatcher.on_exit(attempt_id, report.model_dump()))
 
 
 @router.get(
@@ -282,7 +290,7 @@ def exited(report: ExitMessage, attempt_id: AttemptId, dispatcher: DispatcherDep
     response_class=FileResponse,
     responses=text_responses("application/x-tar", 404),
 )
-@in_worker_threads
+@WORKERS.runs
 def code(attempt_id: AttemptId, services: ServicesDep) -> FileResponse:
     """Return the capsule that the attempt trains with."""
     run = services.store.runs.get(services.store.attempts.get(attempt_id).run_id)
@@ -291,7 +299,7 @@ def code(attempt_id: AttemptId, services: ServicesDep) -> FileResponse:
 
 
 @router.post("/copies", responses=problem_responses(400, 404))
-@in_worker_threads
+@WORKERS.runs
 def copies(report: CopiesReport, attempt_id: AttemptId, store: StoreDep) -> CopiesAnswer:
     """Record copies of checkpoints that were made, failed or were removed; the answer lists
     those to remove.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
+from urllib.parse import quote
 
 from fastapi import APIRouter, Header, Path, Query
 from starlette.requests import Request
@@ -10,21 +12,26 @@ from starlette.responses import Response, StreamingResponse
 
 from lehr.app import presenters
 from lehr.app.services import checkpoints as service
+from lehr.errors import UserError
 from lehr.schemas.checkpoints import (
     CheckpointDeletion,
     CheckpointFiles,
     CheckpointVerdict,
     CheckpointView,
 )
-from lehr_api.byte_ranges import file_response
 from lehr_api.deps import ChangedRun, FoundRun, ServicesDep, StoreDep
-from lehr_api.etag import TaggedRoute
-from lehr_api.responses import described_problem, problem_responses, text_responses
+from lehr_api.problems import (
+    described_problem,
+    problem_response,
+    problem_responses,
+    text_responses,
+)
+from lehr_api.tagged_route import TaggedRoute
 from lehr_api.threads import VERIFICATIONS, until_left
 
 router = APIRouter(prefix="/runs/{ref}/checkpoints", tags=["checkpoints"], route_class=TaggedRoute)
-_untagged = APIRouter()
-"""Its answers are streamed, and have their own ETag."""
+
+_RANGE = re.compile(r"bytes=([0-9]{1,18})?-([0-9]{1,18})?")
 
 StepPath = Annotated[int, Path(ge=0, le=1 << 60, description="The checkpoint's.", examples=[250])]
 AttemptQuery = Annotated[
@@ -65,7 +72,7 @@ def files(
     return service.files(services, run, step, attempt)
 
 
-@_untagged.get(
+@router.get(
     "/{step}/files/{name}",
     response_class=StreamingResponse,
     responses={
@@ -85,7 +92,7 @@ def download(
     ] = None,
 ) -> Response:
     """Download a file, from the run directory or from its copy; a part of it by `Range`."""
-    return file_response(service.open_file(services, run, step, attempt, name), part)
+    return _file_response(service.open_file(services, run, step, attempt, name), part)
 
 
 @router.get("/{step}/deletion", responses=problem_responses(404))
@@ -104,4 +111,62 @@ def delete(
     return service.delete_checkpoint(services, run, step, attempt)
 
 
-router.include_router(_untagged)
+def _file_response(file: service.CheckpointFile, part: str | None) -> Response:
+    """Send the file or the part that a ``Range`` header names (RFC 9110, 14). Closes it.
+
+    Raises:
+        UserError: ``part`` is not one part of a file.
+    """
+    try:
+        span = _span(part, file.size)
+    except UserError:
+        file.close()
+        raise
+    if span is None:
+        file.close()
+        detail = f"{file.name} has {file.size:,} bytes; {part} asks for others."
+        return problem_response(416, detail, headers={"Content-Range": f"bytes */{file.size}"})
+    first, count = span
+    headers = {
+        "Accept-Ranges": "bytes",
+        "ETag": f'"{file.sha256}"',
+        "Cache-Control": "private, no-cache",
+        "Content-Disposition": _attachment(file.name),
+        "Content-Length": str(count),
+    }
+    if part is not None:
+        headers["Content-Range"] = f"bytes {first}-{first + count - 1}/{file.size}"
+    return StreamingResponse(
+        file.read(first, count),
+        200 if part is None else 206,
+        headers,
+        media_type="application/octet-stream",
+    )
+
+
+def _attachment(name: str) -> str:
+    """Return the header for saving a file (RFC 6266; names of other alphabets: RFC 8187)."""
+    encoded = quote(name, safe="")
+    if encoded == name:
+        return f'attachment; filename="{name}"'
+    return f"attachment; filename*=utf-8''{encoded}"
+
+
+def _span(part: str | None, size: int) -> tuple[int, int] | None:
+    """First byte and number of bytes; None where the file has none of them.
+
+    Raises:
+        UserError: several parts, or none that can be read.
+    """
+    if part is None:
+        return 0, size
+    match = _RANGE.fullmatch(part.strip())
+    if match is None or match.group(1) is match.group(2) is None:
+        raise UserError(f"Range is {part!r}; write one part, as bytes=0-1023.")
+    begin, end = match.groups()
+    if begin is None:
+        count = min(int(end), size)
+        return (size - count, count) if count else None
+    first = int(begin)
+    last = size - 1 if end is None else min(int(end), size - 1)
+    return (first, last - first + 1) if first < size and first <= last else None

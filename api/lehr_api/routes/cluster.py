@@ -1,4 +1,4 @@
-"""The cluster: nodes, their GPUs, exclusion of nodes, machines that join and leave."""
+"""The cluster: nodes and GPUs, exclusion of nodes, machines that join and leave, the queue."""
 
 from __future__ import annotations
 
@@ -6,19 +6,25 @@ import time
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from lehr.app.services.nodes import exclude_node, join, leave, readmit_node, set_node_until
 from lehr.base.access import Role
 from lehr.cluster.ray_head import ray_access
 from lehr.errors import Unauthorized
-from lehr.schemas.cluster import ClusterView, JoinRequest, JoinView, LeaveRequest, LeaveView
+from lehr.schemas.cluster import (
+    ClusterView,
+    JoinRequest,
+    JoinView,
+    LeaveRequest,
+    LeaveView,
+    QueueEntry,
+)
 from lehr_api import auth
 from lehr_api.auth import needs
-from lehr_api.deps import ServicesDep
-from lehr_api.etag import TaggedRoute
-from lehr_api.responses import problem_responses
-from lehr_trainer.configs.documented import Documented
+from lehr_api.deps import RequestBody, ServicesDep
+from lehr_api.problems import problem_responses
+from lehr_api.tagged_route import TaggedRoute
 
 router = APIRouter(tags=["cluster"], route_class=TaggedRoute)
 _ADMIN = [needs(Role.ADMIN)]
@@ -34,9 +40,7 @@ class Exclusion(BaseModel):
     """Shown beside the node."""
 
 
-class Until(Documented):
-    model_config = ConfigDict(extra="forbid")
-
+class Until(RequestBody):
     until: float | None = Field(allow_inf_nan=False, examples=[1_796_000_400.0])
     """Seconds since the epoch; null: it has no end."""
 
@@ -44,6 +48,12 @@ class Until(Documented):
 @router.get("/cluster", dependencies=[needs(Role.VIEWER)], responses=problem_responses())
 def cluster(services: ServicesDep) -> ClusterView:
     return services.cluster_views.cluster()
+
+
+@router.get("/queue", dependencies=[needs(Role.VIEWER)], responses=problem_responses())
+def queue(services: ServicesDep) -> list[QueueEntry]:
+    """Return the queued runs in order, each with the reason why it waits."""
+    return services.cluster_views.queue()
 
 
 @router.post(

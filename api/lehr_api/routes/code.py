@@ -14,8 +14,7 @@ from lehr.base.access import Role
 from lehr.schemas.checkpoints import CapsuleView, CodeDiff
 from lehr_api.auth import needs
 from lehr_api.deps import ServicesDep
-from lehr_api.problems import TooLarge
-from lehr_api.responses import problem_responses, text_responses
+from lehr_api.problems import TooLarge, problem_responses, text_responses
 
 router = APIRouter(prefix="/code", tags=["code"], dependencies=[needs(Role.RESEARCHER)])
 

@@ -1,23 +1,34 @@
-"""Events of a run, and samples of its model."""
+"""What a run wrote, and what its curves show: events, samples, alerts, logs."""
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi.responses import StreamingResponse
 
 from lehr.app import presenters
-from lehr.schemas.streams import EventView, SampleView
-from lehr_api.deps import FoundRun, StoreDep
-from lehr_api.etag import TaggedRoute
-from lehr_api.responses import problem_responses
+from lehr.app.presenters.streams import log_stream
+from lehr.app.services import logs as service
+from lehr.schemas.streams import AlertView, EventView, LogChunk, LogHits, LogStream, SampleView
+from lehr_api.deps import FoundRun, ServicesDep, StoreDep
+from lehr_api.problems import problem_responses, text_responses
+from lehr_api.settings import MEBIBYTE
+from lehr_api.tagged_route import TaggedRoute
+from lehr_api.threads import LONG_READS, until_left
 
 router = APIRouter(prefix="/runs/{ref}", tags=["events"], route_class=TaggedRoute)
-
+logs = APIRouter(prefix="/runs/{ref}/logs", tags=["logs"], route_class=TaggedRoute)
 
 T = TypeVar("T")
 LEFT_OUT = "Lehr-Left-Out"
 """A header of an answer that is not all."""
+
+LogName = Annotated[str, Path(examples=["rank-0.log"], max_length=100)]
+WhichAttempt = Annotated[
+    int | None,
+    Query(ge=1, le=10**6, description="Of which attempt; the newest that wrote this log."),
+]
 
 
 @router.get("/events", responses=problem_responses(404))
@@ -43,3 +54,87 @@ def _with_note(response: Response, found: list[T], whole: bool) -> list[T]:
     if not whole:
         response.headers[LEFT_OUT] = "older"
     return found
+
+
+@router.get("/alerts", responses=problem_responses(404))
+def alerts(run: FoundRun, services: ServicesDep) -> list[AlertView]:
+    """Return the alerts of the run's curves so far. Warnings of its trainer are among its
+    events.
+    """
+    return [
+        AlertView.model_validate(alert, from_attributes=True)
+        for alert in services.presenter.runs.alerts(run)
+    ]
+
+
+@logs.get("", responses=problem_responses(404))
+def list_logs(run: FoundRun, store: StoreDep) -> list[LogStream]:
+    return [log_stream(log) for log in store.logs.of_run(run.id)]
+
+
+@logs.get("/{name}", responses=problem_responses(404))
+def read_log(
+    run: FoundRun,
+    store: StoreDep,
+    name: LogName,
+    attempt: WhichAttempt = None,
+    offset: Annotated[int, Query(ge=0, le=1 << 60, description="In bytes.")] = 0,
+    limit: Annotated[
+        int, Query(ge=1, le=4 * MEBIBYTE, description="The most bytes to answer with.")
+    ] = MEBIBYTE >> 2,
+    tail: Annotated[
+        int | None,
+        Query(ge=1, le=100_000, description="The last so many lines, instead of an offset."),
+    ] = None,
+) -> LogChunk:
+    """Read text from an offset; continue from ``next_offset`` until ``ended``."""
+    return service.read_log(store, run, name, attempt, offset=offset, limit=limit, tail=tail)
+
+
+@logs.get(
+    "/{name}/text",
+    response_class=StreamingResponse,
+    responses=text_responses(["text/plain"], 404),
+)
+def download_log(
+    run: FoundRun,
+    store: StoreDep,
+    name: LogName,
+    attempt: WhichAttempt = None,
+) -> StreamingResponse:
+    """Download a whole log as a text file."""
+    number = service.attempt_with_log(store, run, name, attempt)
+    return StreamingResponse(
+        service.whole_log(store, run, name, number),
+        media_type="text/plain; charset=utf-8",
+        headers={"Content-Disposition": f'attachment; filename="{run.id}-{number}-{name}"'},
+    )
+
+
+@logs.get("/{name}/search", responses=problem_responses(404))
+async def search_log(
+    run: FoundRun,
+    store: StoreDep,
+    request: Request,
+    name: LogName,
+    text: Annotated[
+        str,
+        Query(
+            min_length=1,
+            max_length=1000,
+            description="What a line must contain; case does not matter.",
+            examples=["error"],
+        ),
+    ],
+    attempt: WhichAttempt = None,
+    offset: Annotated[int, Query(ge=0, le=1 << 60, description="Search from this byte on.")] = 0,
+    limit: Annotated[int, Query(ge=1, le=10_000, description="The most lines.")] = 1000,
+) -> LogHits:
+    """Search a log: lines that contain a text, each with its offset."""
+    return await until_left(
+        request,
+        LONG_READS,
+        lambda stopped: service.search_log(
+            store, run, name, attempt, text, offset=offset, limit=limit, stopped=stopped
+        ),
+    )

@@ -11,7 +11,7 @@ from lehr import __version__
 from lehr.base.access import Role
 from lehr.schemas.base import Health
 from lehr_api.auth import needs
-from lehr_api.responses import problem_responses
+from lehr_api.problems import problem_responses
 
 PROTOCOL = 1
 """Versions of the attempt protocol. Shims outlive upgrades, so the previous one is supported,

@@ -1,4 +1,4 @@
-"""Metrics of a run, or of many at once: a list, and their curves."""
+"""Metrics of a run, or of many at once: a list, their curves, and files with all points."""
 
 from __future__ import annotations
 
@@ -7,19 +7,24 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
 from pydantic import Field, TypeAdapter
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from lehr.app.presenters.streams import metric_info, series_view
 from lehr.app.services.many_runs import curves_of_runs, find_runs, refuse_too_many
 from lehr.schemas.streams import MetricInfo, MetricsOfRun, Series
 from lehr.store import Store
+from lehr.store.streams import export
 from lehr.store.tables import RunRow
 from lehr_api.deps import FoundRun, StoreDep
-from lehr_api.etag import TaggedRoute
-from lehr_api.responses import problem_responses
+from lehr_api.problems import problem_responses, text_responses
+from lehr_api.tagged_route import TaggedRoute
+from lehr_api.threads import LONG_READS
 
 router = APIRouter(tags=["metrics"], route_class=TaggedRoute)
+files = APIRouter(tags=["metrics"])
 _SERIES = TypeAdapter(list[Series])
+_JSONL = "application/x-ndjson"
+_PARQUET = "application/vnd.apache.parquet"
 
 Runs = Annotated[
     list[str],
@@ -138,6 +143,29 @@ def series_of_runs(
         with_superseded=superseded,
     )
     return _written(found)
+
+
+@files.get(
+    "/runs/{ref}/export", response_class=Response, responses=text_responses([_JSONL, _PARQUET], 404)
+)
+@LONG_READS.runs
+def export_metrics(
+    run: FoundRun,
+    store: StoreDep,
+    form: Annotated[
+        Literal["jsonl", "parquet"], Query(alias="format", description="Of the file.")
+    ] = "jsonl",
+) -> Response:
+    """Export every point of every metric: one row per step, one column per metric.
+
+    `tokens` are those trained on so far, `time` the seconds since the first point. A missing value
+    is absent (jsonl) or null (parquet). Superseded points are left out.
+    """
+    made = export.table(store.series, run.id)
+    headers = {"Content-Disposition": f'attachment; filename="{run.id}.{form}"'}
+    if form == "parquet":
+        return Response(export.parquet(made, run.id), media_type=_PARQUET, headers=headers)
+    return StreamingResponse(export.json_lines(made), media_type=_JSONL, headers=headers)
 
 
 def _written(found: list[Series]) -> Response:

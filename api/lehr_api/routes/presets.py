@@ -9,8 +9,8 @@ from fastapi import APIRouter
 from pydantic import TypeAdapter
 from pydantic.fields import FieldInfo
 
-from lehr_api.etag import TaggedRoute
-from lehr_api.responses import problem_responses
+from lehr_api.problems import problem_responses
+from lehr_api.tagged_route import TaggedRoute
 from lehr_trainer.configs.documented import Documented
 from lehr_trainer.configs.presets import MODEL_PRESETS
 from lehr_trainer.configs.train import TrainConfig

@@ -7,8 +7,8 @@ from starlette.responses import HTMLResponse
 
 from lehr.app.services.report import report_rollout, report_run, report_sweep
 from lehr_api.deps import FoundRollout, FoundRun, FoundSweep, ServicesDep
-from lehr_api.responses import text_responses
-from lehr_api.threads import in_long_reads
+from lehr_api.problems import text_responses
+from lehr_api.threads import LONG_READS
 
 router = APIRouter()
 _HTML = text_responses("text/html", 404)
@@ -26,7 +26,7 @@ def _page(html: str, name: str) -> HTMLResponse:
 
 
 @router.get("/runs/{ref}/report", tags=["runs"], response_class=HTMLResponse, responses=_HTML)
-@in_long_reads
+@LONG_READS.runs
 def run_report(run: FoundRun, services: ServicesDep) -> HTMLResponse:
     """Return a page with result, curves, cost, checkpoints, config and provenance of a run.
 
@@ -36,7 +36,7 @@ def run_report(run: FoundRun, services: ServicesDep) -> HTMLResponse:
 
 
 @router.get("/sweeps/{ref}/report", tags=["sweeps"], response_class=HTMLResponse, responses=_HTML)
-@in_long_reads
+@LONG_READS.runs
 def sweep_report(sweep: FoundSweep, services: ServicesDep) -> HTMLResponse:
     """Return a page with verdict, evidence, trials, curves, cost and config of a sweep.
 
@@ -48,7 +48,7 @@ def sweep_report(sweep: FoundSweep, services: ServicesDep) -> HTMLResponse:
 @router.get(
     "/rollouts/{ref}/report", tags=["rollouts"], response_class=HTMLResponse, responses=_HTML
 )
-@in_long_reads
+@LONG_READS.runs
 def rollout_report(rollout: FoundRollout, services: ServicesDep) -> HTMLResponse:
     """Return a page with stages, gates, curves, cost and config of a rollout.
 

@@ -1,4 +1,4 @@
-"""Rollouts: launch, list, show, cancel."""
+"""Rollouts: launch, list, show, cancel, archive."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from lehr.app.services.archive import set_rollout_archived
-from lehr.app.services.requests import cancel_rollout
+from lehr.app.services.requests import cancel_rollout, note_rollout
 from lehr.app.services.submit import launch_rollout
 from lehr.schemas.base import Page
 from lehr.schemas.rollouts import RolloutDetail, RolloutView
 from lehr_api.deps import ChangedRollout, FoundRollout, IdempotencyHeader, ListQueryDep, ServicesDep
-from lehr_api.etag import TaggedRoute
-from lehr_api.responses import problem_responses
-from lehr_api.routes.runs import Submission
-from lehr_api.threads import in_submissions
+from lehr_api.problems import problem_responses
+from lehr_api.routes.runs import Note, Submission
+from lehr_api.tagged_route import TaggedRoute
+from lehr_api.threads import SUBMISSIONS
 
 router = APIRouter(prefix="/rollouts", tags=["rollouts"], route_class=TaggedRoute)
 
@@ -31,7 +31,7 @@ class RolloutSubmission(Submission):
     response_model=RolloutDetail,
     responses=problem_responses(400, 409, 413),
 )
-@in_submissions
+@SUBMISSIONS.runs
 def launch(
     body: RolloutSubmission, services: ServicesDep, key: IdempotencyHeader = None
 ) -> Response:
@@ -75,3 +75,9 @@ def archive(rollout: ChangedRollout, services: ServicesDep) -> RolloutDetail:
 def unarchive(rollout: ChangedRollout, services: ServicesDep) -> RolloutDetail:
     """Unarchive a rollout."""
     return set_rollout_archived(services, rollout, False)
+
+
+@router.put("/{ref}/note", responses=problem_responses(404))
+def put_rollout(body: Note, rollout: ChangedRollout, services: ServicesDep) -> RolloutDetail:
+    """Replace the rollout's note; its runs keep theirs. Idempotent."""
+    return note_rollout(services, rollout, body.note)

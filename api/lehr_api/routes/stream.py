@@ -12,7 +12,8 @@ from starlette.responses import StreamingResponse
 
 from lehr_api import auth
 from lehr_api.deps import ServicesDep
-from lehr_api.responses import text_responses
+from lehr_api.logins import Person
+from lehr_api.problems import text_responses
 from lehr_api.services import Services
 
 router = APIRouter(tags=["stream"])
@@ -53,7 +54,7 @@ async def stream(
     repeated.
     """
     del last_event_id  # Nothing is repeated: every event contains the newest state.
-    person: auth.Person = request.state.person
+    person: Person = request.state.person
     run_id = None if run is None else (await run_in_threadpool(services.store.runs.find, run)).id
     kinds = None if kind is None else frozenset(kind)
     services.hub.refuse_too_many(person.name)
@@ -66,7 +67,7 @@ async def stream(
 
 
 async def _while_valid(
-    services: Services, person: auth.Person, events: AsyncGenerator[bytes]
+    services: Services, person: Person, events: AsyncGenerator[bytes]
 ) -> AsyncIterator[bytes]:
     """Pass the events on until the person's token or login ends.
 

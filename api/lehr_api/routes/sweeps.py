@@ -1,4 +1,4 @@
-"""Sweeps: launch, list, show, cancel."""
+"""Sweeps: launch, list, show, extend, act on, archive, delete, transfer the learning rate."""
 
 from __future__ import annotations
 
@@ -8,13 +8,19 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
+from lehr.analysis import figure_svg
+from lehr.analysis.sweep_figure import drawn_sweep
 from lehr.app.presenters.sweeps import PAGE
+from lehr.app.services import archive as archiving
 from lehr.app.services.extend import extend_sweep
-from lehr.app.services.requests import cancel_sweep, retry_sweep
+from lehr.app.services.requests import cancel_sweep, note_sweep, retry_sweep
 from lehr.app.services.submit import launch_sweep
+from lehr.app.services.transfer import transfer_rate
+from lehr.base.access import Role
 from lehr.control.lifecycle import RunState
 from lehr.schemas.base import Page
-from lehr.schemas.sweeps import SweepDetail, SweepView
+from lehr.schemas.sweeps import SweepDeletion, SweepDetail, SweepFigure, SweepView, TransferView
+from lehr_api.auth import needs
 from lehr_api.deps import (
     ChangedSweep,
     Cursor,
@@ -22,14 +28,19 @@ from lehr_api.deps import (
     IdempotencyHeader,
     Limit,
     ListQueryDep,
+    RequestBody,
     ServicesDep,
 )
-from lehr_api.etag import TaggedRoute
-from lehr_api.responses import problem_responses
-from lehr_api.routes.runs import Submission
-from lehr_api.threads import in_submissions
+from lehr_api.problems import problem_responses
+from lehr_api.routes.runs import Note, Submission
+from lehr_api.tagged_route import TaggedRoute
+from lehr_api.threads import SUBMISSIONS
 
 router = APIRouter(prefix="/sweeps", tags=["sweeps"], route_class=TaggedRoute)
+reading = APIRouter(
+    prefix="/sweeps", tags=["sweeps"], route_class=TaggedRoute, dependencies=[needs(Role.VIEWER)]
+)
+"""A request with a body that records nothing."""
 
 
 class SweepSubmission(Submission):
@@ -42,7 +53,7 @@ class SweepSubmission(Submission):
     response_model=SweepDetail,
     responses=problem_responses(400, 409, 413),
 )
-@in_submissions
+@SUBMISSIONS.runs
 def launch(body: SweepSubmission, services: ServicesDep, key: IdempotencyHeader = None) -> Response:
     """Record a sweep with all its runs and queue them; nothing if any run is invalid."""
     made = launch_sweep(services, body.spec, body.overrides, body.provenance)
@@ -121,7 +132,7 @@ def retry(sweep: ChangedSweep, services: ServicesDep, key: IdempotencyHeader = N
     response_model=SweepDetail,
     responses=problem_responses(400, 404, 409),
 )
-@in_submissions
+@SUBMISSIONS.runs
 def extend(
     sweep: FoundSweep, body: Extension, services: ServicesDep, key: IdempotencyHeader = None
 ) -> Response:
@@ -136,3 +147,72 @@ def extend(
 def cancel(sweep: ChangedSweep, services: ServicesDep) -> SweepDetail:
     """Stop all its runs that have not ended, without saving. Idempotent."""
     return cancel_sweep(services, sweep)
+
+
+@router.put("/{ref}/note", responses=problem_responses(404))
+def put_sweep(body: Note, sweep: ChangedSweep, services: ServicesDep) -> SweepDetail:
+    """Replace the sweep's note; its runs keep theirs. Idempotent."""
+    return note_sweep(services, sweep, body.note)
+
+
+@router.post("/{ref}/archive", responses=problem_responses(404, 409))
+def archive_sweep(sweep: ChangedSweep, services: ServicesDep) -> SweepDetail:
+    """Archive a finished sweep and its runs. Nothing is deleted. Idempotent."""
+    return archiving.archive_sweep(services, sweep)
+
+
+@router.post("/{ref}/unarchive", responses=problem_responses(404, 409))
+def unarchive_sweep(sweep: ChangedSweep, services: ServicesDep) -> SweepDetail:
+    """Unarchive a sweep and its runs, except deleted ones."""
+    return archiving.unarchive_sweep(services, sweep)
+
+
+@router.get("/{ref}/deletion", responses=problem_responses(404))
+def sweep_deletion(sweep: FoundSweep, services: ServicesDep) -> SweepDeletion:
+    """Return what deleting the sweep would free; deletes nothing."""
+    return archiving.estimate_sweep_deletion(services, sweep)
+
+
+@router.delete("/{ref}", responses=problem_responses(404, 409))
+def delete_sweep(sweep: ChangedSweep, services: ServicesDep) -> SweepDeletion:
+    """Delete the checkpoints, metrics, logs and files of a finished sweep's runs.
+
+    Its spec, its trials and each run's record stay, archived. Nothing is deleted if one run must be
+    kept. Repeating it finishes an interrupted deletion.
+    """
+    return archiving.delete_sweep(services, sweep)
+
+
+@router.get("/{ref}/figure", responses=problem_responses(404))
+def figure(
+    sweep: FoundSweep,
+    services: ServicesDep,
+    parameter: Annotated[
+        str | None,
+        Query(description="The parameter on the x axis; a learning rate if there is one."),
+    ] = None,
+    width: Annotated[int, Query(ge=200, le=4000, description="In pixels.")] = figure_svg.WIDTH,
+    height: Annotated[int, Query(ge=200, le=4000, description="In pixels.")] = figure_svg.HEIGHT,
+) -> SweepFigure:
+    """Return the sweep's metric against a parameter, with the fit, drawn as SVG."""
+    detail = services.presenter.sweeps.outline(sweep)
+    return drawn_sweep(detail, parameter, width=width, height=height, links=True)
+
+
+class TransferRequest(RequestBody):
+    """The training that needs a rate: the spec of a run or of a rollout."""
+
+    spec: dict[str, Any]
+    overrides: dict[str, Any] | list[str] = {}
+    """Values by dotted path that replace those of the spec."""
+    rule: Annotated[str | None, Field(max_length=40, examples=["square_root"])] = None
+    """Name of a rule; by default the one with the least regret on published runs."""
+
+
+@reading.post("/{ref}/transfer", responses=problem_responses(400, 404))
+@SUBMISSIONS.runs
+def transfer(sweep: FoundSweep, body: TransferRequest, services: ServicesDep) -> TransferView:
+    """Return the learning rate for a larger training, with its interval, each rule's answer, and
+    the spec as YAML. Nothing is recorded.
+    """
+    return transfer_rate(services, sweep, body.spec, body.overrides, rule=body.rule)

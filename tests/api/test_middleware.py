@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from lehr_api.request_bodies import OPEN_LIMIT
+from lehr_api.middleware import OPEN_LIMIT
 from lehr_testing.api import served
 
 
