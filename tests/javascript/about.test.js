@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { aboutQueue, canForkFrom, looksAgain } from "../../api/lehr_api/dashboard/static/js/run/about.js";
+import { aboutQueue, canForkFrom, looksAgain } from "../../api/lehr_api/dashboard/static/js/run/header.js";
 import { run } from "./support.js";
 
 test("a run is forked from a checkpoint that is still there", () => {

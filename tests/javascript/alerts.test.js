@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { explained } from "../../api/lehr_api/dashboard/static/js/run/alerts.js";
+import { explained } from "../../api/lehr_api/dashboard/static/js/run/header.js";
 import { run } from "./support.js";
 
 const explanation = [{ name: "seen", text: "the loss rose" }, { name: "source", text: "Zhang et al. 2022" }];

@@ -3,8 +3,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { alike } from "../../api/lehr_api/dashboard/static/js/charts/alike.js";
-import { roomy } from "../../api/lehr_api/dashboard/static/js/charts/run-curves.js";
+import { alike } from "../../api/lehr_api/dashboard/static/js/charts/lines.js";
+import { roomy } from "../../api/lehr_api/dashboard/static/js/charts/lines.js";
 import { curve, fc } from "./support.js";
 
 const points = curve([[1, 2], [2, 1]]);

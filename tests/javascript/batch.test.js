@@ -3,8 +3,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { ask } from "../../api/lehr_api/dashboard/static/js/charts/batch.js";
-import { fetchRuns } from "../../api/lehr_api/dashboard/static/js/compare/fetch_runs.js";
+import { ask } from "../../api/lehr_api/dashboard/static/js/charts/feed.js";
+import { fetchRuns } from "../../api/lehr_api/dashboard/static/js/runs/list.js";
 
 /**
  * Answer requests, and note their addresses.
@@ -64,5 +64,5 @@ test("a comparison opens with one request for its runs, and asks alone only for 
   const { found, missing } = await fetchRuns(["a", "b", "named", "nobody"]);
   assert.deepEqual(found.map(({ id }) => id), ["a", "b", "c"]);
   assert.match(String(missing), /no run nobody/);
-  assert.deepEqual(asked, ["/runs?run=a&run=b&run=named&run=nobody&limit=100", "/runs/named", "/runs/nobody"]);
+  assert.deepEqual(asked, ["/runs?run=a&run=b&run=named&run=nobody&limit=4", "/runs/named", "/runs/nobody"]);
 });

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { configOf } from "../../api/lehr_api/dashboard/static/js/run/config.js";
-import { commands, contents } from "../../api/lehr_api/dashboard/static/js/run/code.js";
+import { commands, contents } from "../../api/lehr_api/dashboard/static/js/code.js";
 
 const capsule = { digest: "a".repeat(64), bytes: 1, installed: false, files: ["trainer/a.py", "trainer/b.py", "project/c.py"].map((name) => ({ name, bytes: 1 })) };
 

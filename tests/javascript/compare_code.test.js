@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { otherCode } from "../../api/lehr_api/dashboard/static/js/compare/code.js";
+import { otherCode } from "../../api/lehr_api/dashboard/static/js/code.js";
 
 const [A, B] = ["a".repeat(64), "b".repeat(64)];
 

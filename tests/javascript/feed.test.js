@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { Feed } from "../../api/lehr_api/dashboard/static/js/charts/feed.js";
-import { boardRuns, boardSign } from "../../api/lehr_api/dashboard/static/js/sweep/board-runs.js";
+import { boardRuns, boardSign } from "../../api/lehr_api/dashboard/static/js/sweep/axis.js";
 import { run, trial } from "./support.js";
 
 const READING = /** @type {const} */ ({ x: "step", smooth: 0, old: false, range: null });

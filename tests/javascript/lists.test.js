@@ -3,15 +3,15 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { differing, flatten } from "../../api/lehr_api/dashboard/static/js/flat.js";
-import { alike, expectation } from "../../api/lehr_api/dashboard/static/js/queue.js";
+import { flatten } from "../../api/lehr_api/dashboard/static/js/format.js";
+import { alike, expectation } from "../../api/lehr_api/dashboard/static/js/cluster.js";
 import { whyNoSamples } from "../../api/lehr_api/dashboard/static/js/run/details.js";
-import { isError, overwritten, shown } from "../../api/lehr_api/dashboard/static/js/run/terminal.js";
+import { isError, overwritten, shown } from "../../api/lehr_api/dashboard/static/js/run/log_search.js";
 import { RunList } from "../../api/lehr_api/dashboard/static/js/runs/list.js";
-import { inOrder } from "../../api/lehr_api/dashboard/static/js/sweep/order.js";
+import { inOrder } from "../../api/lehr_api/dashboard/static/js/sweep/trials.js";
 import { progress, timeHeld } from "../../api/lehr_api/dashboard/static/js/status.js";
 import { Changes, joined, standing, withNews } from "../../api/lehr_api/dashboard/static/js/sweep/pages.js";
-import { trial, fc, run } from "./support.js";
+import { trial, run } from "./support.js";
 
 /** @param {...any} runs */
 function listOf(...runs) {
@@ -124,16 +124,6 @@ test("pages of a sweep are one list, with the best trial of a page that was not 
 test("a spec is flat by dotted path, lists and empty objects whole", () => {
   const flat = flatten({ train: { optimizer: { lr: 3e-4, betas: [0.9, 0.95] }, extra: {} }, name: "a", notes: null });
   assert.deepEqual([...flat], [["train.optimizer.lr", 3e-4], ["train.optimizer.betas", [0.9, 0.95]], ["train.extra", {}], ["name", "a"], ["notes", null]]);
-});
-
-test("paths differ where a value does, or where only one spec has it", () => {
-  const specs = [{ a: 1, b: [1, 2], c: null }, { a: 1, b: [2, 1], d: 0 }].map((spec) => flatten(spec));
-  assert.deepEqual(differing(specs), ["b", "c", "d"]);
-  assert.deepEqual(differing([flatten({ a: 1 }), flatten({ a: "1" })]), ["a"]);
-});
-
-test("no spec differs from itself", () => {
-  fc.assert(fc.property(fc.jsonValue(), (value) => assert.deepEqual(differing([flatten({ value }), flatten({ value: structuredClone(value) })]), [])));
 });
 
 test("a line of a log is what a terminal would show of it", () => {

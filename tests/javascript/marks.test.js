@@ -5,7 +5,7 @@ import { test } from "node:test";
 
 import { marksNear } from "../../api/lehr_api/dashboard/static/js/charts/traces.js";
 import { marksOf } from "../../api/lehr_api/dashboard/static/js/run/marks.js";
-import { scheduleMarks } from "../../api/lehr_api/dashboard/static/js/run/schedule.js";
+import { scheduleMarks } from "../../api/lehr_api/dashboard/static/js/run/marks.js";
 import { curve, run } from "./support.js";
 
 /** @param {string} kind @param {string} message @param {Record<string, any>} [rest] @returns {any} */

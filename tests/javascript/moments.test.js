@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { linesOf, sampleAt } from "../../api/lehr_api/dashboard/static/js/charts/moment.js";
+import { linesOf, sampleAt } from "../../api/lehr_api/dashboard/static/js/charts/tip.js";
 
 /** @param {number} step @param {number} [attempt] @returns {any} */
 const sample = (step, attempt = 1) => ({ step, attempt });

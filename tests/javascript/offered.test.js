@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { whyNot } from "../../api/lehr_api/dashboard/static/js/charts/offered.js";
+import { whyNot } from "../../api/lehr_api/dashboard/static/js/charts/toolbar.js";
 
 const trained = { tokens_per_step: 2048, flops_per_token: 1e6 };
 const program = { tokens_per_step: 1, flops_per_token: null };

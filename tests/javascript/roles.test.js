@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { refusal } from "../../api/lehr_api/dashboard/static/js/roles.js";
+import { refusal } from "../../api/lehr_api/dashboard/static/js/form.js";
 
 test("a role may do what it and those below it may", () => {
   const may = (/** @type {string} */ role) => ["viewer", "researcher", "admin"].map((needed) => refusal(needed, { role }) === null);

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { bySeeds, inGroups, meanCurve } from "../../api/lehr_api/dashboard/static/js/charts/seeds.js";
+import { bySeeds, inGroups, meanCurve } from "../../api/lehr_api/dashboard/static/js/charts/lines.js";
 import { tracesOf } from "../../api/lehr_api/dashboard/static/js/charts/traces.js";
 import { curve, fc } from "./support.js";
 

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { RunList } from "../../api/lehr_api/dashboard/static/js/runs/list.js";
-import { markOf, ordersOf, pressed, textOf } from "../../api/lehr_api/dashboard/static/js/runs/sorting.js";
+import { markOf, ordersOf, pressed, textOf } from "../../api/lehr_api/dashboard/static/js/runs/list.js";
 import { run } from "./support.js";
 
 test("the address has the columns in order, with a minus for falling", () => {

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { tabTitle } from "../../api/lehr_api/dashboard/static/js/tab_state.js";
+import { tabTitle } from "../../api/lehr_api/dashboard/static/js/status.js";
 
 test("a state has its sign, and a running one its share", () => {
   assert.equal(tabTitle("x", "running", 0.257), "▶ 25 % x · Lehr");

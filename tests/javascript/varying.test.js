@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { varyingPaths } from "../../api/lehr_api/dashboard/static/js/runs/config-columns.js";
+import { varyingPaths } from "../../api/lehr_api/dashboard/static/js/runs/configs.js";
 import { drawnOf } from "../../api/lehr_api/dashboard/static/js/runs/beside.js";
 import { grouped, unfolded, withCurves, withRows } from "../../api/lehr_api/dashboard/static/js/runs/groups.js";
 import { Configs } from "../../api/lehr_api/dashboard/static/js/runs/configs.js";

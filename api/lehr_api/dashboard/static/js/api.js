@@ -56,10 +56,7 @@ export function logOut() {
   }, { once: true });
 }
 
-/**
- * @param {string} address
- * @param {RequestInit} init
- */
+/** @param {string} address @param {RequestInit} init */
 async function request(address, init) {
   let response;
   try {
@@ -110,10 +107,7 @@ export const post = (path, body = undefined) => send("POST", path, body);
  */
 export const put = (path, body) => send("PUT", path, body);
 
-/**
- * @param {string} path
- * @returns {Promise<any>}
- */
+/** @param {string} path @returns {Promise<any>} */
 export const remove = (path) => send("DELETE", path, undefined);
 
 /**

@@ -25,11 +25,7 @@ const VIRIDIS = [
 
 export const isDark = () => document.documentElement.dataset.theme === "dark";
 
-/**
- * Return the colour slot of a run: FNV-1a of its id.
- *
- * @param {string} id
- */
+/** Return the colour slot of a run: FNV-1a of its id. @param {string} id */
 export function slot(id) {
   let hash = 0x811c9dc5;
   for (const byte of new TextEncoder().encode(id)) {
@@ -43,10 +39,7 @@ export function slot(id) {
  * @typedef {{colour: string, dash: typeof DASHES[number]}} Stroke
  */
 
-/**
- * @param {number} index
- * @returns {Stroke}
- */
+/** @param {number} index @returns {Stroke} */
 export function stroke(index) {
   const colours = isDark() ? DARK : LIGHT;
   return { colour: colours[index % COLOURS], dash: DASHES[Math.floor(index / COLOURS) % DASHES.length] };
@@ -66,11 +59,7 @@ export function slots(ids) {
   return new Map([...new Set(ids)].sort().map((id) => [id, slot(id) + COLOURS * (taken[slot(id)]++ % DASHES.length)]));
 }
 
-/**
- * Return a colour of a scale, for ordered values.
- *
- * @param {number} share from 0 to 1
- */
+/** Return a colour of a scale, for ordered values. @param {number} share from 0 to 1 */
 export function along(share) {
   // Leave out the ends, whose contrast with the page is below 3:1.
   const [from, to] = isDark() ? [2.9, 9] : [0, 5.35];
@@ -90,12 +79,7 @@ function mix(a, b, t) {
   return `rgb(${channel(0)}, ${channel(1)}, ${channel(2)})`;
 }
 
-/**
- * Return the colour with transparency.
- *
- * @param {string} colour
- * @param {number} alpha
- */
+/** Return the colour with transparency. @param {string} colour @param {number} alpha */
 export function faded(colour, alpha) {
   if (colour.startsWith("rgb(")) return colour.replace("rgb(", "rgba(").replace(")", `, ${alpha})`);
   const part = (/** @type {number} */ i) => parseInt(colour.slice(1 + 2 * i, 3 + 2 * i), 16);

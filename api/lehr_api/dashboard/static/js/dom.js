@@ -1,6 +1,6 @@
 /** Build elements without HTML strings, so that text is never parsed as HTML. */
 
-import { begin, keep, patch } from "./patch.js";
+import { begin, keep, patch, place } from "./patch.js";
 
 /**
  * @typedef {Node | string | number | null | undefined | false | any[]} Child
@@ -9,10 +9,7 @@ import { begin, keep, patch } from "./patch.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/**
- * @param {Child[]} children
- * @returns {Node[]}
- */
+/** @param {Child[]} children @returns {Node[]} */
 function nodes(children) {
   /** @type {Node[]} */
   const found = [];
@@ -59,14 +56,44 @@ export function s(tag, props = {}, ...children) {
   return element;
 }
 
+/** Make an input: a text field unless the props say otherwise. @param {Props} props */
+export const input = (props) => /** @type {HTMLInputElement} */ (h("input", { type: "text", ...props }));
+
 /**
- * Wrap a table that may be wider than the page. The keyboard can scroll it.
+ * Make a checkbox, without its label.
  *
- * @param {HTMLElement} table
+ * @param {boolean} checked
+ * @param {(checked: boolean) => void} onChange
+ * @param {Props} [props]
  */
+export const checkbox = (checked, onChange, props = {}) => h("input", {
+  type: "checkbox", checked, onchange: (/** @type {any} */ { target }) => onChange(target.checked), ...props,
+});
+
+/** Wrap a table that may be wider than the page. The keyboard can scroll it. @param {HTMLElement} table */
 export function scrollable(table) {
   const label = table.getAttribute("aria-label");
   return h("div.scroll-x", { tabindex: "0", role: label ? "region" : null, "aria-label": label }, table);
+}
+
+/**
+ * Make a table.
+ *
+ * @param {string} label
+ * @param {(string | HTMLElement)[] | null} heads those of the columns: an element, or classes and a text: ".num rank"
+ * @param {Child[]} rows
+ * @param {{kind?: string, title?: string}} [options] `kind`: classes of the table
+ */
+export function dataTable(label, heads, rows, { kind = "", title = "" } = {}) {
+  const head = (/** @type {string | HTMLElement} */ column) => {
+    if (column instanceof Node) return column;
+    const [, classes = "", text = ""] = /^((?:\.[\w-]+)*) ?(.*)$/.exec(column) ?? [];
+    return h(`th${classes}`, { scope: text && "col" }, text);
+  };
+  return scrollable(h(
+    `table${kind}`, { "aria-label": label, title: title || null },
+    heads && h("thead", {}, h("tr", {}, heads.map(head))), h("tbody", {}, rows),
+  ));
 }
 
 /**
@@ -75,14 +102,7 @@ export function scrollable(table) {
  * @param {Element} parent
  * @param {...Child} children
  */
-export function fill(parent, ...children) {
-  const focused = parent.contains(document.activeElement)
-    ? /** @type {HTMLElement | null} */ (document.activeElement)
-    : null;
-  patch(parent, nodes(children));
-  // An element that has moved among its neighbours loses the focus.
-  if (focused && focused !== document.activeElement && parent.contains(focused)) focused.focus({ preventScroll: true });
-}
+export const fill = (parent, ...children) => patch(parent, nodes(children));
 
 /**
  * Put these very elements into an element, in place of all that is there. Their modules hold on to
@@ -91,30 +111,12 @@ export function fill(parent, ...children) {
  * @param {Element} parent
  * @param {...Child} children
  */
-export function mount(parent, ...children) {
-  const wanted = nodes(children).map(keep);
-  for (const node of [...parent.childNodes]) if (!wanted.includes(node)) node.remove();
-  let at = parent.firstChild;
-  for (const node of wanted) {
-    if (node === at) at = at.nextSibling;
-    else parent.insertBefore(node, at);
-  }
-}
+export const mount = (parent, ...children) => place(parent, nodes(children).map(keep));
 
-/**
- * Set commands in a sentence, which stand between backticks, as code.
- *
- * @param {string} text
- * @returns {Child[]}
- */
+/** Set commands in a sentence, which stand between backticks, as code. @param {string} text @returns {Child[]} */
 export const coded = (text) => text.split("`").map((part, i) => (i % 2 ? h("code", {}, part) : part));
 
-/**
- * Return an element of the page; throw if it is missing.
- *
- * @param {string} id
- * @returns {HTMLElement}
- */
+/** Return an element of the page; throw if it is missing. @param {string} id @returns {HTMLElement} */
 export function byId(id) {
   const element = document.getElementById(id);
   if (!element) throw new Error(`no element #${id} in the page`);

@@ -28,12 +28,7 @@ function notFinite(value) {
 /** @param {string} text */
 const minus = (text) => text.replace("-", "−");
 
-/**
- * Format with four significant digits, for losses and norms.
- *
- * @param {unknown} wire
- * @param {number} [digits]
- */
+/** Format with four significant digits, for losses and norms. @param {unknown} wire @param {number} [digits] */
 export function number(wire, digits = 4) {
   const value = fromWire(wire);
   if (value === null) return NONE;
@@ -118,11 +113,7 @@ export function bytes(wire) {
   return `${minus(String(scaled))} ${BYTES[power]}`;
 }
 
-/**
- * Format a share as a percentage.
- *
- * @param {unknown} wire
- */
+/** Format a share as a percentage. @param {unknown} wire */
 export function percent(wire) {
   const value = fromWire(wire);
   if (value === null) return NONE;
@@ -162,11 +153,7 @@ export function cost(view) {
   return `${used}${kind}; planned ${planned}${view.planned_basis === null ? "" : ` ${view.planned_basis}`}`;
 }
 
-/**
- * Format a duration: 9 h 12 m.
- *
- * @param {unknown} wire seconds
- */
+/** Format a duration: 9 h 12 m. @param {unknown} wire seconds */
 export function duration(wire) {
   const value = fromWire(wire);
   if (value === null || !Number.isFinite(value) || value < -1) return NONE;
@@ -228,11 +215,7 @@ export function metric(name, wire) {
   return number(wire);
 }
 
-/**
- * Format a short duration: 32.4 ms, 1.23 s.
- *
- * @param {unknown} wire seconds
- */
+/** Format a short duration: 32.4 ms, 1.23 s. @param {unknown} wire seconds */
 function duration2(wire) {
   const value = fromWire(wire);
   if (value === null || !Number.isFinite(value)) return number(wire);
@@ -242,11 +225,7 @@ function duration2(wire) {
   return digits < 1 ? `${Number((digits * 1e3).toPrecision(3))} ms` : `${digits} s`;
 }
 
-/**
- * Format the size of a relative difference: 12.3 %, 0.07 %; null if it rounds to nothing.
- *
- * @param {number} share
- */
+/** Format the size of a relative difference: 12.3 %, 0.07 %; null if it rounds to nothing. @param {number} share */
 function apart(share) {
   const hundred = Math.abs(share) * 100;
   if (hundred >= 0.095) return `${hundred.toFixed(1)} %`;
@@ -282,11 +261,7 @@ const shortOf = (/** @type {string} */ _, /** @type {unknown} */ value) => (
   typeof value === "number" ? short(value) : value
 );
 
-/**
- * Return whether a parameter, by its path, is the seed; as in `lehr.names`.
- *
- * @param {string} path
- */
+/** Return whether a parameter, by its path, is the seed; as in `lehr.names`. @param {string} path */
 export function isSeed(path) {
   return /(^|\.)((random|manual|rng|global|data)[_-])?seed$/i.test(path);
 }
@@ -346,4 +321,24 @@ export function inFull(value, path = "") {
 export function specCell(value, path = "") {
   const whole = inFull(value, path);
   return whole === null ? specValue(value, path) : h("span", { title: whole }, specValue(value, path));
+}
+
+/**
+ * Flatten a spec into paths.
+ *
+ * @param {unknown} value
+ * @param {string} [path]
+ * @param {Map<string, unknown>} [into]
+ * @returns {Map<string, unknown>} path -> value; a list of scalars is one value
+ */
+export function flatten(value, path = "", into = new Map()) {
+  const nested = value !== null && typeof value === "object" && !Array.isArray(value);
+  if (!nested || Object.keys(/** @type {object} */ (value)).length === 0) {
+    if (path) into.set(path, value);
+    return into;
+  }
+  for (const [key, inner] of Object.entries(/** @type {object} */ (value))) {
+    flatten(inner, path ? `${path}.${key}` : key, into);
+  }
+  return into;
 }

@@ -1,12 +1,30 @@
 /** The pages that list sweeps or rollouts, newest first: the filter, older pages, keys, live updates. */
 
 import { get } from "./api.js";
-import { byId, fill, h, scrollable, throttled } from "./dom.js";
+import { byId, dataTable, fill, h, throttled } from "./dom.js";
 import { rowKeys } from "./keys.js";
-import { listFilter } from "./listfilter.js";
 import { empty, showFailure } from "./notices.js";
 import { installPage } from "./page.js";
 import { on, onCatchUp } from "./stream.js";
+import { read, write } from "./urlstate.js";
+
+const TYPING_MS = 200;
+
+/** @param {() => void} onChange @returns {() => string} what is looked for */
+export function listFilter(onChange) {
+  const input = /** @type {HTMLInputElement} */ (byId("filter"));
+  input.value = read("filter") ?? "";
+  byId("filter-form").addEventListener("submit", (event) => event.preventDefault());
+  let typing = 0;
+  input.addEventListener("input", () => {
+    clearTimeout(typing);
+    typing = window.setTimeout(() => {
+      write({ filter: input.value.trim() });
+      onChange();
+    }, TYPING_MS);
+  });
+  return () => input.value.trim();
+}
 
 const PAGE = 100;
 const RELOAD_MS = 2000;
@@ -17,7 +35,7 @@ const RELOAD_MS = 2000;
  * @template {{id: string}} View
  * @param {object} options
  * @param {"sweep" | "rollout"} options.noun
- * @param {() => HTMLElement[]} options.heads the heads of the columns
+ * @param {string[]} options.heads the heads of the columns
  * @param {(view: View) => HTMLElement[]} options.cells the cells of a row
  * @param {() => HTMLElement} options.none what stands in place of the first list
  */
@@ -40,14 +58,7 @@ export function groupList({ noun, heads, cells, none }) {
     }
     fill(
       place,
-      scrollable(
-        h(
-          `table.${plural}`,
-          { "aria-label": `${plural[0].toUpperCase()}${plural.slice(1)}` },
-          h("thead", {}, h("tr", {}, heads())),
-          h("tbody", {}, views.map(row)),
-        ),
-      ),
+      dataTable(`${plural[0].toUpperCase()}${plural.slice(1)}`, heads, views.map(row), { kind: `.${plural}` }),
       cursor && h("p.runs-foot", {}, h("button", { type: "button", onclick: more }, `Older ${plural}`)),
     );
   }

@@ -2,8 +2,7 @@
 
 import { put } from "./api.js";
 import { fill, h } from "./dom.js";
-import { field, openForm } from "./form.js";
-import { acts } from "./roles.js";
+import { acts, field, openForm } from "./form.js";
 
 const ADDRESS = /https?:\/\/[^\s<>"]+[^\s<>".,;:!?)\]]/g;
 

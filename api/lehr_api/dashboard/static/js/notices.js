@@ -5,21 +5,14 @@ import { byId, fill, h } from "./dom.js";
 const TOAST_MS = 8000;
 const KEPT = "lehr.toast";
 
-/**
- * @param {string} text
- * @param {{bad?: boolean}} [options]
- */
+/** @param {string} text @param {{bad?: boolean}} [options] */
 export function toast(text, options = {}) {
   const note = h(options.bad ? "div.toast.bad" : "div.toast", {}, text);
   byId("toasts").append(note);
   setTimeout(() => note.remove(), TOAST_MS);
 }
 
-/**
- * Show a toast on the next page that opens.
- *
- * @param {string} text
- */
+/** Show a toast on the next page that opens. @param {string} text */
 export function toastNext(text) {
   sessionStorage.setItem(KEPT, text);
 }
@@ -32,12 +25,7 @@ export function showKept() {
   toast(text);
 }
 
-/**
- * Perform an action, and show a toast if it fails.
- *
- * @param {() => Promise<unknown>} act
- * @returns {Promise<boolean>}
- */
+/** Perform an action, and show a toast if it fails. @param {() => Promise<unknown>} act @returns {Promise<boolean>} */
 export async function tryTo(act) {
   try {
     await act();
@@ -55,12 +43,7 @@ export function message(error) {
   return hint ? `${error.message} ${hint}` : error.message;
 }
 
-/**
- * Show an error in place of content that could not be loaded.
- *
- * @param {Element} place
- * @param {unknown} error
- */
+/** Show an error in place of content that could not be loaded. @param {Element} place @param {unknown} error */
 export function showFailure(place, error) {
   if (error instanceof DOMException && error.name === "AbortError") return;
   if (/** @type {any} */ (error)?.status === undefined) console.error(error);
@@ -74,12 +57,7 @@ export function showFailure(place, error) {
   );
 }
 
-/**
- * Show an empty state with a hint of what to do.
- *
- * @param {string} title
- * @param {...import("./dom.js").Child} rest
- */
+/** Show an empty state with a hint of what to do. @param {string} title @param {...import("./dom.js").Child} rest */
 export function empty(title, ...rest) {
   return h("div.empty", {}, h("h2", {}, title), ...rest);
 }

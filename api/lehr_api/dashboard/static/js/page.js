@@ -6,7 +6,6 @@ import { FiguresAge } from "./figures_age.js";
 import { duration, integer } from "./format.js";
 import { install as installKeys } from "./keys.js";
 import { showKept } from "./notices.js";
-import { installPrinting } from "./printing.js";
 import { on, onCatchUp, onConnection } from "./stream.js";
 
 const TOTALS_MS = 5000;
@@ -65,7 +64,6 @@ export function installPage() {
   installKeys();
   closeMenus();
   showKept();
-  installPrinting();
   document.querySelector('form[action="/logout"]')?.addEventListener("submit", logOut);
   const connection = byId("connection");
   onConnection((state) => {

@@ -97,10 +97,7 @@ function signature(node) {
   return key === undefined ? known.type : `${known.type.split(".")[0]} ${key}`;
 }
 
-/**
- * @param {Element} old
- * @param {Element} fresh
- */
+/** @param {Element} old @param {Element} fresh */
 function renewElement(old, fresh) {
   const before = made.get(old)?.props ?? {};
   const after = made.get(fresh)?.props ?? {};
@@ -157,11 +154,25 @@ export function patch(parent, fresh) {
     } else renewElement(/** @type {Element} */ (old), /** @type {Element} */ (node));
     return old;
   });
+  place(parent, wanted);
+}
+
+/**
+ * Make these very nodes the children of an element. Those that are there already are not moved, and an element that
+ * has moved among its neighbours keeps the focus.
+ *
+ * @param {Element} parent
+ * @param {Node[]} wanted
+ */
+export function place(parent, wanted) {
+  const active = /** @type {HTMLElement | null} */ (document.activeElement);
+  const focused = active !== null && parent.contains(active) ? active : null;
   const stay = new Set(wanted);
   for (const node of [...parent.childNodes]) if (!stay.has(node)) node.remove();
-  let at = parent.firstChild;
+  let next = parent.firstChild;
   for (const node of wanted) {
-    if (node === at) at = at.nextSibling;
-    else parent.insertBefore(node, at);
+    if (node === next) next = next.nextSibling;
+    else parent.insertBefore(node, next);
   }
+  if (focused && focused !== document.activeElement && parent.contains(focused)) focused.focus({ preventScroll: true });
 }

@@ -1,4 +1,4 @@
-/** Show states by shape and word, never by colour alone. */
+/** Show states by shape and word, never by colour alone; also in the browser's tab. */
 
 import { h, s } from "./dom.js";
 
@@ -40,21 +40,14 @@ export const ACTIVE = new Set(["starting", "running", "stopping"]);
 /** @type {Record<string, string>} the words for a state, where they differ from its name */
 const WORDS = { queued: "waits", not_judged: "not judged" };
 
-/**
- * @param {string} state
- * @param {string} [word]
- */
+/** @param {string} state @param {string} [word] */
 export function stateMark(state, word = WORDS[state] ?? state) {
   const icon = s("svg", { viewBox: "0 0 10 10", "aria-hidden": "true" });
   for (const [tag, attributes] of SHAPES[state] ?? SHAPES.queued) icon.append(s(tag, attributes));
   return h(`span.state.state-${state}`, {}, icon, h("span", {}, word));
 }
 
-/**
- * Count runs by state: "4 completed, 1 failed".
- *
- * @param {Record<string, number>} counts
- */
+/** Count runs by state: "4 completed, 1 failed". @param {Record<string, number>} counts */
 export function countsLine(counts) {
   const shown = Object.entries(counts).filter(([, n]) => n > 0);
   return h(
@@ -62,11 +55,7 @@ export function countsLine(counts) {
   );
 }
 
-/**
- * Describe what a run does now.
- *
- * @param {import("./types.js").RunView} run
- */
+/** Describe what a run does now. @param {import("./types.js").RunView} run */
 export function runState(run) {
   if (ACTIVE.has(run.state) && run.liveness !== "ok") return stateMark(run.state, run.liveness);
   return stateMark(run.state);
@@ -105,4 +94,48 @@ export function timeHeld(run) {
   const taken = run.attempts.filter((one) => one.exited_at !== null)
     .map((one) => Number(one.exited_at) - (one.dispatched_at ?? one.created_at));
   return taken.length ? taken.reduce((a, b) => a + b, 0) : null;
+}
+
+/** @type {Record<string, [sign: string, icon: string]>} */
+const LOOKS = {
+  queued: ["…", "waiting"],
+  waiting: ["…", "waiting"],
+  starting: ["▶", "running"],
+  running: ["▶", "running"],
+  stopping: ["▶", "running"],
+  paused: ["‖", "waiting"],
+  completed: ["✓", "done"],
+  finished: ["✓", "done"],
+  passed: ["✓", "done"],
+  failed: ["✕", "failed"],
+  cancelled: ["–", "waiting"],
+  pruned: ["–", "waiting"],
+};
+
+/**
+ * Return the title of a tab.
+ *
+ * @param {string} name
+ * @param {string} state
+ * @param {number | null} [done] share of what it does, while it runs
+ */
+export function tabTitle(name, state, done = null) {
+  const sign = LOOKS[state]?.[0];
+  const share = state === "running" && done !== null ? ` ${Math.floor(done * 100)} %` : "";
+  return `${sign ? `${sign}${share} ` : ""}${name} · Lehr`;
+}
+
+/**
+ * @param {string} name
+ * @param {string} state
+ * @param {number | null} [done]
+ */
+export function showTabState(name, state, done = null) {
+  const title = tabTitle(name, state, done);
+  if (document.title !== title) document.title = title;
+  const link = /** @type {HTMLLinkElement | null} */ (document.querySelector("link[rel=icon]"));
+  const icon = LOOKS[state]?.[1];
+  if (!link || !icon || link.dataset.state === icon) return;
+  link.dataset.state = icon;
+  link.href = link.href.replace(/icon(-\w+)?\.svg$/, `icon-${icon}.svg`);
 }

@@ -5,6 +5,7 @@
  * @typedef {"connecting" | "live" | "lost"} Connection
  */
 
+const RETRY_MS = 3000;
 const target = new EventTarget();
 /** The events that this page listens to. @type {Set<EventName>} */
 const heard = new Set();
@@ -24,62 +25,40 @@ function become(next) {
   }
 }
 
-/**
- * @param {string} name
- * @param {any} detail
- */
+/** @param {string} name @param {any} detail */
 function emit(name, detail) {
   // The server has dropped events, because this reader was too slow.
   if (name === "hello" && detail.missed) target.dispatchEvent(new CustomEvent("catchup"));
   target.dispatchEvent(new CustomEvent(name, { detail }));
 }
 
-/** @returns {{join: () => void, leave: () => void}} */
-function shared() {
-  const worker = new SharedWorker(new URL("./stream-worker.js", import.meta.url));
-  worker.port.onmessage = ({ data }) => {
-    if (data.state) become(data.state);
-    else for (const [name, detail] of data.events) emit(name, detail);
+/** @type {EventSource | null} */
+let source = null;
+
+/** Open the stream. A hidden tab has none: a browser opens six connections to a server, whatever its tabs. */
+function join() {
+  const opened = new EventSource(
+    `/api/v1/stream?gathered=true&${[...heard].map((name) => `kind=${name}`).join("&")}`
+  );
+  source = opened;
+  opened.onopen = () => become("live");
+  opened.onerror = () => {
+    become("lost");
+    // The browser reconnects by itself, except when the server answered with an error.
+    if (opened.readyState === EventSource.CLOSED) setTimeout(() => source === opened && join(), RETRY_MS);
   };
-  return {
-    join: () => worker.port.postMessage(heard.has("log") ? "join logs" : "join"),
-    leave: () => worker.port.postMessage("leave"),
-  };
+  opened.addEventListener("hello", ({ data }) => emit("hello", JSON.parse(data)));
+  opened.addEventListener("batch", ({ data }) => {
+    for (const [name, detail] of JSON.parse(data)) emit(name, detail);
+  });
 }
 
-/**
- * Open a stream for this tab alone, for browsers without shared workers (Android).
- *
- * @returns {{join: () => void, leave: () => void}}
- */
-function own() {
-  /** @type {EventSource | null} */
-  let source = null;
-  const join = () => {
-    const opened = new EventSource(
-      `/api/v1/stream?gathered=true&${[...heard].map((name) => `kind=${name}`).join("&")}`
-    );
-    source = opened;
-    opened.onopen = () => become("live");
-    opened.onerror = () => {
-      become("lost");
-      if (opened.readyState === EventSource.CLOSED) setTimeout(() => source === opened && join(), 3000);
-    };
-    opened.addEventListener("hello", ({ data }) => emit("hello", JSON.parse(data)));
-    opened.addEventListener("batch", ({ data }) => {
-      for (const [name, detail] of JSON.parse(data)) emit(name, detail);
-    });
-  };
-  return {
-    join,
-    leave: () => {
-      source?.close();
-      source = null;
-    },
-  };
+function leave() {
+  source?.close();
+  source = null;
+  connection = "connecting";
 }
 
-const link = "SharedWorker" in globalThis ? shared() : own();
 let joined = false;
 /** Whether listeners have missed events because the page was hidden. */
 let slept = false;
@@ -89,12 +68,8 @@ function attend() {
   if (document.hidden) slept = true;
   if (wanted !== joined) {
     joined = wanted;
-    if (wanted) {
-      link.join();
-    } else {
-      connection = "connecting";
-      link.leave();
-    }
+    if (wanted) join();
+    else leave();
   }
   if (document.hidden || !slept) return;
   slept = false;
@@ -105,10 +80,9 @@ function attend() {
 
 document.addEventListener("visibilitychange", attend);
 addEventListener("pagehide", () => {
-  if (joined) link.leave();
+  leave();
   joined = false;
   slept = true;
-  connection = "connecting";
 });
 addEventListener("pageshow", attend);
 // Connect after this turn of the event loop, so that importers can add listeners before the first message.

@@ -1,9 +1,6 @@
 /** Keep the state of a view in the URL, so that a copied link shows the same view. */
 
-/**
- * @param {string} key
- * @returns {string | null}
- */
+/** @param {string} key @returns {string | null} */
 export const read = (key) => new URLSearchParams(location.search).get(key);
 
 /**
@@ -42,10 +39,7 @@ export const memory = {
       return otherwise;
     }
   },
-  /**
-   * @param {string} key
-   * @param {unknown} value
-   */
+  /** @param {string} key @param {unknown} value */
   set(key, value) {
     try {
       localStorage.setItem(`lehr.${key}`, JSON.stringify(value));

@@ -4,23 +4,20 @@
  */
 
 import { h, mount, throttled } from "../dom.js";
-import { keep } from "../patch.js";
 import { showFailure } from "../notices.js";
-import { beforePrinting } from "../printing.js";
+import { keep } from "../patch.js";
 import { memory, read, write } from "../urlstate.js";
-import { alike } from "./alike.js";
 import { Chart } from "./chart.js";
 import { isComputed, metricsIn } from "./expression.js";
 import { fetchCurves } from "./feed.js";
-import { linesOf } from "./lines.js";
+import { alike, curveOf, linesOf, roomy, spanOf } from "./lines.js";
 import { ownFromAddress, ownToAddress } from "./menu.js";
 import { grouped, MetricGroups } from "./metric_groups.js";
-import { momentOf, showMoment } from "./moment.js";
-import { curveOf, roomy, spanOf } from "./run-curves.js";
 import { Search } from "./search.js";
-import { showTip } from "./tip.js";
+import { momentOf, showMoment, showTip } from "./tip.js";
+import { toolbar, viewFromAddress } from "./toolbar.js";
 
-/** @typedef {import("./run-curves.js").BoardRun} BoardRun */
+/** @typedef {import("./lines.js").BoardRun} BoardRun */
 
 const TICK_MS = 1000;
 /** The pause between two updates of pages with the curves of several runs: as between those of their tables. */
@@ -35,15 +32,23 @@ export class Board {
   /**
    * @param {HTMLElement} place
    * @param {BoardRun[]} runs
-   * @param {import("./toolbar.js").View} view
-   * @param {{onZoom: (range: [number, number | null] | null) => void,
-   * onLine?: (run: string | null) => void, pins?: string, open?: string[], pauseMs?: number}} options `open`: prefixes
-   * that are open at first; all by default
+   * @param {{onLine?: (run: string | null) => void, onData?: () => void, superseded?: boolean, pins?: string,
+   *   open?: string[], pauseMs?: number}} options `onData`: called when another axis, range or smoothing was chosen;
+   *   `superseded`: whether earlier attempts can be drawn; `open`: prefixes that are open at first; all by default
    */
-  constructor(place, runs, view, options) {
+  constructor(place, runs, options = {}) {
     this.place = place;
-    this.view = view;
+    this.view = viewFromAddress();
     this.options = options;
+    /** The toolbar: its element stands above the charts. */
+    this.bar = toolbar(this.view, (kind) => {
+      if (kind === "look") this.redraw();
+      else {
+        this.reload();
+        options.onData?.();
+      }
+    }, options);
+    if (options.superseded === false) this.view.old = false;
     /** @type {BoardRun[]} */
     this.runs = runs;
     /** @type {Map<string, import("./feed.js").Feed>} */
@@ -55,7 +60,7 @@ export class Board {
     /**
      * What each chart shows; nothing of those that must be drawn anew.
      *
-     * @type {WeakMap<Chart, import("./alike.js").Drawn>}
+     * @type {WeakMap<Chart, import("./lines.js").Drawn>}
      */
     this.drawn = new WeakMap();
     /** @type {import("./chart.js").Marks | null} */
@@ -86,7 +91,9 @@ export class Board {
     this.pins = memory.get(options.pins ?? "pins", PINNED);
     this.observer = new IntersectionObserver((entries) => this.#seen(entries), { rootMargin: "120px" });
     this.tick = throttled(async () => {
-      if (!document.hidden) await this.#update(this.#visible);
+      if (document.hidden) return;
+      await this.fetch();
+      this.drawNews();
     }, options.pauseMs ?? TICK_MS);
     this.onLook = () => this.redraw();
     this.onEscape = (/** @type {KeyboardEvent} */ event) => event.key === "Escape" && this.release();
@@ -94,14 +101,9 @@ export class Board {
     for (const look of LOOKS) document.addEventListener(look, this.onLook);
     this.resizes = new ResizeObserver(throttled(async () => this.redraw(), 200));
     this.resizes.observe(place);
-    // Closed groups stay closed on paper.
-    this.forget = beforePrinting(
-      () => this.#update([...this.charts.values()].filter(({ element }) => element.checkVisibility()))
-    );
   }
 
   destroy() {
-    this.forget();
     this.observer.disconnect();
     this.resizes.disconnect();
     for (const look of LOOKS) document.removeEventListener(look, this.onLook);
@@ -135,11 +137,7 @@ export class Board {
     this.#arrange();
   }
 
-  /**
-   * Show an error above the charts until a fetch succeeds. The drawn curves stay.
-   *
-   * @param {unknown} error
-   */
+  /** Show an error above the charts until a fetch succeeds. The drawn curves stay. @param {unknown} error */
   failed(error) {
     showFailure(this.trouble, error);
     if (!this.trouble.isConnected) this.place.prepend(this.trouble);
@@ -184,7 +182,11 @@ export class Board {
         onHover: (at, on) => this.#hover(at, on),
         onHold: (at, on) => (this.held?.place.step === at.step ? this.release() : this.#hold(at, on)),
         onWalk: (at, on) => this.#hold(at, on),
-        onZoom: this.options.onZoom,
+        onZoom: (range) => {
+          this.view.range = range;
+          this.bar.show();
+          this.reload();
+        },
         onPin: () => this.#pin(name),
         onOwn: (own) => this.#setOwn(name, own),
       });
@@ -218,10 +220,7 @@ export class Board {
     this.drawn = new WeakMap();
   }
 
-  /**
-   * @param {string} name
-   * @param {import("./menu.js").Own} own
-   */
+  /** @param {string} name @param {import("./menu.js").Own} own */
   #setOwn(name, own) {
     this.own.set(name, own);
     write({ chart: ownToAddress(this.own) });
@@ -251,15 +250,9 @@ export class Board {
     this.tick(appeared);
   }
 
-  /** @param {Chart[]} charts */
-  async #update(charts) {
-    await this.fetch(charts);
-    this.drawNews(charts);
-  }
-
-  /** Fetch what is missing of the curves of some charts; by default the visible ones. */
-  async fetch(charts = this.#visible) {
-    const names = [...new Set(charts.flatMap(({ name }) => metricsIn(name)))];
+  /** Fetch what is missing of the curves of the visible charts. */
+  async fetch() {
+    const names = [...new Set(this.#visible.flatMap(({ name }) => metricsIn(name)))];
     if (!names.length) return;
     const reading = { x: this.view.x, smooth: this.view.smooth, old: this.view.old, range: this.view.range };
     try {
@@ -270,9 +263,9 @@ export class Board {
     }
   }
 
-  /** Draw those of the charts that would look different; by default of the visible ones. */
-  drawNews(charts = this.#visible) {
-    for (const chart of charts) this.#draw(chart, true);
+  /** Draw those of the visible charts that would look different. */
+  drawNews() {
+    for (const chart of this.#visible) this.#draw(chart, true);
   }
 
   get #visible() { return [...this.charts.values()].filter((chart) => chart.visible); }
@@ -319,10 +312,7 @@ export class Board {
   /** The place of all cursors: the held one, or the pointer's. */
   get #cursor() { return this.held ?? this.hovered; }
 
-  /**
-   * @param {import("./chart.js").Place | null} place
-   * @param {Chart} at
-   */
+  /** @param {import("./chart.js").Place | null} place @param {Chart} at */
   #hover(place, at) {
     this.hovered = place && { place, at };
     if (!this.held) this.#showCursor();

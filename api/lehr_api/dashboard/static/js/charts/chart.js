@@ -270,20 +270,13 @@ export class Chart {
     fill(this.tools, menuOf(this, own, this.hooks.onOwn));
   }
 
-  /**
-   * @param {number} from on the x axis of the data
-   * @param {number} to
-   */
+  /** @param {number} from on the x axis of the data @param {number} to */
   #zoomTo(from, to) {
     const steps = stepsBetween(this.lines.map(({ curve }) => curve), from, to);
     if (steps) this.hooks.onZoom(steps);
   }
 
-  /**
-   * Show the values of the curves at a place; null for the newest.
-   *
-   * @param {Place | null} at
-   */
+  /** Show the values of the curves at a place; null for the newest. @param {Place | null} at */
   reading(at) {
     this.at = at;
     const found = this.lines.filter((line) => line.curve.step.length);
@@ -358,11 +351,7 @@ export class Chart {
     }
   }
 
-  /**
-   * Return what happened near a place, in words.
-   *
-   * @param {Place} at
-   */
+  /** Return what happened near a place, in words. @param {Place} at */
   marksAt(at) {
     const axes = this.#axes;
     const curve = this.lines[0]?.curve;

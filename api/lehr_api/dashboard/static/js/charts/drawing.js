@@ -5,9 +5,39 @@
  * well under a millisecond, and can be printed as it is. Plotly did the same with 1.47 MB of script.
  */
 
+import { isDark, stroke } from "../colour.js";
 import { s } from "../dom.js";
+import { fromWire } from "../format.js";
 import { scaleOf } from "./axes.js";
-import { ink } from "./ink.js";
+
+/** @type {{theme: string, values: Record<string, string>} | null} */
+let inks = null;
+
+/** @returns {Record<string, string>} */
+export function ink() {
+  const theme = isDark() ? "dark" : "light";
+  if (inks?.theme !== theme) {
+    const style = getComputedStyle(document.documentElement);
+    const value = (/** @type {string} */ name) => style.getPropertyValue(name).trim();
+    inks = {
+      theme,
+      values: {
+        ink: value("--ink"),
+        dim: value("--ink-2"),
+        rule: value("--rule"),
+        strong: value("--rule-strong"),
+        grid: value("--grid"),
+        bg: value("--bg"),
+        accent: value("--accent"),
+        good: value("--good"),
+        bad: value("--bad"),
+        warn: value("--warn"),
+        sans: value("--sans"),
+      },
+    };
+  }
+  return inks.values;
+}
 
 /**
  * @typedef {import("./axes.js").Axis} Axis
@@ -35,10 +65,7 @@ export const DASHES = { dash: "8 4", dot: "2 3", dashdot: "8 3 2 3" };
 /** Lines end so far outside of the plot at the latest: browsers draw huge coordinates wrongly. */
 const FAR = 10_000;
 
-/**
- * @param {{width: number, height: number}} figure
- * @returns {Area}
- */
+/** @param {{width: number, height: number}} figure @returns {Area} */
 export const areaOf = ({ width, height }) => ({
   left: MARGIN.left,
   top: MARGIN.top,
@@ -53,7 +80,7 @@ export const areaOf = ({ width, height }) => ({
  * @param {number[]} y pixels
  * @param {boolean} [back] from the last to the first
  */
-function path(x, y, back = false) {
+export function path(x, y, back = false) {
   let found = "";
   let pen = false;
   for (let n = 0; n < x.length; n += 1) {
@@ -145,10 +172,7 @@ function linesOf(traces, px, py) {
   return found;
 }
 
-/**
- * @param {Figure} figure
- * @returns {SVGElement}
- */
+/** @param {Figure} figure @returns {SVGElement} */
 export function drawing(figure) {
   const { width, height, x, y, traces, shapes } = figure;
   const colours = ink();
@@ -207,4 +231,60 @@ export function fileOf(figure, title) {
     drawn,
   );
   return new XMLSerializer().serializeToString(whole);
+}
+
+/** @param {{colour: string, dash: import("./chart.js").Line["dash"]}} stroke */
+export function swatch({ colour, dash }) {
+  return s(
+    "svg",
+    { class: "swatch", viewBox: "0 0 18 8", width: "18", height: "8", "aria-hidden": "true" },
+    s("line", { x1: 0, x2: 18, y1: 4, y2: 4, stroke: colour, "stroke-dasharray": DASHES[dash] ?? null }),
+  );
+}
+
+/**
+ * Put a figure into the page, in the colours of its theme. Its points are links to their runs.
+ *
+ * @param {HTMLElement} place
+ * @param {string} svg
+ */
+export function showFigure(place, svg) {
+  const drawn = new DOMParser().parseFromString(svg, "text/html").body;
+  place.replaceChildren(...drawn.children);
+  for (const group of /** @type {NodeListOf<SVGElement>} */ (place.querySelectorAll("[data-slot]"))) {
+    group.style.color = stroke(Number(group.dataset.slot)).colour;
+  }
+}
+
+const WIDTH = 84;
+const HEIGHT = 20;
+const PAD = 2;
+
+/**
+ * @param {import("../types.js").WireNumber[]} wire
+ * @param {string} label for screen readers
+ * @returns {SVGElement | null} null for fewer than two values
+ */
+export function sparkline(wire, label) {
+  const values = wire.map(fromWire);
+  const finite = /** @type {number[]} */ (values.filter((v) => v !== null && Number.isFinite(v)));
+  if (values.length < 2 || finite.length < 2) return null;
+  const low = Math.min(...finite);
+  const span = Math.max(...finite) - low || 1;
+  const x = (/** @type {number} */ i) => PAD + (i / (values.length - 1)) * (WIDTH - 2 * PAD);
+  const y = (/** @type {number} */ v) => HEIGHT - PAD - ((v - low) / span) * (HEIGHT - 2 * PAD);
+
+  const xs = values.map((_, i) => x(i));
+  const ys = values.map((v) => (v === null ? NaN : y(v)));
+  const last = ys.findLastIndex(Number.isFinite);
+  const svg = s(
+    "svg", { class: "spark", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": label },
+    s("path", { d: path(xs, ys) }),
+  );
+  const [cx, cy] = [xs[last], ys[last]];
+  // A cross marks a last value that is not finite.
+  svg.append(last === ys.length - 1
+    ? s("circle", { class: "last", cx: cx.toFixed(1), cy: cy.toFixed(1), r: "2" })
+    : s("path", { class: "broken", d: `M${cx - 3} ${cy - 3}l6 6m0-6l-6 6` }));
+  return svg;
 }

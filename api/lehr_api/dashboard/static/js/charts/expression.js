@@ -22,10 +22,7 @@ export const partsOf = (name) => name.split(",").map((part) => part.trim()).filt
 /** Whether a chart is more than one metric as it was logged. @param {string} name */
 export const isComputed = (name) => isExpression(name) || partsOf(name).length > 1;
 
-/**
- * @param {string} text
- * @returns {string[]}
- */
+/** @param {string} text @returns {string[]} */
 function tokens(text) {
   const found = [];
   TOKEN.lastIndex = 0;
@@ -39,11 +36,7 @@ function tokens(text) {
   return found;
 }
 
-/**
- * @param {string} text
- * @returns {Expression}
- * @throws {Error} in words, if it cannot be read
- */
+/** @param {string} text @returns {Expression} @throws {Error} in words, if it cannot be read */
 export function parseExpression(text) {
   const list = tokens(text);
   const metrics = new Set();

@@ -1,13 +1,118 @@
-/** The points of a run's metrics. The first fetch is downsampled; later ones append new points. */
+/** Points of the runs' metrics: fetched for several runs at once, downsampled at first, and then only new ones. */
 
-import { ancestorsOf } from "./ancestors.js";
-import { ask } from "./batch.js";
+import { ApiError, get } from "../api.js";
 import { joined, points, xOfStep } from "./points.js";
+
+/** Runs that one request asks for: the curves of the first ones arrive while the server reads the next ones. */
+const MOST_RUNS = 25;
+
+/**
+ * @typedef {object} Wanted what is asked of one run
+ * @property {string} run
+ * @property {number | null} from
+ * @property {(found: any[]) => void} resolve
+ * @property {(error: unknown) => void} reject
+ */
+
+/** @type {Map<string, {path: string, params: Record<string, any>, wanted: Wanted[]}>} */
+const waiting = new Map();
+
+/**
+ * Ask for `/runs/RUN/PATH`, or, if the same is asked of other runs in the same moment, for all of them in `/PATH`.
+ *
+ * @param {string} path
+ * @param {string} run
+ * @param {Record<string, any>} params the same for all runs
+ * @param {number | null} [from] this run's first x
+ * @returns {Promise<any[]>} the answer of `/runs/RUN/PATH`; without the metrics that the run does not have
+ */
+export function ask(path, run, params, from = null) {
+  const key = JSON.stringify([path, params, from !== null]);
+  if (!waiting.size) setTimeout(send, 0);
+  const batch = waiting.get(key) ?? { path, params, wanted: [] };
+  waiting.set(key, batch);
+  return new Promise((resolve, reject) => {
+    batch.wanted.push({ run, from, resolve, reject });
+  });
+}
+
+function send() {
+  const batches = [...waiting.values()];
+  waiting.clear();
+  for (const { path, params, wanted } of batches) {
+    for (let i = 0; i < wanted.length; i += MOST_RUNS) fetchAll(path, params, wanted.slice(i, i + MOST_RUNS));
+  }
+}
+
+/**
+ * @param {string} path
+ * @param {Record<string, any>} params
+ * @param {Wanted[]} wanted
+ */
+async function fetchAll(path, params, wanted) {
+  try {
+    if (wanted.length === 1) {
+      const [{ run, from, resolve }] = wanted;
+      resolve(await get(`/runs/${run}${path}`, { ...params, from }));
+      return;
+    }
+    const found = await get(path, {
+      ...params, run: wanted.map(({ run }) => run),
+      from: wanted[0].from === null ? null : wanted.map(({ from }) => from),
+    });
+    for (const { run, resolve } of wanted) {
+      const own = found.filter((/** @type {any} */ one) => one.run_id === run);
+      resolve(path === "/metrics" ? own.flatMap((/** @type {any} */ one) => one.metrics) : own);
+    }
+  } catch (error) {
+    // One run that is gone must not take the others along.
+    if (wanted.length > 1 && error instanceof ApiError && error.status === 404) {
+      for (const one of wanted) fetchAll(path, params, [one]);
+    }
+    else for (const { reject } of wanted) reject(error);
+  }
+}
+
+/** How many generations of forks are drawn. */
+const MOST = 6;
+
+/** @typedef {{id: string, flopsPerToken: number | null}} Ancestor */
+
+/** @type {Map<string, Promise<{id: string, flopsPerToken: number | null, parent: string | null} | null>>} */
+const ancestorsRead = new Map();
+
+/** @param {string} id */
+function read(id) {
+  const found = ancestorsRead.get(id) ?? get(`/runs/${id}`).then(
+    (run) => ({ id, flopsPerToken: run.flops_per_token, parent: run.forked_from }),
+    // It was deleted, or the server is away: the fork's own curve is there all the same.
+    (error) => {
+      if (error.status !== 404) ancestorsRead.delete(id);
+      return null;
+    },
+  );
+  ancestorsRead.set(id, found);
+  return found;
+}
+
+/** @param {string | null | undefined} parent @returns {Promise<Ancestor[]>} */
+export async function ancestorsOf(parent) {
+  /** @type {Ancestor[]} */
+  const found = [];
+  let next = parent ?? null;
+  while (next && found.length < MOST) {
+    const run = await read(next);
+    if (!run) break;
+    found.push(run);
+    next = run.parent;
+  }
+  return found;
+}
 
 /**
  * @typedef {import("./points.js").Points} Points
  * @typedef {import("./points.js").Curve} Curve
- * @typedef {import("./run-curves.js").BoardRun} BoardRun
+ * @typedef {import("./lines.js").BoardRun} BoardRun
  *
  * @typedef {object} Reading what to read, as set in the toolbar
  * @property {"step" | "tokens" | "time" | "flops"} x

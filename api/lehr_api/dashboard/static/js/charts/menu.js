@@ -1,6 +1,6 @@
 /** The menu of one chart: its scale, its range, full screen, and its data as files. */
 
-import { h } from "../dom.js";
+import { checkbox, h } from "../dom.js";
 import { toast } from "../notices.js";
 
 /**
@@ -12,10 +12,7 @@ import { toast } from "../notices.js";
  * @property {[number, number] | null} [range] of y
  */
 
-/**
- * @param {Blob | string} content a file, or its data address
- * @param {string} name
- */
+/** @param {Blob | string} content a file, or its data address @param {string} name */
 function save(content, name) {
   const address = typeof content === "string" ? content : URL.createObjectURL(content);
   const link = /** @type {HTMLAnchorElement} */ (h("a", { href: address, download: name }));
@@ -44,11 +41,7 @@ async function savePng(chart) {
   canvas.toBlob((blob) => blob && save(blob, `${fileName(chart)}.png`));
 }
 
-/**
- * Return the drawn points as CSV: a row for each point of each run.
- *
- * @param {Chart} chart
- */
+/** Return the drawn points as CSV: a row for each point of each run. @param {Chart} chart */
 export function csvOf(chart) {
   const cell = (/** @type {string | number} */ v) => (
     /[",\n]/.test(String(v)) ? `"${String(v).replaceAll('"', '""')}"` : String(v)
@@ -72,7 +65,6 @@ export function rangeOf(text) {
  * @param {(own: Own) => void} onChange
  */
 export function menuOf(chart, own, onChange) {
-  const checked = (/** @type {Event} */ event) => /** @type {HTMLInputElement} */ (event.target).checked;
   const item = (/** @type {string} */ text, /** @type {() => unknown} */ act) =>
     h("button.quiet", { key: text, type: "button", onclick: act }, text);
   const setRange = (/** @type {Event} */ event) => {
@@ -89,20 +81,8 @@ export function menuOf(chart, own, onChange) {
     h(
       "div.menu-list",
       {},
-      h(
-        "label.check", {},
-        h("input", { type: "checkbox", checked: own.log ?? false, onchange: (/** @type {Event} */ event) => onChange(
-          { ...own, log: checked(event) }
-        ) }),
-        "log y",
-      ),
-      h(
-        "label.check", {},
-        h("input", { type: "checkbox", checked: !own.all, onchange: (/** @type {Event} */ event) => onChange(
-          { ...own, all: !checked(event) }
-        ) }),
-        "clip outliers",
-      ),
+      h("label.check", {}, checkbox(own.log ?? false, (log) => onChange({ ...own, log })), "log y"),
+      h("label.check", {}, checkbox(!own.all, (clipped) => onChange({ ...own, all: !clipped })), "clip outliers"),
       h("label.field", {}, "y", h("input", {
         type: "text", size: "10", value: own.range ? own.range.join("..") : "", placeholder: "2.5..4",
         "aria-label": "Range of y", onchange: setRange,

@@ -3,11 +3,7 @@
 import { h } from "../dom.js";
 import { memory } from "../urlstate.js";
 
-/**
- * Return the group of a metric.
- *
- * @param {string} name
- */
+/** Return the group of a metric. @param {string} name */
 export function groupOf(name) {
   const slash = name.indexOf("/");
   if (slash > 0) return name.slice(0, slash);
@@ -60,10 +56,7 @@ export class MetricGroups {
     return group;
   }
 
-  /**
-   * @param {string} group
-   * @param {boolean} open
-   */
+  /** @param {string} group @param {boolean} open */
   #remember(group, open) {
     const names = closed();
     if (open) names.delete(group);

@@ -37,12 +37,7 @@ export function points(series, cost = 1) {
   };
 }
 
-/**
- * Return the index of the last point at or before x; 0 if there is none.
- *
- * @param {number[]} xs
- * @param {number} x
- */
+/** Return the index of the last point at or before x; 0 if there is none. @param {number[]} xs @param {number} x */
 export function indexAt(xs, x) {
   let low = 0;
   let high = xs.length - 1;

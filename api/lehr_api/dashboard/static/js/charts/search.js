@@ -1,6 +1,6 @@
 /** Find charts by a pattern, and add charts of several metrics or of what is computed from them. */
 
-import { fill, h } from "../dom.js";
+import { fill, h, input } from "../dom.js";
 import { read, write } from "../urlstate.js";
 import { isComputed, parseExpression, partsOf, unknownIn } from "./expression.js";
 
@@ -27,17 +27,17 @@ export class Search {
     this.counted = h("span.dim");
     this.problem = h("span.problem", { role: "status" });
     this.chips = h("span");
-    const pattern = /** @type {HTMLInputElement} */ (h("input", { type: "search", placeholder: "find charts: regex",
+    const pattern = input({ type: "search", placeholder: "find charts: regex",
       "aria-label": "Search charts", value: this.pattern, spellcheck: "false", oninput: () => {
       this.pattern = pattern.value;
       write({ metrics: this.pattern });
       this.problem.textContent = this.#expression() === null && this.pattern ? "not a regular expression" : "";
       onChange();
-    } }));
-    const expression = /** @type {HTMLInputElement} */ (h("input", {
-      type: "text", placeholder: "train/loss, val/loss", "aria-label": "Add a chart of an expression",
+    } });
+    const expression = input({
+      placeholder: "train/loss, val/loss", "aria-label": "Add a chart of an expression",
       spellcheck: "false",
-    }));
+    });
     const add = (/** @type {Event} */ event) => {
       event.preventDefault();
       const text = expression.value.trim();

@@ -1,10 +1,28 @@
 /** One toolbar for all charts of a page: x axis, smoothing, scales, range. The URL keeps its state. */
 
-import { h } from "../dom.js";
+import { h, input } from "../dom.js";
 import { integer } from "../format.js";
-import { printButton } from "../printing.js";
 import { read, write } from "../urlstate.js";
-import { whyNot } from "./offered.js";
+
+/** @typedef {Pick<import("../types.js").RunView, "tokens_per_step" | "flops_per_token">} Counted */
+
+/**
+ * Return why an x axis would show nothing of its own; null if it can be chosen.
+ *
+ * @param {string} x
+ * @param {Counted[]} runs those that are drawn
+ */
+export function whyNot(x, runs) {
+  if (!runs.length) return null;
+  // A program that declares no tokens counts one per step: the axis would only repeat the steps.
+  if (x === "tokens" && runs.every((run) => run.tokens_per_step <= 1)) {
+    return "No tokens are known. A program declares them as trainer.tokens_per_step.";
+  }
+  if (x === "flops" && runs.every((run) => (run.flops_per_token ?? null) === null)) {
+    return "The FLOPs per token are not known: for a program, and while the sequence length changes.";
+  }
+  return null;
+}
 
 /**
  * @typedef {object} View
@@ -55,7 +73,7 @@ function toAddress(view, step = false) {
  * @param {View} view changed in place
  * @param {(change: "data" | "look") => void} onChange "data" if points must be fetched again
  * @param {{superseded?: boolean}} [options]
- * @returns {{element: HTMLElement, show: () => void, offer: (runs: import("./offered.js").Counted[]) => void}}
+ * @returns {{element: HTMLElement, show: () => void, offer: (runs: Counted[]) => void}}
  *   call `show` after other code has changed `view`, and `offer` with the runs that are drawn
  */
 export function toolbar(view, onChange, options = {}) {
@@ -74,16 +92,14 @@ export function toolbar(view, onChange, options = {}) {
     } }, label),
   );
   const smoothOut = h("output", {}, "");
-  const smooth = /** @type {HTMLInputElement} */ (
-    h("input", { type: "range", min: "0", max: "0.99", step: "0.01", "aria-label": "Smoothing",
+  const smooth = input({ type: "range", min: "0", max: "0.99", step: "0.01", "aria-label": "Smoothing",
       oninput: () => {
         smoothOut.textContent = smooth.value;
       },
       onchange: () => {
         view.smooth = Number(smooth.value);
         changed("data");
-      } })
-  );
+      } });
   /**
    * @param {"logx" | "logy" | "band" | "old" | "wide"} key
    * @param {string} label
@@ -120,7 +136,7 @@ export function toolbar(view, onChange, options = {}) {
     reset.setAttribute("aria-label", "Show all steps");
   }
   show();
-  /** @param {import("./offered.js").Counted[]} runs */
+  /** @param {Counted[]} runs */
   function offer(runs) {
     for (const button of axes) {
       const why = whyNot(button.dataset.x ?? "", runs);
@@ -135,7 +151,6 @@ export function toolbar(view, onChange, options = {}) {
     h("label.field", {}, "smooth", smooth, smoothOut),
     h("span.segments", {}, toggles),
     reset,
-    printButton(),
   );
   const back = () => {
     if (!element.isConnected) {

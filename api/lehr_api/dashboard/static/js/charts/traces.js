@@ -2,7 +2,7 @@
 
 import { faded } from "../colour.js";
 import { integer } from "../format.js";
-import { ink } from "./ink.js";
+import { ink } from "./drawing.js";
 import { xOfStep } from "./points.js";
 
 /**

@@ -1,8 +1,9 @@
 /** The state of the comparison page. */
 
 import { read } from "../urlstate.js";
-import { MOST } from "./fetch_runs.js";
 
+/** The most runs that are compared. */
+export const MOST = 100;
 /** The runs that the address names. */
 export const asked = [...new Set((read("runs") ?? "").split(",").filter(Boolean))];
 const chosenMetric = read("metric") ?? "";

@@ -1,21 +1,113 @@
 /** The page of the cluster: which run holds which GPU since when, and the queue. */
 
-import { get } from "../api.js";
-import { drainButton, untilButton } from "../cluster/drain.js";
-import { byId, fill, h, scrollable, throttled } from "../dom.js";
+import { get, post, put } from "../api.js";
+import { ABOUT, alike, expectation, memoryUsed, temperature } from "../cluster.js";
+import { byId, dataTable, fill, h, input, throttled } from "../dom.js";
+import { acts, field, openForm } from "../form.js";
 import * as f from "../format.js";
-import { ABOUT, memoryUsed, temperature } from "../gpus.js";
-import { empty, showFailure } from "../notices.js";
+import { empty, showFailure, toast, tryTo } from "../notices.js";
 import { installPage } from "../page.js";
-import { priorityButton } from "../cluster/priority.js";
-import { alike, expectation } from "../queue.js";
 import { on, onCatchUp } from "../stream.js";
+
+/** @param {string} node @param {() => void} done */
+function drain(node, done) {
+  const reason = input({ maxlength: 500, required: true, autocomplete: "off" });
+  openForm({
+    title: `Drain ${node}?`,
+    about: "No new runs are placed on it. Its running runs continue until they end.",
+    fields: [field("reason", reason, "shown beside the node")],
+    yes: "Drain the node",
+    act: async () => {
+      await post(`/cluster/nodes/${encodeURIComponent(node)}/exclude`, { reason: reason.value });
+      toast(`${node} gets no new runs.`);
+      done();
+    },
+  });
+}
+
+/** @param {string} node @param {() => void} done */
+const readmit = (node, done) =>
+  tryTo(async () => {
+    await post(`/cluster/nodes/${encodeURIComponent(node)}/readmit`);
+    toast(`${node} can get new runs.`);
+    done();
+  });
+
+/**
+ * Return the button of a node; none for one that has left: it gets runs again when it joins.
+ *
+ * @param {import("../types.js").NodeView} node
+ * @param {() => void} done called after it has acted
+ */
+export function drainButton(node, done) {
+  if (node.left) return null;
+  if (node.excluded !== null) {
+    return h(
+      "button", acts({ type: "button", onclick: () => readmit(node.name, done) }, "admin"), `Readmit ${node.name}`,
+    );
+  }
+  return h("button", acts({ type: "button", onclick: () => drain(node.name, done) }, "admin"), `Drain ${node.name}`);
+}
+
+/** @param {import("../types.js").NodeView} node @param {() => void} done */
+function setUntil(node, done) {
+  const end = input({ type: "datetime-local" });
+  openForm({
+    title: `Until when is ${node.name} available?`,
+    about: "Five minutes before, its trainings save, are queued again, and resume on other nodes. No run starts on it that would lose work.",
+    fields: [field("until", end, "in the time zone of this browser; empty: it has no end")],
+    yes: "Set",
+    act: async () => {
+      await post(`/cluster/nodes/${encodeURIComponent(node.name)}/until`, {
+        until: end.value ? new Date(end.value).getTime() / 1000 : null,
+      });
+      toast(end.value ? `${node.name} is available until then.` : `${node.name} has no end.`);
+      done();
+    },
+  });
+}
+
+/** @param {import("../types.js").NodeView} node @param {() => void} done called after it has acted */
+export const untilButton = (node, done) =>
+  node.left ? null : h(
+    "button", acts({ type: "button", onclick: () => setUntil(node, done) }, "admin"), `Set the end of ${node.name}`,
+  );
+
+/** @typedef {import("../types.js").QueueEntry} QueueEntry */
+
+/** @param {QueueEntry[]} entries those of one row */
+function change(entries) {
+  const names = entries.length > 1
+    ? `${entries.length} runs, ${entries[0].name} to ${entries[entries.length - 1].name}`
+    : entries[0].name;
+  const value = String(entries[0].priority);
+  const number = input({ type: "number", min: "-100", max: "100", step: "1", required: true, value });
+  openForm({
+    title: `Priority of ${names}`,
+    about: "A higher priority starts first. Runs that hold GPUs keep them.",
+    fields: [field("priority", number, "from -100 to 100")],
+    yes: "Change",
+    act: async () => {
+      for (const { run_id: id } of entries) await put(`/runs/${id}/priority`, { priority: Number(number.value) });
+      toast(`The priority is ${number.value}.`);
+    },
+  });
+}
+
+/** Return the priority of a row of the queue, as the button that changes it. @param {QueueEntry[]} entries */
+export const priorityButton = (entries) => h(
+  "button.quiet",
+  acts({
+    type: "button", "aria-label": `Change the priority of ${entries[0].name}`, title: "Change the priority",
+    onclick: () => change(entries),
+  }),
+  String(entries[0].priority),
+);
 
 /**
  * @typedef {import("../types.js").ClusterView} ClusterView
  * @typedef {import("../types.js").NodeView} NodeView
  * @typedef {import("../types.js").GpuView} GpuView
- * @typedef {import("../types.js").QueueEntry} QueueEntry
  */
 
 const place = byId("cluster");
@@ -113,40 +205,26 @@ function expected(entry) {
 /** @param {QueueEntry[]} queue */
 function queueTable(queue) {
   if (!queue.length) return h("p.hint", {}, "Nothing waits.");
-  return scrollable(
-    h(
-      "table",
-      { "aria-label": "Queue" },
-      h("thead", {}, h(
-        "tr", {}, h("th.num.shrink", { scope: "col" }, ""), h("th", { scope: "col" }, "run"),
-        h("th", { scope: "col" }, "needs"), h("th.num", { scope: "col" }, "priority"),
-        h("th", { scope: "col" }, "why it waits"), h("th", { scope: "col" }, "expected start"),
-        h("th", { scope: "col" }, "waits since"),
+  const rows = alike(queue).map(([entry, ...more]) => {
+    const last = more.at(-1);
+    return h(
+      "tr",
+      { "data-run": entry.run_id },
+      h("td.num", {}, last ? `${entry.position}–${last.position}` : entry.position),
+      h("td", {}, h("a.name", { href: `/runs/${entry.run_id}` }, entry.name), last && h(
+        "span.dim", { title: more.map((one) => one.name).join(", ") }, ` to ${last.name}: ${more.length + 1} runs`,
       )),
       h(
-        "tbody",
-        {},
-        alike(queue).map(([entry, ...more]) =>
-          h(
-            "tr",
-            { "data-run": entry.run_id },
-            h("td.num", {}, more.length ? `${entry.position}–${more[more.length - 1].position}` : entry.position),
-            h("td", {}, h("a.name", { href: `/runs/${entry.run_id}` }, entry.name), more.length > 0 && h(
-              "span.dim", { title: more.map((one) => one.name).join(", ") },
-              ` to ${more[more.length - 1].name}: ${more.length + 1} runs`,
-            )),
-            h(
-              "td", {},
-              `${entry.gpus} × ${entry.gpu_type ?? "GPU"}${entry.nodes > 1 ? ` on ${entry.nodes} nodes` : ""}`,
-            ),
-            h("td.num", {}, priorityButton([entry, ...more])),
-            h("td.wrap", {}, entry.reason),
-            h("td.wrap", {}, expected(entry)),
-            h("td", {}, f.time(entry.queued_at)),
-          ),
-        ),
+        "td", {}, `${entry.gpus} × ${entry.gpu_type ?? "GPU"}${entry.nodes > 1 ? ` on ${entry.nodes} nodes` : ""}`,
       ),
-    ),
+      h("td.num", {}, priorityButton([entry, ...more])),
+      h("td.wrap", {}, entry.reason),
+      h("td.wrap", {}, expected(entry)),
+      h("td", {}, f.time(entry.queued_at)),
+    );
+  });
+  return dataTable(
+    "Queue", [".num.shrink", "run", "needs", ".num priority", "why it waits", "expected start", "waits since"], rows,
   );
 }
 

@@ -1,22 +1,18 @@
 /** Compare runs: differing fields, curves at equal step, tokens or time, deltas to a baseline. */
 
 import { ApiError, get } from "../api.js";
-import { ask } from "../charts/batch.js";
 import { Board, SEVERAL_MS } from "../charts/board.js";
-import { swatch as swatchOf } from "../charts/swatch.js";
-import { toolbar, viewFromAddress } from "../charts/toolbar.js";
-import { CodeDifferences } from "../compare/code.js";
-import { BESIDES, differencesTable, FACTORS, factorsOf } from "../compare/differences.js";
-import { fetchRuns, MOST } from "../compare/fetch_runs.js";
-import { groupTable } from "../compare/group_table.js";
-import { notesOf } from "../compare/notes.js";
-import { resultRow } from "../compare/result_row.js";
-import { asked, leftOut, state } from "../compare/state.js";
+import { swatch as swatchOf } from "../charts/drawing.js";
+import { ask } from "../charts/feed.js";
+import { CodeDifferences } from "../code.js";
 import { slots, stroke } from "../colour.js";
-import { byId, fill, h, mount, scrollable, throttled } from "../dom.js";
+import { asked, leftOut, MOST, state } from "../compare/state.js";
+import { BESIDES, differencesTable, FACTORS, factorsOf, groupTable, notesOf, resultRow } from "../compare/tables.js";
+import { byId, checkbox, dataTable, fill, h, input, mount, throttled } from "../dom.js";
 import * as f from "../format.js";
 import { empty, message, showFailure } from "../notices.js";
 import { installPage } from "../page.js";
+import { fetchRuns } from "../runs/list.js";
 import { on, onCatchUp } from "../stream.js";
 import { write } from "../urlstate.js";
 
@@ -29,7 +25,6 @@ import { write } from "../urlstate.js";
 const place = byId("compare");
 const runs = /** @type {Map<string, RunView>} */ (new Map());
 
-const view = viewFromAddress();
 const head = h("header.page-head");
 const notes = h("div");
 const groups = h("div.results");
@@ -38,24 +33,10 @@ const sets = h("div");
 const charts = h("div");
 const differences = h("div");
 const code = new CodeDifferences();
-const bar = toolbar(view, (kind) => {
-  if (kind === "look") board.redraw();
-  else {
-    board.reload();
-    compare();
-  }
-}, { superseded: false });
-view.old = false;
-const board = new Board(charts, [], view, {
-  onZoom: (range) => {
-    view.range = range;
-    bar.show();
-    board.reload();
-  },
-  pins: "compare-pins",
-  open: ["train", "val"],
-  pauseMs: SEVERAL_MS,
+const board = new Board(charts, [], {
+  onData: () => compare(), superseded: false, pins: "compare-pins", open: ["train", "val"], pauseMs: SEVERAL_MS,
 });
+const { view } = board;
 
 /** The look of a run's line; of a group, that of its mean. @param {string} id */
 const strokeOf = (id) => stroke(state.slots.get(state.by ? firstOf(groupName(id)) : id) ?? 0);
@@ -133,9 +114,7 @@ const bySelect = /** @type {HTMLSelectElement} */ (h("select", { "aria-label": "
   write({ by: state.by });
   compare();
 } }));
-const ref = /** @type {HTMLInputElement} */ (h(
-  "input", { type: "search", placeholder: "add a run: name or id", "aria-label": "Add a run" },
-));
+const ref = input({ type: "search", placeholder: "add a run: name or id", "aria-label": "Add a run" });
 const problem = h("span.problem", { role: "alert" });
 
 /** @param {Event} event */
@@ -211,42 +190,28 @@ function drawTable() {
   // A figure that no run has, such as the MFU on a CPU, has no column.
   const besides = BESIDES.filter(([field]) => comparison?.results.some((one) => one[field] !== null));
   const base = state.ids[0];
-  fill(
-    table,
-    scrollable(
-      h(
-        "table",
-        { "aria-label": "Results" },
-        h("thead", {}, h(
-          "tr", {}, h("th", {}, ""), h("th", { scope: "col" }, "run"), h("th.row-actions", {}, ""),
-          h("th", { scope: "col" }, "state"),
-          sortHead(
-            "value", where ? `${metric} at ${axis} ${where}` : metric,
-            where ? `where every run with a value has it: ${axis} ${where}` : "no value to compare",
-          ),
-          h("th.num", { scope: "col" }, "to the baseline"),
-          sortHead("last", "last", "the newest value of each run, at its own step"),
-          sortHead("best", "best", "the best value of each run"),
-          besides.map(([key, name, how]) => sortHead(key, name, how)),
-        )),
-        h(
-          "tbody",
-          {},
-          ordered().map((id) => {
-            const run = runs.get(id);
-            return run && resultRow(run, {
-              result: results.get(id),
-              base: id === base ? null : results.get(base),
-              metric, besides, swatch: swatch(id), factors: factors(id), info: known.get(id)?.get(metric),
-              best: ofRun(id, "best"),
-              onBaseline: () => choose([id, ...state.ids.filter((one) => one !== id)]),
-              onTakeOut: state.ids.length > 2 ? () => choose(state.ids.filter((one) => one !== id)) : null,
-            });
-          }),
-        ),
-      ),
+  const heads = [
+    "", "run", ".row-actions", "state",
+    sortHead(
+      "value", where ? `${metric} at ${axis} ${where}` : metric,
+      where ? `where every run with a value has it: ${axis} ${where}` : "no value to compare",
     ),
-  );
+    ".num to the baseline",
+    sortHead("last", "last", "the newest value of each run, at its own step"),
+    sortHead("best", "best", "the best value of each run"),
+    ...besides.map(([key, name, how]) => sortHead(key, name, how)),
+  ];
+  fill(table, dataTable("Results", heads, ordered().map((id) => {
+    const run = runs.get(id);
+    return run && resultRow(run, {
+      result: results.get(id),
+      base: id === base ? null : results.get(base),
+      metric, besides, swatch: swatch(id), factors: factors(id), info: known.get(id)?.get(metric),
+      best: ofRun(id, "best"),
+      onBaseline: () => choose([id, ...state.ids.filter((one) => one !== id)]),
+      onTakeOut: state.ids.length > 2 ? () => choose(state.ids.filter((one) => one !== id)) : null,
+    });
+  })));
   fill(notes, notesOf(comparison));
   fill(sets, comparison.held_out === "different" && h(
     "div.alert", {}, "Curves under val/ are from different held-out sets and are not comparable.",
@@ -260,11 +225,11 @@ function drawDifferences() {
   const { comparison } = state;
   if (!comparison) return;
   const shown = comparison.differences.filter((one) => !state.onlyFactors || one.factor);
-  const box = h("input", { type: "checkbox", checked: state.onlyFactors, onchange: (/** @type {Event} */ event) => {
-    state.onlyFactors = /** @type {HTMLInputElement} */ (event.target).checked;
-    write({ factors: state.onlyFactors });
+  const box = checkbox(state.onlyFactors, (yes) => {
+    state.onlyFactors = yes;
+    write({ factors: yes });
     drawDifferences();
-  } });
+  });
   fill(
     differences,
     h("div.bar", {}, h("label.check", {}, box, "only what may change the outcome"), h(
@@ -279,7 +244,7 @@ function drawDifferences() {
 function drawCurves() {
   state.slots = slots(state.by ? state.ids.map((id) => firstOf(groupName(id))) : state.ids);
   board.meanOfGroups = state.by !== "";
-  bar.offer(state.ids.flatMap((id) => runs.get(id) ?? []));
+  board.bar.offer(state.ids.flatMap((id) => runs.get(id) ?? []));
   board.setRuns(state.ids.filter((id) => runs.has(id)).map((id) => ({
     id,
     label: factors(id) || runs.get(id)?.name || id,
@@ -335,7 +300,7 @@ async function load() {
   }
   if (!place.contains(head)) {
     mount(
-      place, head, notes, groups, table, h("h2", {}, "Curves"), sets, bar.element, charts, h("h2", {}, "Config"),
+      place, head, notes, groups, table, h("h2", {}, "Curves"), sets, board.bar.element, charts, h("h2", {}, "Config"),
       differences, h("h2", {}, "Code"), code.element,
     );
   }

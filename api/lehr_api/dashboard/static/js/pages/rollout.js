@@ -2,15 +2,14 @@
 
 import { get, post } from "../api.js";
 import { byId, fill, h, mount, throttled } from "../dom.js";
+import { acts } from "../form.js";
 import * as f from "../format.js";
+import { noteBox } from "../note.js";
 import { confirmed, showFailure, toast, tryTo } from "../notices.js";
 import { installPage } from "../page.js";
 import { stagePart, stagesLine } from "../rollout/stages.js";
-import { stateMark } from "../status.js";
-import { noteBox } from "../note.js";
-import { acts } from "../roles.js";
+import { showTabState, stateMark } from "../status.js";
 import { on, onCatchUp } from "../stream.js";
-import { showTabState } from "../tab_state.js";
 import { read, write } from "../urlstate.js";
 
 /** @typedef {import("../types.js").RolloutDetail} RolloutDetail */

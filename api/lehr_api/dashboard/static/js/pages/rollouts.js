@@ -31,8 +31,7 @@ const cells = (rollout) => [
 
 groupList({
   noun: "rollout",
-  heads: () => ["name", "state", "stages", "reason", "project", "submitted"]
-    .map((title) => h("th", { scope: "col" }, title)),
+  heads: ["name", "state", "stages", "reason", "project", "submitted"],
   cells,
   none: () =>
     empty(

@@ -3,21 +3,19 @@
 import { get } from "../api.js";
 import { byId, throttled } from "../dom.js";
 import { shortcut } from "../keys.js";
+import { noteBox } from "../note.js";
 import { showFailure } from "../notices.js";
 import { installPage } from "../page.js";
-import { aboutQueue, canForkFrom, LOOK_MS, looksAgain } from "../run/about.js";
+import { openCheckpoints } from "../run/checkpoints.js";
 import { openConfig } from "../run/config.js";
 import { openCurves } from "../run/curves.js";
-import { openCheckpoints } from "../run/checkpoints.js";
 import { openEvents, openSamples } from "../run/details.js";
-import { drawHeader } from "../run/header.js";
+import { aboutQueue, canForkFrom, drawHeader, LOOK_MS, looksAgain } from "../run/header.js";
 import { openLogs } from "../run/logs.js";
 import { openSystem } from "../run/system.js";
 import { Tabs } from "../run/tabs.js";
-import { noteBox } from "../note.js";
-import { progress } from "../status.js";
+import { progress, showTabState } from "../status.js";
 import { on, onCatchUp } from "../stream.js";
-import { showTabState } from "../tab_state.js";
 
 /** @typedef {import("../types.js").RunDetail} RunDetail */
 

@@ -1,26 +1,21 @@
 /** The page of runs: the table, newest first and live, and the curves of what it shows beside it. */
 
 import { get } from "../api.js";
-import { byId, fill, h, mount, scrollable, throttled } from "../dom.js";
+import { byId, checkbox, fill, h, mount, scrollable, throttled } from "../dom.js";
 import { integer } from "../format.js";
-import { listFilter } from "../listfilter.js";
+import { listFilter } from "../grouplist.js";
 import { empty, showFailure } from "../notices.js";
 import { installPage } from "../page.js";
 import { Beside } from "../runs/beside.js";
 import { COLUMNS } from "../runs/columns.js";
-import { columnNames, columnOf, forLabels, LOOKED_AT, varyingPaths } from "../runs/config-columns.js";
-import { Configs } from "../runs/configs.js";
+import { columnNames, columnOf, Configs, forLabels, LOOKED_AT, varyingPaths } from "../runs/configs.js";
 import { parseFilter, unknownKey } from "../runs/filter.js";
-import { grouped as inGroups, unfolded, withCurves, withRows } from "../runs/groups.js";
-import { runsKeys } from "../runs/keyboard.js";
-import { fits, RunList } from "../runs/list.js";
-import { drawOptions } from "../runs/options.js";
+import { grouped as inGroups, sweepRow, unfolded, withCurves, withRows } from "../runs/groups.js";
+import { fits, markOf, pressed, RunList, textOf } from "../runs/list.js";
+import { drawOptions, welcome } from "../runs/options.js";
 import { Rows } from "../runs/rows.js";
-import { Selection } from "../runs/selection.js";
-import { markOf, pressed, textOf } from "../runs/sorting.js";
+import { runsKeys, Selection } from "../runs/selection.js";
 import { state } from "../runs/state.js";
-import { sweepRow } from "../runs/sweep-row.js";
-import { welcome } from "../runs/welcome.js";
 import { on, onCatchUp } from "../stream.js";
 import { memory, read, write } from "../urlstate.js";
 
@@ -77,13 +72,8 @@ function arrange() {
 
 /** @param {RunView} run @param {boolean} member */
 function runRow(run, member) {
-  const box = h("input", {
-    type: "checkbox",
-    "aria-label": `Select ${run.name}`,
-    checked: selection.has(run.id),
-    onchange: (/** @type {Event} */ event) =>
-      selection.select([run], /** @type {HTMLInputElement} */ (event.target).checked),
-  });
+  const select = (/** @type {boolean} */ yes) => selection.select([run], yes);
+  const box = checkbox(selection.has(run.id), select, { "aria-label": `Select ${run.name}` });
   return h(
     member ? "tr.member" : "tr",
     {

@@ -2,22 +2,19 @@
 
 import { get } from "../api.js";
 import { Board, SEVERAL_MS } from "../charts/board.js";
-import { showFigure } from "../charts/figure.js";
-import { swatch } from "../charts/swatch.js";
-import { toolbar, viewFromAddress } from "../charts/toolbar.js";
-import { byId, coded, fill, h, mount, throttled } from "../dom.js";
+import { showFigure, swatch } from "../charts/drawing.js";
+import { byId, checkbox, coded, fill, h, mount, throttled } from "../dom.js";
 import * as f from "../format.js";
 import { noteBox } from "../note.js";
 import { showFailure } from "../notices.js";
 import { installPage } from "../page.js";
-import { stateMark } from "../status.js";
+import { countsLine, showTabState } from "../status.js";
 import { on, onCatchUp } from "../stream.js";
 import { sweepActions } from "../sweep/actions.js";
-import { boardRuns, boardSign } from "../sweep/board-runs.js";
+import { boardRuns, boardSign } from "../sweep/axis.js";
 import { Changes, PAGE, readSweep, standing, withNews } from "../sweep/pages.js";
 import { Parallel } from "../sweep/parallel.js";
 import { trialsTable } from "../sweep/trials.js";
-import { showTabState } from "../tab_state.js";
 import { read, write } from "../urlstate.js";
 
 /**
@@ -51,16 +48,14 @@ let figure = null;
 let parameter = read("parameter");
 const hidden = new Set((read("hide") ?? "").split(",").filter(Boolean));
 
-const view = viewFromAddress();
-const bar = toolbar(view, (kind) => (kind === "data" ? board.reload() : board.redraw()), { superseded: false });
-view.old = false;
+const board = new Board(charts, [], { superseded: false, open: ["train", "val"], pauseMs: SEVERAL_MS });
 mount(
   byId("sweep-body"),
   figureBar,
   figurePlace,
   failure,
   h("h2", {}, "Curves"),
-  bar.element,
+  board.bar.element,
   seedBar,
   legend,
   charts,
@@ -69,16 +64,6 @@ mount(
   trials,
   more,
 );
-const board = new Board(charts, [], view, {
-  onZoom: (range) => {
-    view.range = range;
-    bar.show();
-    board.reload();
-  },
-  open: ["train", "val"],
-  pauseMs: SEVERAL_MS,
-});
-
 const runsNow = () => (sweep ? boardRuns(sweep, parameter, hidden) : []);
 
 function drawHead() {
@@ -99,8 +84,7 @@ function drawHead() {
     h(
       "div.status-line",
       {},
-      Object.entries(sweep.counts)
-        .filter(([, n]) => n > 0).map(([state, n]) => stateMark(state, `${n} ${state === "queued" ? "wait" : state}`)),
+      countsLine(sweep.counts),
       h("span", {}, `${sweep.method} over ${sweep.parameters.join(" × ")}, ${sweep.metric} ${sweep.goal}d`),
       sweep.trials_remaining > 0 && h("span", {}, `${sweep.trials_remaining} to come`),
       h("span", {}, "submitted ", f.time(sweep.created_at)),
@@ -119,7 +103,7 @@ function drawHead() {
 function drawCurves() {
   const runs = runsNow();
   board.setRuns(runs);
-  bar.offer(sweep?.trials.map((trial) => trial.run) ?? []);
+  board.bar.offer(sweep?.trials.map((trial) => trial.run) ?? []);
   /** @type {Map<string, BoardRun[]>} */
   const entries = new Map();
   for (const run of runs) {
@@ -218,12 +202,11 @@ function refit() {
 }
 
 function seedChoice() {
-  return h("label.check", {}, h("input", { type: "checkbox", checked: board.meanOfSeeds,
-    onchange: (/** @type {Event} */ event) => {
-      board.meanOfSeeds = /** @type {HTMLInputElement} */ (event.target).checked;
-      write({ seeds: board.meanOfSeeds ? null : "each" });
-      drawCurves();
-    } }), "one curve for all seeds, with its range");
+  return h("label.check", {}, checkbox(board.meanOfSeeds, (yes) => {
+    board.meanOfSeeds = yes;
+    write({ seeds: yes ? null : "each" });
+    drawCurves();
+  }), "one curve for all seeds, with its range");
 }
 
 const path = `/sweeps/${encodeURIComponent(ref)}`;

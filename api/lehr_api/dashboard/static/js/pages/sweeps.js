@@ -4,7 +4,7 @@ import { h } from "../dom.js";
 import * as f from "../format.js";
 import { groupList } from "../grouplist.js";
 import { empty } from "../notices.js";
-import { stateMark } from "../status.js";
+import { countsLine } from "../status.js";
 
 /** @typedef {import("../types.js").SweepView} SweepView */
 
@@ -20,9 +20,7 @@ function cells(sweep) {
   const size = Object.values(sweep.counts).reduce((a, b) => a + b, 0);
   return [
     h("td", {}, h("a.name", { href: `/sweeps/${sweep.id}` }, sweep.name)),
-    h("td", {}, Object.entries(sweep.counts).filter(([, n]) => n > 0).map(
-      ([state, n], j) => [j > 0 && "  ", stateMark(state, `${n} ${state === "queued" ? "wait" : state}`)]
-    )),
+    h("td", {}, countsLine(sweep.counts)),
     h("td.num", {}, f.integer(size)),
     h("td", {}, best(sweep)),
     h("td.dim", {}, sweep.parameters.join(" × ")),
@@ -33,8 +31,7 @@ function cells(sweep) {
 
 groupList({
   noun: "sweep",
-  heads: () => ["name", "runs", "trials", "best", "over", "project", "submitted"]
-    .map((title) => h(title === "trials" ? "th.num" : "th", { scope: "col" }, title)),
+  heads: ["name", "runs", ".num trials", "best", "over", "project", "submitted"],
   cells,
   none: () =>
     empty(

@@ -1,10 +1,10 @@
 /** The tab for checkpoints of a run: fork from one, verify, download and delete it. */
 
 import { get, post, remove, url } from "../api.js";
-import { h, scrollable } from "../dom.js";
+import { dataTable, h } from "../dom.js";
+import { acts } from "../form.js";
 import * as f from "../format.js";
 import { confirmed, empty, inform, toast, tryTo } from "../notices.js";
-import { acts } from "../roles.js";
 import { listTab } from "./details.js";
 import { fork } from "./fork.js";
 
@@ -119,7 +119,6 @@ export const openCheckpoints = listTab("checkpoints", (/** @type {CheckpointView
       "p", {}, "They are saved every train.checkpoint.every steps, at the end, and on request above.",
     ));
   }
-  const head = (/** @type {string} */ title, kind = "") => h(`th${kind}`, { scope: "col" }, title);
   const row = (/** @type {CheckpointView} */ one) =>
     h(
       one.best ? "tr.best" : "tr",
@@ -139,15 +138,7 @@ export const openCheckpoints = listTab("checkpoints", (/** @type {CheckpointView
       h("td.mono", { title: `sha256 of the manifest: ${one.digest}` }, one.path),
     );
   const sorted = [...checkpoints].sort((a, b) => b.step - a.step || b.attempt - a.attempt);
-  return scrollable(
-    h(
-      "table",
-      { "aria-label": "Checkpoints" },
-      h("thead", {}, h(
-        "tr", {}, head("step", ".num"), head(""), head("", ".row-actions"), head("saved because"),
-        head("val/loss", ".num"), head("size", ".num"), head("attempt", ".num"), head("saved"), head("path"),
-      )),
-      h("tbody", {}, sorted.map(row)),
-    ),
-  );
+  return dataTable("Checkpoints", [
+    ".num step", "", ".row-actions", "saved because", ".num val/loss", ".num size", ".num attempt", "saved", "path",
+  ], sorted.map(row));
 });

@@ -2,11 +2,10 @@
 
 import { get } from "../api.js";
 import { Board } from "../charts/board.js";
-import { toolbar, viewFromAddress } from "../charts/toolbar.js";
 import { slot, stroke } from "../colour.js";
 import { fill, h, mount, throttled } from "../dom.js";
-import { empty } from "../notices.js";
 import { integer } from "../format.js";
+import { empty } from "../notices.js";
 import { ENDED } from "../status.js";
 import { LogView } from "./logs.js";
 import { marksOf } from "./marks.js";
@@ -23,23 +22,13 @@ const LOOK_MS = 20_000;
 export function openCurves(place, run) {
   const charts = h("div");
   const tailPlace = h("div");
-  const view = viewFromAddress();
   const marksLine = h("p.hint");
-  const bar = toolbar(view, (kind) => (kind === "data" ? board.reload() : board.redraw()));
-  bar.offer([run]);
-  mount(place, bar.element, marksLine, charts, h("h2", {}, "Log tail"), tailPlace);
-  const board = new Board(charts,
-    [{
-      id: run.id, label: run.name, parent: run.forked_from, flopsPerToken: run.flops_per_token,
-      stroke: () => stroke(slot(run.id)),
-    }],
-    view, {
-    onZoom: (range) => {
-      view.range = range;
-      bar.show();
-      board.reload();
-    },
-  });
+  const board = new Board(charts, [{
+    id: run.id, label: run.name, parent: run.forked_from, flopsPerToken: run.flops_per_token,
+    stroke: () => stroke(slot(run.id)),
+  }]);
+  board.bar.offer([run]);
+  mount(place, board.bar.element, marksLine, charts, h("h2", {}, "Log tail"), tailPlace);
   const log = new LogView(tailPlace, run, { tail: true });
   let attempt = run.attempt;
   let current = run;
@@ -48,7 +37,7 @@ export function openCurves(place, run) {
   const metrics = async () => {
     const infos = /** @type {import("../types.js").MetricInfo[]} */ (await get(`/runs/${run.id}/metrics`));
     any = infos.length > 0;
-    bar.element.hidden = !any;
+    board.bar.element.hidden = !any;
     if (!any) {
       fill(
         charts,

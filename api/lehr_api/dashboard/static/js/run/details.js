@@ -1,7 +1,7 @@
 /** The tabs for samples and events of a run. */
 
 import { get } from "../api.js";
-import { fill, h, scrollable, throttled } from "../dom.js";
+import { dataTable, fill, h, throttled } from "../dom.js";
 import * as f from "../format.js";
 import { empty, showFailure } from "../notices.js";
 import { read, write } from "../urlstate.js";
@@ -40,11 +40,7 @@ export function listTab(path, draw) {
   };
 }
 
-/**
- * Explain why a run has no sample.
- *
- * @param {RunDetail} run
- */
+/** Explain why a run has no sample. @param {RunDetail} run */
 export function whyNoSamples(run) {
   const every = run.spec.train?.diagnostics?.sample?.every;
   if (typeof every !== "number") return "This training writes no samples of its text.";
@@ -93,36 +89,20 @@ function eventTable(events) {
     h("option", { value: "" }, `all (${events.length})`),
     kinds.map((kind) => h("option", { value: kind }, kind.replaceAll("_", " "))),
   );
-  const head = (/** @type {string} */ title, /** @type {string} */ kind) => h(`th${kind}`, { scope: "col" }, title);
+  const rows = [...shown].reverse().map((event) =>
+    h(
+      eventClass(event),
+      {},
+      h("td", {}, f.time(event.at, { seconds: true })),
+      h("td.event-kind", {}, event.kind.replaceAll("_", " ")),
+      h("td.num", {}, event.attempt || f.NONE),
+      h("td.num", {}, f.integer(event.step)),
+      h("td.wrap", {}, event.message.replace(" -> ", " → ")),
+    )
+  );
   return h(
-    "div.events",
-    {},
-    h("div.bar", {}, h("label.field", {}, "show", select)),
-    scrollable(
-      h(
-        "table",
-        { "aria-label": "Events" },
-        h("thead", {}, h(
-          "tr", {}, head("time", ".shrink"), head("event", ".shrink"), head("attempt", ".num.shrink"),
-          head("step", ".num.shrink"), head("", ""),
-        )),
-        h(
-          "tbody",
-          {},
-          [...shown].reverse().map((event) =>
-            h(
-              eventClass(event),
-              {},
-              h("td", {}, f.time(event.at, { seconds: true })),
-              h("td.event-kind", {}, event.kind.replaceAll("_", " ")),
-              h("td.num", {}, event.attempt || f.NONE),
-              h("td.num", {}, f.integer(event.step)),
-              h("td.wrap", {}, event.message.replace(" -> ", " → ")),
-            ),
-          ),
-        ),
-      ),
-    ),
+    "div.events", {}, h("div.bar", {}, h("label.field", {}, "show", select)),
+    dataTable("Events", [".shrink time", ".shrink event", ".num.shrink attempt", ".num.shrink step", ""], rows),
   );
 }
 

@@ -1,22 +1,75 @@
-/** The header of a run's page: state, progress, main figures, actions. */
+/** The head of a run's page: state, progress, place in the queue, main figures, actions, alerts. */
 
 import { post } from "../api.js";
+import { expectation } from "../cluster.js";
 import { fill, h } from "../dom.js";
+import { acts } from "../form.js";
+import { integer } from "../format.js";
 import * as f from "../format.js";
 import { confirmed, toast, tryTo } from "../notices.js";
-import { acts } from "../roles.js";
 import { ACTIVE, ENDED, progress, runReason, runState, timeHeld } from "../status.js";
-import { repeat } from "../seeds.js";
-import { alerts } from "./alerts.js";
-import { fork } from "./fork.js";
+import { fork, repeat } from "./fork.js";
 import { archive, deleteRun, editTags, unarchive } from "./tags_archive.js";
+
+/** How often a page looks again for what no event announces. */
+export const LOOK_MS = 15_000;
+
+/** @param {Pick<import("../types.js").CheckpointView, "removed_at">[]} checkpoints */
+export const canForkFrom = (checkpoints) => checkpoints.some((one) => one.removed_at === null);
+
+/**
+ * Return whether something of the run may change without an event: why it waits, or its first checkpoint.
+ *
+ * @param {import("../types.js").RunView} run
+ * @param {boolean} canFork
+ */
+export const looksAgain = (run, canFork) =>
+  run.state === "queued" || (!canFork && run.step !== null && !ENDED.has(run.state));
+
+/**
+ * @param {import("../types.js").QueueEntry[]} queue
+ * @param {string} id of the run
+ * @param {number} now in seconds since the epoch
+ * @returns {{position: number | null, expected: string | null}}
+ */
+export function aboutQueue(queue, id, now) {
+  const entry = queue.find((one) => one.run_id === id);
+  const start = entry && expectation(entry, now);
+  return {
+    position: entry?.position ?? null,
+    expected: start && entry.expected_start !== null ? `expected to start ${start.text}, when ${start.basis}` : null,
+  };
+}
 
 /** @typedef {import("../types.js").RunDetail} RunDetail */
 
 /**
+ * Return what to show of each alert. Warnings of the trainer have no explanation, and an alert that has just been
+ * pushed
+ * has none until the run is fetched again.
+ *
  * @param {RunDetail} run
- * @param {string} verb
+ * @returns {{title: string, lines: import("../types.js").AlertLine[]}[]}
  */
+export function explained(run) {
+  return run.alerts.map((text) => {
+    const found = run.diagnosis.find((alert) => alert.message === text);
+    return found
+      ? { title: `${found.code}, since step ${integer(found.step)}`, lines: found.explanation }
+      : { title: text, lines: [] };
+  });
+}
+
+/** @param {RunDetail} run */
+export function alerts(run) {
+  return explained(run).map(({ title, lines }) =>
+    h("div.alert", {}, title, lines.length > 0 && h(
+      "dl.facts", {}, lines.map(({ name, text }) => [h("dt", {}, name), h("dd", {}, text)]),
+    )),
+  );
+}
+
+/** @param {RunDetail} run @param {string} verb */
 async function order(run, verb) {
   await tryTo(async () => {
     await post(`/runs/${run.id}/${verb}`);

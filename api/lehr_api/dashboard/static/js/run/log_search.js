@@ -5,6 +5,26 @@ import { fill, h } from "../dom.js";
 import { integer } from "../format.js";
 import { message } from "../notices.js";
 
+// eslint-disable-next-line no-control-regex -- escape sequences begin with a control character
+const ANSI = /\u001b\[[0-9;?]*[A-Za-z]/g;
+
+/** Remove colours from a line, and the text that carriage returns overwrite. @param {string} line */
+export const shown = (line) => line.replace(ANSI, "").replace(/\r$/, "").split("\r").at(-1) ?? "";
+
+const ERROR = /\b(error|exception|traceback|out of memory|killed)\b/i;
+/** The end of a traceback: the class of the exception, of any package. */
+const RAISED = /^(\[rank\d+\]: ?)?[\w.]*(Error|Exception|Interrupt)(:|$)/;
+
+/** @param {string} line */
+export const isError = (line) => ERROR.test(line) || RAISED.test(line);
+
+/**
+ * Return whether the next line overwrites this one: tqdm moves the cursor up after each update of an inner bar.
+ *
+ * @param {string} line as it came
+ */
+export const overwritten = (line) => line.endsWith("\u001b[A");
+
 const MOST = 10_000;
 const PAUSE_MS = 300;
 
@@ -16,9 +36,7 @@ const PAUSE_MS = 300;
  */
 
 export class LogSearch {
-  /**
-   * @param {(offset: number, text: string) => void | Promise<void>} jump shows the line at this byte
-   */
+  /** @param {(offset: number, text: string) => void | Promise<void>} jump shows the line at this byte */
   constructor(jump) {
     this.jump = jump;
     /** @type {number[]} offsets of the lines that match */
@@ -63,11 +81,7 @@ export class LogSearch {
     }
   }
 
-  /**
-   * Go to the next or the previous match; after the last comes the first.
-   *
-   * @param {number} by 1 or -1
-   */
+  /** Go to the next or the previous match; after the last comes the first. @param {number} by 1 or -1 */
   step(by) {
     if (!this.hits.length || !this.searched) return;
     const from = this.at < 0 && by < 0 ? 0 : this.at;

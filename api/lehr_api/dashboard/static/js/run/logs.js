@@ -1,12 +1,11 @@
 /** The logs of a run by attempt and rank, live and searchable. */
 
 import { get } from "../api.js";
-import { fill, h, mount, throttled } from "../dom.js";
+import { checkbox, fill, h, input, mount, throttled } from "../dom.js";
 import { bytes, integer } from "../format.js";
 import { showFailure } from "../notices.js";
 import { read, write } from "../urlstate.js";
-import { LogSearch } from "./log_search.js";
-import { isError, overwritten, shown } from "./terminal.js";
+import { isError, LogSearch, overwritten, shown } from "./log_search.js";
 
 /**
  * @typedef {import("../types.js").RunDetail} RunDetail
@@ -73,8 +72,7 @@ export class LogView {
     this.select = /** @type {HTMLSelectElement} */ (h(
       "select", { "aria-label": "Log", onchange: () => this.choose(this.select?.value ?? "") },
     ));
-    this.input = /** @type {HTMLInputElement} */ (
-      h("input", { type: "search", placeholder: "search the whole log", "aria-label": "Search in the log",
+    this.input = input({ type: "search", placeholder: "search the whole log", "aria-label": "Search in the log",
         value: this.search, oninput: () => {
         this.search = this.input?.value ?? "";
         write({ find: this.search });
@@ -84,15 +82,14 @@ export class LogView {
         if (event.key !== "Enter") return;
         event.preventDefault();
         this.walk.step(event.shiftKey ? -1 : 1);
-      } })
-    );
+      } });
     this.latest = h("button", { type: "button", hidden: true, onclick: () => this.#toEnd() }, "Latest lines");
     this.file = /** @type {HTMLAnchorElement} */ (h("a.button", { hidden: true, download: "" }, "Download"));
-    const only = h("input", { type: "checkbox", checked: this.only, onchange: (/** @type {Event} */ event) => {
-      this.only = /** @type {HTMLInputElement} */ (event.target).checked;
-      write({ only: this.only });
+    const only = checkbox(this.only, (yes) => {
+      this.only = yes;
+      write({ only: yes });
       this.#draw();
-    } });
+    });
     this.earlier = h("button", { type: "button", hidden: true, onclick: () => this.#loadEarlier() }, "Earlier lines");
     mount(this.place, h("div.log-bar", {}, this.select, this.input, h(
       "label.check", {}, only, "only lines that match",
@@ -294,10 +291,7 @@ export class LogView {
     return parts;
   }
 
-  /**
-   * @param {string} raw
-   * @returns {HTMLElement[]} empty if the line was overwritten, or does not match the search
-   */
+  /** @param {string} raw @returns {HTMLElement[]} empty if the line was overwritten, or does not match the search */
   #line(raw) {
     if (overwritten(raw)) return [];
     const line = shown(raw);

@@ -3,12 +3,10 @@
 import { get } from "../api.js";
 import { Board } from "../charts/board.js";
 import { groupOf } from "../charts/metric_groups.js";
-import { toolbar, viewFromAddress } from "../charts/toolbar.js";
+import { ABOUT, memoryUsed, temperature } from "../cluster.js";
 import { slot, stroke } from "../colour.js";
-import { fill, h, mount, scrollable, throttled } from "../dom.js";
-import { flatten } from "../flat.js";
+import { dataTable, fill, h, mount, throttled } from "../dom.js";
 import * as f from "../format.js";
-import { ABOUT, memoryUsed, temperature } from "../gpus.js";
 import { ACTIVE } from "../status.js";
 
 /** @typedef {import("../types.js").RunDetail} RunDetail */
@@ -42,12 +40,7 @@ function stepTime(latest) {
   );
 }
 
-/**
- * Explain how to get figures that the run does not log.
- *
- * @param {string[]} names
- * @param {RunDetail} run
- */
+/** Explain how to get figures that the run does not log. @param {string[]} names @param {RunDetail} run */
 function hintOnUtilization(names, run) {
   if (names.some((name) => name.startsWith("system/gpu"))) return null;
   const cpu = run.device?.startsWith("cpu");
@@ -80,20 +73,13 @@ function gpusNow(run, cluster) {
   if (!held.length) return null;
   return [
     h("h2", {}, "Its GPUs now"),
-    scrollable(
-      h(
-        "table",
-        { "aria-label": "GPUs now", title: ABOUT },
-        h("thead", {}, h(
-          "tr", {}, h("th", { scope: "col" }, "GPU"), h("th.num", { scope: "col" }, "utilization"),
-          h("th.num", { scope: "col" }, "memory in use"), h("th.num", { scope: "col" }, "temperature"),
-          h("th.grow", { scope: "col" }, "kind"),
-        )),
-        h("tbody", {}, held.map(({ node, gpu }) => h(
-          "tr", {}, h("td", {}, `${node.name}:${gpu.index}`), h("td.num", {}, f.percent(gpu.utilization)),
-          h("td.num", {}, memoryUsed(gpu)), h("td.num", {}, temperature(gpu)), h("td.dim", {}, gpu.name),
-        ))),
-      ),
+    dataTable(
+      "GPUs now", ["GPU", ".num utilization", ".num memory in use", ".num temperature", ".grow kind"],
+      held.map(({ node, gpu }) => h(
+        "tr", {}, h("td", {}, `${node.name}:${gpu.index}`), h("td.num", {}, f.percent(gpu.utilization)),
+        h("td.num", {}, memoryUsed(gpu)), h("td.num", {}, temperature(gpu)), h("td.dim", {}, gpu.name),
+      )),
+      { title: ABOUT },
     ),
   ];
 }
@@ -110,32 +96,21 @@ function outcome(attempt) {
 /** @param {RunDetail} run */
 function attempts(run) {
   if (!run.attempts.length) return h("p.hint", {}, "It has not been started yet.");
-  return scrollable(
+  const rows = [...run.attempts].reverse().map((one) =>
     h(
-      "table",
-      { "aria-label": "Attempts" },
-      h("thead", {}, h("tr", {}, ["attempt", "placed on", "resumed from", "began", "took", "outcome", ""].map(
-        (title, i) => h(i === 0 ? "th.num.shrink" : "th", { scope: "col" }, title)
-      ))),
-      h(
-        "tbody",
-        {},
-        [...run.attempts].reverse().map((one) =>
-          h(
-            "tr",
-            {},
-            h("td.num", {}, one.number),
-            h("td", {}, one.placement.map((at) => `${at.node}:${at.gpu}`).join(" ") || f.NONE),
-            h("td.mono", {}, one.resume_from ?? "the beginning"),
-            h("td", {}, f.time(one.created_at, { seconds: true })),
-            h("td", {}, one.exited_at === null ? f.NONE : f.duration(one.exited_at - one.created_at)),
-            h("td", {}, outcome(one)),
-            h("td.wrap.dim", {}, one.message),
-          ),
-        ),
-      ),
-    ),
+      "tr",
+      {},
+      h("td.num", {}, one.number),
+      h("td", {}, one.placement.map(({ node, gpu }) => `${node}:${gpu}`).join(" ") || f.NONE),
+      h("td.mono", {}, one.resume_from ?? "the beginning"),
+      h("td", {}, f.time(one.created_at, { seconds: true })),
+      h("td", {}, one.exited_at === null ? f.NONE : f.duration(one.exited_at - one.created_at)),
+      h("td", {}, outcome(one)),
+      h("td.wrap.dim", {}, one.message),
+    )
   );
+  const heads = [".num.shrink attempt", "placed on", "resumed from", "began", "took", "outcome", ""];
+  return dataTable("Attempts", heads, rows);
 }
 
 /**
@@ -146,7 +121,7 @@ function attempts(run) {
 export function startFacts(data) {
   const undeclared = (/** @type {string} */ path) => ["parameters", "tokens_per_step", "total_steps"]
     .includes(path) && Number(data[path]) <= 1;
-  return [...flatten(data)]
+  return [...f.flatten(data)]
     .filter(([path]) => !["kind", "time", "attempt", "schema_version"].includes(path) && !undeclared(path));
 }
 
@@ -173,28 +148,21 @@ function specValueOf(value, path) {
  * @returns {import("./tabs.js").OpenTab}
  */
 export function openSystem(place, run) {
-  const view = viewFromAddress();
   const attemptsPlace = h("div", {}, attempts(run));
   const charts = h("div");
   const facts = h("div");
   const breakdown = h("div");
   const utilization = h("div");
   const gpus = h("div");
-  const bar = toolbar(view, (kind) => (kind === "data" ? board.reload() : board.redraw()));
-  bar.offer([run]);
+  const board = new Board(
+    charts, [{ id: run.id, label: run.name, flopsPerToken: run.flops_per_token, stroke: () => stroke(slot(run.id)) }],
+    { pins: "system-pins" },
+  );
+  board.bar.offer([run]);
   mount(
-    place, h("h2", {}, "Attempts"), attemptsPlace, gpus, h("h2", {}, "Time and memory"), breakdown, bar.element,
+    place, h("h2", {}, "Attempts"), attemptsPlace, gpus, h("h2", {}, "Time and memory"), breakdown, board.bar.element,
     charts, utilization, h("h2", {}, "Device"), facts,
   );
-  const board = new Board(charts,
-    [{ id: run.id, label: run.name, flopsPerToken: run.flops_per_token, stroke: () => stroke(slot(run.id)) }], view, {
-    onZoom: (range) => {
-      view.range = range;
-      bar.show();
-      board.reload();
-    },
-    pins: "system-pins",
-  });
   let current = run;
   fill(breakdown, stepTime(run.latest));
   let { attempt, attempts: drawn } = run;

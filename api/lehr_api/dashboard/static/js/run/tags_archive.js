@@ -1,7 +1,7 @@
 /** Tag, archive and delete runs. */
 
 import { get, post, put, remove } from "../api.js";
-import { h } from "../dom.js";
+import { h, input } from "../dom.js";
 import { field, openForm } from "../form.js";
 import { bytes, integer } from "../format.js";
 import { confirmed, message, toast, toastNext, tryTo } from "../notices.js";
@@ -11,47 +11,32 @@ import { confirmed, message, toast, toastNext, tryTo } from "../notices.js";
 /** @param {string} text */
 const words = (text) => [...new Set(text.split(/[\s,]+/).filter(Boolean))];
 
-/**
- * Change the tags of a run. The server then sends an event.
- *
- * @param {RunView} run
- */
+/** Change the tags of a run. The server then sends an event. @param {RunView} run */
 export function editTags(run) {
-  const input = /** @type {HTMLInputElement} */ (h(
-    "input", { type: "text", value: run.tags.join(" "), spellcheck: "false", autocomplete: "off" },
-  ));
+  const tags = input({ value: run.tags.join(" "), spellcheck: "false", autocomplete: "off" });
   openForm({
     title: `Tags of ${run.name}`,
-    fields: [field("tags", input, "words with spaces between them; the filter finds them as tag:word")],
+    fields: [field("tags", tags, "words with spaces between them; the filter finds them as tag:word")],
     yes: "Save",
-    act: () => put(`/runs/${run.id}/tags`, { tags: words(input.value) }),
+    act: () => put(`/runs/${run.id}/tags`, { tags: words(tags.value) }),
   });
 }
 
-/**
- * Add tags to many runs.
- *
- * @param {RunView[]} runs
- */
+/** Add tags to many runs. @param {RunView[]} runs */
 export function addTags(runs) {
-  const input = /** @type {HTMLInputElement} */ (h(
-    "input", { type: "text", spellcheck: "false", autocomplete: "off" },
-  ));
+  const tags = input({ spellcheck: "false", autocomplete: "off" });
   openForm({
     title: `Tag ${runs.length} ${runs.length === 1 ? "run" : "runs"}`,
     about: "Existing tags stay.",
-    fields: [field("tags", input, "words with spaces between them")],
+    fields: [field("tags", tags, "words with spaces between them")],
     yes: "Tag",
     act: async () => {
-      await Promise.all(runs.map((run) => post(`/runs/${run.id}/tags`, { add: words(input.value) })));
+      await Promise.all(runs.map((run) => post(`/runs/${run.id}/tags`, { add: words(tags.value) })));
     },
   });
 }
 
-/**
- * @param {RunView[]} runs ended runs
- * @returns {Promise<boolean>} whether they were archived
- */
+/** @param {RunView[]} runs ended runs @returns {Promise<boolean>} whether they were archived */
 export async function archive(runs) {
   const what = runs.length === 1 ? runs[0].name : `${runs.length} runs`;
   const yes = await confirmed({
@@ -71,11 +56,7 @@ export async function archive(runs) {
 /** @param {RunView} run */
 export const unarchive = (run) => tryTo(() => post(`/runs/${run.id}/unarchive`));
 
-/**
- * Delete a run's files and metrics, after a confirmation that shows the freed space.
- *
- * @param {RunView} run
- */
+/** Delete a run's files and metrics, after a confirmation that shows the freed space. @param {RunView} run */
 export async function deleteRun(run) {
   await tryTo(async () => {
     const would = await get(`/runs/${run.id}/deletion`);

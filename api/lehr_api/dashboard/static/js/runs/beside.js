@@ -2,9 +2,8 @@
 
 import { get } from "../api.js";
 import { Board, SEVERAL_MS } from "../charts/board.js";
-import { inGroups } from "../charts/seeds.js";
-import { swatch } from "../charts/swatch.js";
-import { toolbar, viewFromAddress } from "../charts/toolbar.js";
+import { swatch } from "../charts/drawing.js";
+import { inGroups } from "../charts/lines.js";
 import { slots, stroke } from "../colour.js";
 import { h, mount, throttled } from "../dom.js";
 import { message } from "../notices.js";
@@ -61,24 +60,11 @@ export class Beside {
     this.groups = null;
     /** @type {string | null} why there are no groups */
     this.problem = null;
-    this.view = viewFromAddress();
-    this.view.old = false;
     const charts = h("div");
-    this.bar = toolbar(
-      this.view, (kind) => (kind === "data" ? this.board.reload() : this.board.redraw()), { superseded: false },
+    this.board = new Board(
+      charts, [], { onLine, superseded: false, open: ["train", "val"], pins: "runs-pins", pauseMs: SEVERAL_MS },
     );
-    mount(place, this.bar.element, this.note, charts);
-    this.board = new Board(charts, [], this.view, {
-      onZoom: (range) => {
-        this.view.range = range;
-        this.bar.show();
-        this.board.reload();
-      },
-      onLine,
-      open: ["train", "val"],
-      pins: "runs-pins",
-      pauseMs: SEVERAL_MS,
-    });
+    mount(place, this.board.bar.element, this.note, charts);
     this.learn = throttled(() => this.#learn(), 5000);
   }
 
@@ -110,7 +96,7 @@ export class Beside {
     ).join();
     if (now !== this.drawn) {
       this.drawn = now;
-      this.bar.offer(this.runs);
+      this.board.bar.offer(this.runs);
       this.board.meanOfGroups = group !== null;
       this.board.setRuns(
         this.runs.map((run) => ({
@@ -153,11 +139,7 @@ export class Beside {
     return stroke(this.slots.get(id) ?? 0);
   }
 
-  /**
-   * Return the mark of a run's line, with the button that hides it; null if it has no line.
-   *
-   * @param {RunView} run
-   */
+  /** Return the mark of a run's line, with the button that hides it; null if it has no line. @param {RunView} run */
   eye(run) {
     if (!this.slots.has(run.id)) return null;
     const off = this.hidden.has(run.id);

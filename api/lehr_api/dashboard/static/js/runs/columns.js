@@ -1,8 +1,8 @@
 /** The columns of the runs table. */
 
+import { sparkline } from "../charts/drawing.js";
 import { h } from "../dom.js";
 import * as f from "../format.js";
-import { sparkline } from "../spark.js";
 import { progress, runReason, runState } from "../status.js";
 
 /**
@@ -18,10 +18,7 @@ import { progress, runReason, runState } from "../status.js";
  * @property {(run: RunView) => number | string | null} [sort]
  */
 
-/**
- * @param {RunView} run
- * @param {string} name
- */
+/** @param {RunView} run @param {string} name */
 const latest = (run, name) => f.fromWire(run.latest[name]?.value ?? null);
 
 /** @param {RunView} run */

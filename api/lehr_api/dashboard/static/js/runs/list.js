@@ -1,7 +1,44 @@
-/** The runs that match a filter, fetched page by page and kept up to date. */
+/** The runs that match a filter, fetched page by page and kept up to date, and their order. */
 
 import { get } from "../api.js";
 import { fromWire } from "../format.js";
+
+/** @typedef {{key: string, down: boolean}} Order */
+
+/** @param {string | null} text @returns {Order[]} */
+export const ordersOf = (text) => (text ?? "")
+  .split(",").filter(Boolean).map((one) => ({ key: one.replace(/^-/, ""), down: one.startsWith("-") }));
+
+/** @param {Order[]} orders @returns {string | null} null for the newest first */
+export const textOf = (orders) => orders.map(({ key, down }) => (down ? `-${key}` : key)).join(",") || null;
+
+/**
+ * Return the order after a click on the head of a column: rising, falling, then without it.
+ *
+ * @param {Order[]} orders
+ * @param {string} key
+ * @param {boolean} more whether the other columns stay
+ * @returns {Order[]}
+ */
+export function pressed(orders, key, more) {
+  const kept = more || orders.length < 2 ? orders : [];
+  const before = kept.find((one) => one.key === key);
+  if (!before) return [...(more ? kept : []), { key, down: false }];
+  return before.down
+    ? kept.filter((one) => one !== before)
+    : kept.map((one) => (one === before ? { key, down: true } : one));
+}
+
+/**
+ * Return the mark of a column's head: its direction, and its place among several.
+ *
+ * @param {Order[]} orders
+ * @param {string} key
+ */
+export function markOf(orders, key) {
+  const at = orders.findIndex((one) => one.key === key);
+  return at < 0 ? "" : ` ${orders[at].down ? "↓" : "↑"}${orders.length > 1 ? at + 1 : ""}`;
+}
 
 /** @typedef {import("../types.js").RunView} RunView */
 
@@ -155,4 +192,23 @@ export class RunList {
     });
     return keyed.map(({ run }) => run);
   }
+}
+
+/**
+ * Fetch runs, in this order: all at once, and by themselves those that are not given by their ids.
+ *
+ * @param {string[]} refs
+ * @returns {Promise<{found: RunView[], missing: unknown}>} `missing`: the error of one that is
+ *   not there
+ */
+export async function fetchRuns(refs) {
+  const page = await get("/runs", { run: refs, limit: refs.length });
+  const there = new Map(page.items.map((/** @type {RunView} */ run) => [run.id, run]));
+  const answers = await Promise.allSettled(
+    refs.map((one) => there.get(one) ?? get(`/runs/${encodeURIComponent(one)}`))
+  );
+  return {
+    found: answers.flatMap((answer) => (answer.status === "fulfilled" ? [answer.value] : [])),
+    missing: answers.find((answer) => answer.status === "rejected")?.reason ?? null,
+  };
 }

@@ -1,6 +1,7 @@
-/** What the runs page shows: groups, curves beside the table, columns. */
+/** What the runs page shows: groups, curves beside the table, columns; and what it says before there is a run. */
 
-import { fill, h } from "../dom.js";
+import { checkbox, fill, h } from "../dom.js";
+import { empty } from "../notices.js";
 import { COLUMNS } from "./columns.js";
 
 /**
@@ -23,13 +24,9 @@ const OFFERED = 12;
 /** A list of suggestions may be long: the browser shows those that match what is typed. */
 const MOST_OFFERED = 300;
 
-/**
- * @param {HTMLElement} place
- * @param {Choices} choices
- */
+/** @param {HTMLElement} place @param {Choices} choices */
 export function drawOptions(place, choices) {
   const { values, varying } = choices;
-  const checked = (/** @type {Event} */ event) => /** @type {HTMLInputElement} */ (event.target).checked;
   const add = (/** @type {Event} */ event) => {
     event.preventDefault();
     const form = /** @type {HTMLFormElement} */ (event.currentTarget);
@@ -49,14 +46,7 @@ export function drawOptions(place, choices) {
       },
       "Curves",
     ),
-    h(
-      "label.check", { key: "groups" },
-      h("input", {
-        type: "checkbox", checked: choices.grouped,
-        onchange: (/** @type {Event} */ event) => choices.onGrouped(checked(event)),
-      }),
-      "group sweeps",
-    ),
+    h("label.check", { key: "groups" }, checkbox(choices.grouped, choices.onGrouped), "group sweeps"),
     choices.curves &&
       h(
         "label.field",
@@ -83,22 +73,16 @@ export function drawOptions(place, choices) {
         COLUMNS.filter((column) => column.key !== "name").map((column) =>
           h(
             "label.check", { key: column.key },
-            h("input", {
-              type: "checkbox", checked: choices.base.includes(column),
-              onchange: (/** @type {Event} */ event) => choices.onColumn(column.key, checked(event)),
-            }),
-            column.title,
+            checkbox(choices.base.includes(column), (yes) => choices.onColumn(column.key, yes)), column.title,
           ),
         ),
         h("b", { key: "differs" }, "config and metrics"),
         offered.map((name) =>
           h(
             "label.check", { key: `value ${name}` },
-            h("input", {
-              type: "checkbox", checked: values.includes(name),
-              onchange: (/** @type {Event} */ event) =>
-                choices.onValues(checked(event) ? [...values, name] : values.filter((one) => one !== name)),
-            }),
+            checkbox(values.includes(name), (yes) => choices.onValues(
+              yes ? [...values, name] : values.filter((other) => other !== name)
+            )),
             name,
           ),
         ),
@@ -109,5 +93,16 @@ export function drawOptions(place, choices) {
         h("button.quiet", { key: "auto", type: "button", onclick: () => choices.onValues(null) }, "what differs"),
       ),
     ),
+  );
+}
+
+export function welcome() {
+  return empty(
+    "No runs yet",
+    h("p", {}, "Eight learning rates of a small model, on any machine and in some minutes:"),
+    h("pre", {}, "lehr demo"),
+    h("p", {}, "Or submit a spec of your own, as a run or a sweep:"),
+    h("pre", {}, "lehr submit my-run.yaml\nlehr sweep sweeps/lr_grid_small.yaml"),
+    h("p", {}, "They appear here at once."),
   );
 }

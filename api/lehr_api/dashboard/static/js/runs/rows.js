@@ -1,7 +1,7 @@
 /** A table that draws only its visible rows. */
 
 import { h, onceAFrame } from "../dom.js";
-import { renew } from "../patch.js";
+import { place, renew } from "../patch.js";
 
 /** The usual height of a row. Larger text and narrow screens have another, which is measured. */
 const ROW_PX = 33;
@@ -50,21 +50,13 @@ export class Rows {
     this.soon();
   }
 
-  /**
-   * Show the keyboard mark.
-   *
-   * @param {number} index
-   */
+  /** Show the keyboard mark. @param {number} index */
   mark(index) {
     this.marked = index;
     this.soon();
   }
 
-  /**
-   * Light the row of a run, also while it is drawn again; null for none.
-   *
-   * @param {string | null} run
-   */
+  /** Light the row of a run, also while it is drawn again; null for none. @param {string | null} run */
   light(run) {
     this.lit = run;
     for (const { row } of this.drawn.values()) this.#light(row);
@@ -75,11 +67,7 @@ export class Rows {
     row.classList.toggle("lit", this.lit !== null && [row.dataset.run, row.dataset.curve].includes(this.lit));
   }
 
-  /**
-   * Draw the row of an item again, if it is visible.
-   *
-   * @param {string} key
-   */
+  /** Draw the row of an item again, if it is visible. @param {string} key */
   touch(key) {
     const drawn = this.drawn.get(key);
     if (!drawn) return;
@@ -105,8 +93,6 @@ export class Rows {
     const top = -this.body.getBoundingClientRect().top;
     const first = Math.max(0, Math.floor(top / this.px) - SPARE);
     const last = Math.min(this.items.length, Math.ceil((top + innerHeight) / this.px) + SPARE);
-    const active = /** @type {HTMLElement | null} */ (document.activeElement);
-    const focused = this.body.contains(active) ? active : null;
     /** @type {Map<string, {row: HTMLElement, item: Item}>} */
     const next = new Map();
     const rows = [];
@@ -126,11 +112,7 @@ export class Rows {
     this.drawn = next;
     this.before.style.height = `${first * this.px}px`;
     this.after.style.height = `${Math.max(0, this.items.length - last) * this.px}px`;
-    this.#place([this.before, ...rows, this.after]);
-    // A row that has moved among its neighbours loses the focus.
-    if (focused && focused !== document.activeElement && this.body.contains(focused)) {
-      focused.focus({ preventScroll: true });
-    }
+    place(this.body, [this.before, ...rows, this.after]);
     if (rows.length) {
       const px = (
         rows[rows.length - 1].getBoundingClientRect().bottom - rows[0].getBoundingClientRect().top
@@ -141,20 +123,5 @@ export class Rows {
       }
     }
     this.onDraw(this.items.slice(first, last), last >= this.items.length - SPARE);
-  }
-
-  /**
-   * Unchanged rows stay in the document, so that focus and hover stay.
-   *
-   * @param {HTMLElement[]} rows
-   */
-  #place(rows) {
-    const wanted = new Set(rows);
-    for (const child of [...this.body.children]) if (!wanted.has(/** @type {HTMLElement} */ (child))) child.remove();
-    let at = this.body.firstElementChild;
-    for (const row of rows) {
-      if (row === at) at = at.nextElementSibling;
-      else this.body.insertBefore(row, at);
-    }
   }
 }

@@ -1,11 +1,12 @@
-/** The selected runs: kept over filters and in the address, with what can be done to all of them. */
+/** The selected runs: kept over filters and in the address, with what can be done to all of them. The page's keys. */
 
 import { get, post } from "../api.js";
 import { fill, h } from "../dom.js";
-import { integer } from "../format.js";
+import { acts } from "../form.js";
+import { integer, NONE } from "../format.js";
+import { rowKeys, shortcut } from "../keys.js";
 import { confirmed, message, toast } from "../notices.js";
 import { addTags, archive } from "../run/tags_archive.js";
-import { acts } from "../roles.js";
 import { ENDED } from "../status.js";
 import { read, write } from "../urlstate.js";
 
@@ -16,9 +17,7 @@ const KEPT = 200;
 /** How many names a question lists. */
 const NAMED = 8;
 
-/**
- * @param {RunView[]} runs
- */
+/** @param {RunView[]} runs */
 function namesOf(runs) {
   const names = runs.slice(0, NAMED).map((run) => run.name).join(", ");
   return runs.length > NAMED ? `${names} and ${integer(runs.length - NAMED)} more` : names;
@@ -140,4 +139,38 @@ export class Selection {
       );
     }
   }
+}
+
+/**
+ * @param {HTMLInputElement} filter
+ * @param {import("./rows.js").Rows<import("./groups.js").Item>} rows
+ * @param {Selection} selection
+ * @param {() => import("./groups.js").Item[]} items
+ * @param {(sweep: string) => void} toggle fold or unfold a sweep
+ */
+export function runsKeys(filter, rows, selection, items, toggle) {
+  shortcut("/", "filter", () => {
+    filter.focus();
+    filter.select();
+  });
+  rowKeys({
+    count: () => items().length,
+    show: (index) => {
+      rows.mark(index);
+      rows.scrollTo(index);
+    },
+    open: (index) => {
+      const one = items()[index];
+      if (one) location.assign(one.kind === "run" ? `/runs/${one.run.id}` : `/sweeps/${one.id}`);
+    },
+    select: (index) => {
+      const one = items()[index];
+      if (one?.kind === "run") selection.select([one.run], !selection.has(one.run.id));
+      else if (one) toggle(one.id);
+    },
+  });
+  shortcut("c", "compare the selected runs", () => {
+    if (selection.size > 1) location.assign(selection.comparison);
+    else toast(`Select two runs or more to compare them (${selection.size || NONE} selected).`);
+  });
 }

@@ -3,7 +3,7 @@
 import { memory, read } from "../urlstate.js";
 import { COLUMNS } from "./columns.js";
 import { parseFilter } from "./filter.js";
-import { ordersOf } from "./sorting.js";
+import { ordersOf } from "./list.js";
 
 /**
  * @typedef {import("../types.js").RunView} RunView

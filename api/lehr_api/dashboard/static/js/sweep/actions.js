@@ -1,25 +1,20 @@
 /** The actions on a sweep: cancel, retry failed trials, extend. */
 
 import { post } from "../api.js";
-import { h } from "../dom.js";
+import { h, input } from "../dom.js";
+import { acts, field, openForm } from "../form.js";
 import * as f from "../format.js";
-import { field, openForm } from "../form.js";
-import { gpuHours } from "../seeds.js";
-import { acts } from "../roles.js";
 import { confirmed, toast, tryTo } from "../notices.js";
+import { gpuHours } from "../run/fork.js";
 import { ENDED } from "../status.js";
-import { inOrder } from "./order.js";
+import { inOrder } from "./trials.js";
 
 /** @typedef {import("../types.js").SweepDetail} SweepDetail */
 
 /** How many of the best trials the comparison begins with. */
 const COMPARED = 20;
 
-/**
- * How many of its runs have not ended.
- *
- * @param {SweepDetail} sweep
- */
+/** How many of its runs have not ended. @param {SweepDetail} sweep */
 const living = (sweep) => Object.entries(sweep.counts).reduce((sum, [state, n]) => sum + (ENDED.has(state) ? 0 : n), 0);
 
 /** @param {SweepDetail} sweep */
@@ -46,11 +41,7 @@ async function retry(sweep) {
   });
 }
 
-/**
- * Parse a value as a spec does: a number if it is one.
- *
- * @param {string} text
- */
+/** Parse a value as a spec does: a number if it is one. @param {string} text */
 const value = (text) => (
   text !== "" && Number.isFinite(Number(text)) ? Number(text) : text === "true" ? true : text === "false" ? false : text
 );
@@ -62,9 +53,7 @@ function extend(sweep) {
     const path = /** @type {HTMLSelectElement} */ (h(
       "select", {}, sweep.parameters.map((one) => h("option", { value: one }, one)),
     ));
-    const values = /** @type {HTMLInputElement} */ (h(
-      "input", { type: "text", required: true, placeholder: "2e-2, 5e-2" },
-    ));
+    const values = input({ required: true, placeholder: "2e-2, 5e-2" });
     openForm({
       title: `Add values to ${sweep.name}`,
       about,
@@ -76,9 +65,7 @@ function extend(sweep) {
     });
     return;
   }
-  const trials = /** @type {HTMLInputElement} */ (h(
-    "input", { type: "number", min: "1", max: "10000", value: "8", required: true },
-  ));
+  const trials = input({ type: "number", min: "1", max: "10000", value: "8", required: true });
   openForm({
     title: `Add trials to ${sweep.name}`,
     about,

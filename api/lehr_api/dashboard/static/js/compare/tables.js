@@ -1,0 +1,185 @@
+/** The tables of a comparison: notes, groups, results, and differences of the configs. */
+
+import { get } from "../api.js";
+import { coded, dataTable, h } from "../dom.js";
+import { acts } from "../form.js";
+import * as f from "../format.js";
+import { repeat } from "../run/fork.js";
+import { shortName } from "../runs/configs.js";
+import { runState } from "../status.js";
+
+const NOTES = 3;
+const GAPS = 6;
+const PLUS_MINUS = "± is half of the 95 % interval, from the noise between seeds.";
+
+/** @param {import("../types.js").ComparisonView} comparison */
+export function notesOf(comparison) {
+  return [
+    comparison.notes.slice(0, NOTES).map((note) => h("div.alert", {}, note)),
+    comparison.notes.length > NOTES &&
+      h(
+        "details", {}, h("summary.dim", {}, `${comparison.notes.length - NOTES} more`),
+        comparison.notes.slice(NOTES).map((note) => h("div.alert", {}, note)),
+      ),
+    h("p.note", {}, `Batches: ${comparison.batches_note}.`),
+    comparison.means.map((mean) => h("p.note", {}, mean)),
+    comparison.gaps.slice(0, GAPS).map((gap) => h("p.verdict.gap", {}, coded(gap.sentence))),
+    comparison.gaps.length > GAPS && h(
+      "details", {}, h("summary.dim", {}, `${comparison.gaps.length - GAPS} more`),
+      comparison.gaps.slice(GAPS).map((gap) => h("p.note", {}, gap.sentence)),
+    ),
+    comparison.noise !== null && h("p.hint", {}, PLUS_MINUS),
+    comparison.noise !== null && h("p.note", {}, `Noise between seeds: ${f.number(comparison.noise)}.`),
+  ];
+}
+
+/** By how many factors a run is described. */
+export const FACTORS = 4;
+
+/** Further columns of the table: [field of a standing, title, explanation, metric that formats it]. */
+export const BESIDES = /** @type {const} */ ([
+  ["tokens_per_s", "median tok/s", "over the run", "tokens_per_s"],
+  ["mfu", "MFU", "median over the run, of the GPUs' dense peak", "mfu"],
+  ["step_time_s", "median step", "time of a step over the run", "step_time_s"],
+  ["memory_bytes", "memory", "highest of one GPU; on a CPU, of the process", "memory/peak_bytes"],
+]);
+
+/**
+ * @param {string[]} ids
+ * @param {{path: string, values: any[], factor: boolean}[]} shown
+ * @param {(id: string) => import("../dom.js").Child} head
+ */
+export const differencesTable = (ids, shown, head) =>
+  dataTable(
+    "Config differences",
+    ["field", ...ids.map((id) => h("th", { scope: "col" }, head(id)))],
+    shown.map((one) => h(
+      one.factor ? "tr.differs" : "tr", {}, h("td.key.shrink", {}, one.path),
+      one.values.map((value) => h("td.value", {}, f.specCell(value, one.path))),
+    )),
+    { kind: ".config" },
+  );
+
+/**
+ * Describe a run by the factors in which it differs from the others.
+ *
+ * @param {import("../types.js").ComparisonView | null} comparison
+ * @param {string} id
+ */
+export function factorsOf(comparison, id) {
+  const column = comparison?.runs.indexOf(id) ?? -1;
+  if (!comparison || column < 0) return "";
+  const shown = comparison.differences.filter((one) => one.factor || f.isSeed(one.path)).slice(0, FACTORS);
+  const all = shown.map((one) => one.path);
+  return shown.map((one) => `${shortName(one.path, all)} ${f.specValue(one.values[column], one.path)}`).join(" · ");
+}
+
+/**
+ * @param {import("../types.js").RunGroupView[]} groups the first is the baseline
+ * @param {string} metric
+ * @param {string} where
+ * @param {(group: string) => import("../dom.js").Child} swatch
+ */
+export function groupTable(groups, metric, where, swatch) {
+  const column = (/** @type {string} */ text, /** @type {string} */ hint) =>
+    h("th.num", { scope: "col", title: hint }, text);
+  const heads = [
+    "",
+    "group",
+    column("runs", "of which so many have a value"),
+    column(`${metric} at ${where}`, "mean of the runs, ± their standard deviation"),
+    column("to the first group", "difference of the means"),
+  ];
+  const rows = groups.map(({ name, run_ids: ids, count, mean, deviation }) =>
+    h(
+      "tr",
+      { key: name },
+      h("td.shrink", {}, swatch(name)),
+      h("td", {}, h("b", {}, name)),
+      h("td.num", {}, count === ids.length ? f.integer(count) : `${count} of ${ids.length}`),
+      h("td.num", {}, f.metric(metric, mean), deviation !== null && h(
+        "span.dim", {}, ` ± ${f.metric(metric, deviation)}`,
+      )),
+      h("td.num", {}, name !== groups[0].name && f.change(mean, groups[0].mean, metric)),
+    ),
+  );
+  return dataTable("Groups", heads, rows);
+}
+
+/** @param {string | null} text */
+const delta = (text) => (text === null ? null : h("span.delta", {}, text));
+
+/** A smaller share of a speed or of the memory is not worth its room. */
+const NOTABLE = 0.01;
+
+/**
+ * The difference of a speed or of the memory as a share, unless it is less than 1 %.
+ *
+ * @param {unknown} value
+ * @param {unknown} base
+ */
+export function notable(value, base) {
+  const [one, other] = [value, base].map((v) => (typeof v === "number" ? v : NaN));
+  return Math.abs(one / other - 1) >= NOTABLE ? delta(f.change(value, base, null)) : null;
+}
+
+/**
+ * @param {import("../types.js").RunResultView | undefined} standing
+ * @param {import("../types.js").RunResultView | undefined} base
+ * @param {string} metric
+ */
+export function besideBaseline(standing, base, metric) {
+  if (standing?.incomparable) return h("span.delta.incomparable", {}, standing.incomparable);
+  return delta(f.change(standing?.value, base?.value, metric));
+}
+
+/**
+ * @typedef {import("../types.js").RunResultView} RunResultView
+ *
+ * @typedef {object} Shown what the row shows besides the run
+ * @property {RunResultView | undefined} result
+ * @property {RunResultView | null | undefined} base the baseline's result; null for the baseline itself
+ * @property {string} metric
+ * @property {typeof BESIDES[number][]} besides further columns
+ * @property {any} swatch
+ * @property {string} factors the settings in which it differs
+ * @property {import("../types.js").MetricInfo | undefined} info
+ * @property {unknown} best
+ * @property {() => void} onBaseline
+ * @property {(() => void) | null} onTakeOut null where too few would be left
+ */
+
+/** @param {import("../types.js").RunView} run @param {Shown} shown */
+export function resultRow(run, shown) {
+  const { result, base, metric, info } = shown;
+  const isBase = base === null;
+  const button = (/** @type {string} */ label, /** @type {string} */ text, /** @type {() => void} */ onclick) =>
+    h("button.quiet", { type: "button", "aria-label": label, onclick }, text);
+  const seeds = acts({
+    type: "button", "aria-label": `Repeat ${run.name} with other seeds`,
+    onclick: async () => repeat(await get(`/runs/${run.id}`)),
+  });
+  const name = h("a.name", { href: `/runs/${run.id}` }, run.name);
+  return h(
+    "tr",
+    { "data-run": run.id },
+    h("td.shrink", {}, shown.swatch),
+    h("td", {}, name, isBase && h("span.tag", {}, "baseline"), h("span.dim", {}, ` ${shown.factors}`)),
+    h(
+      "td.row-actions",
+      {},
+      !run.archived && !run.forked_from && h("button.quiet", seeds, "Seeds"),
+      !isBase && button(`Make ${run.name} the baseline`, "Baseline", shown.onBaseline),
+      shown.onTakeOut && button(`Take ${run.name} out`, "×", shown.onTakeOut),
+    ),
+    h("td", {}, runState(run)),
+    h("td.num", {}, h("b", {}, f.metric(metric, result?.value))),
+    h("td.num", {}, !isBase && besideBaseline(result, base, metric)),
+    h("td.num", { title: info ? `at step ${f.integer(info.last_step)}` : null }, f.metric(metric, info?.last)),
+    h("td.num", {}, f.metric(metric, shown.best)),
+    shown.besides.map(([field, , , unit]) => h(
+      "td.num", {}, f.metric(unit, result?.[field]).replace(" tok/s", ""),
+      !isBase && notable(result?.[field], base?.[field]),
+    )),
+  );
+}
