@@ -11,18 +11,10 @@ export class ApiError extends Error {
   }
 }
 
-/** The server did not answer. */
-export class Unreachable extends ApiError {
-  constructor() {
-    super({
-      status: 0,
-      code: "unreachable",
-      title: "No answer",
-      detail: "Lehr's server does not answer.",
-      hint: "Start it on its machine: lehr up",
-    });
-  }
-}
+const UNREACHABLE = {
+  status: 0, code: "unreachable", title: "No answer", detail: "Lehr's server does not answer.",
+  hint: "Start it on its machine: lehr up",
+};
 
 /**
  * @param {string} path
@@ -61,9 +53,8 @@ async function request(address, init) {
   let response;
   try {
     response = await fetch(address, { credentials: "same-origin", ...init });
-  } catch (error) {
-    if (error instanceof DOMException && error.name === "AbortError") throw error;
-    throw new Unreachable();
+  } catch {
+    throw new ApiError(UNREACHABLE);
   }
   ahead = Date.parse(response.headers.get("Date") ?? "") - Date.now() || ahead;
   if (response.status === 401 && !loggingOut) {
@@ -82,39 +73,22 @@ async function request(address, init) {
   return response;
 }
 
-/**
- * @param {string} path
- * @param {Record<string, unknown>} [params]
- * @param {AbortSignal} [signal]
- * @returns {Promise<any>}
- */
-export async function get(path, params = {}, signal = undefined) {
-  const response = await request(url(path, params), { headers: { Accept: "application/json" }, signal });
+/** @param {string} path @param {Record<string, unknown>} [params] @returns {Promise<any>} */
+export async function get(path, params = {}) {
+  const response = await request(url(path, params), { headers: { Accept: "application/json" } });
   return response.json();
 }
 
-/**
- * @param {string} path
- * @param {unknown} [body]
- * @returns {Promise<any>}
- */
+/** @param {string} path @param {unknown} [body] @returns {Promise<any>} */
 export const post = (path, body = undefined) => send("POST", path, body);
 
-/**
- * @param {string} path
- * @param {unknown} body
- * @returns {Promise<any>}
- */
+/** @param {string} path @param {unknown} body @returns {Promise<any>} */
 export const put = (path, body) => send("PUT", path, body);
 
 /** @param {string} path @returns {Promise<any>} */
 export const remove = (path) => send("DELETE", path, undefined);
 
-/**
- * @param {string} method
- * @param {string} path
- * @param {unknown} body
- */
+/** @param {string} method @param {string} path @param {unknown} body */
 async function send(method, path, body) {
   const response = await request(url(path), {
     method,

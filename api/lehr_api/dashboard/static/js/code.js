@@ -161,11 +161,7 @@ export class CodeDifferences {
     this.drawn = "";
   }
 
-  /**
-   * @param {ComparisonView} comparison
-   * @param {string} base
-   * @param {(id: string) => string} name
-   */
+  /** @param {ComparisonView} comparison @param {string} base @param {(id: string) => string} name */
   draw(comparison, base, name) {
     const found = otherCode(comparison, base);
     const now = JSON.stringify([base, found, comparison.runs.map(name)]);
@@ -174,11 +170,7 @@ export class CodeDifferences {
     fill(this.element, this.#parts(found, base, name));
   }
 
-  /**
-   * @param {ReturnType<typeof otherCode>} found
-   * @param {string} base
-   * @param {(id: string) => string} name
-   */
+  /** @param {ReturnType<typeof otherCode>} found @param {string} base @param {(id: string) => string} name */
   #parts(found, base, name) {
     if (!found.others.length && !found.without.length) return h("p.hint", {}, "They have the same code.");
     const names = (/** @type {string[]} */ ids) => ids.map(name).join(", ");

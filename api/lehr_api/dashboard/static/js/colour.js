@@ -35,9 +35,7 @@ export function slot(id) {
   return hash % COLOURS;
 }
 
-/**
- * @typedef {{colour: string, dash: typeof DASHES[number]}} Stroke
- */
+/** @typedef {{colour: string, dash: typeof DASHES[number]}} Stroke */
 
 /** @param {number} index @returns {Stroke} */
 export function stroke(index) {
@@ -68,11 +66,7 @@ export function along(share) {
   return mix(VIRIDIS[i], VIRIDIS[i + 1], at - i);
 }
 
-/**
- * @param {string} a
- * @param {string} b
- * @param {number} t
- */
+/** @param {string} a @param {string} b @param {number} t */
 function mix(a, b, t) {
   const part = (/** @type {string} */ hex, /** @type {number} */ i) => parseInt(hex.slice(1 + 2 * i, 3 + 2 * i), 16);
   const channel = (/** @type {number} */ i) => Math.round(part(a, i) + (part(b, i) - part(a, i)) * t);

@@ -70,10 +70,6 @@ export function openForm({ title, about, fields, yes, act }) {
   dialog.showModal();
 }
 
-/**
- * @param {string} label
- * @param {HTMLElement} control
- * @param {string} [hint]
- */
+/** @param {string} label @param {HTMLElement} control @param {string} [hint] */
 export const field = (label, control, hint) =>
   h("label.row", {}, label, " ", control, hint && [" ", h("span.hint", {}, hint)]);

@@ -3,9 +3,7 @@
 import { h } from "./dom.js";
 import { inform } from "./notices.js";
 
-/**
- * @typedef {{keys: string, what: string, act: (event: KeyboardEvent) => void}} Shortcut
- */
+/** @typedef {{keys: string, what: string, act: (event: KeyboardEvent) => void}} Shortcut */
 
 /** @type {Shortcut[]} */
 const shortcuts = [];

@@ -4,7 +4,7 @@ import { put } from "./api.js";
 import { fill, h } from "./dom.js";
 import { acts, field, openForm } from "./form.js";
 
-const ADDRESS = /https?:\/\/[^\s<>"]+[^\s<>".,;:!?)\]]/g;
+const ADDRESS = /(https?:\/\/[^\s<>"]+[^\s<>".,;:!?)\]])/;
 
 /**
  * Split a text at web addresses, which become links.
@@ -12,17 +12,8 @@ const ADDRESS = /https?:\/\/[^\s<>"]+[^\s<>".,;:!?)\]]/g;
  * @param {string} text
  * @returns {{text: string, href: string | null}[]}
  */
-export function linked(text) {
-  const parts = [];
-  let done = 0;
-  for (const match of text.matchAll(ADDRESS)) {
-    if (match.index > done) parts.push({ text: text.slice(done, match.index), href: null });
-    parts.push({ text: match[0], href: match[0] });
-    done = match.index + match[0].length;
-  }
-  if (done < text.length) parts.push({ text: text.slice(done), href: null });
-  return parts;
-}
+export const linked = (text) =>
+  text.split(ADDRESS).map((part, i) => ({ text: part, href: i % 2 ? part : null })).filter((part) => part.text);
 
 /** @param {string} path @param {{name: string, note: string}} of @param {(note: string) => void} done */
 function edit(path, of, done) {

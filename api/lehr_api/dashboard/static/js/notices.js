@@ -45,7 +45,6 @@ export function message(error) {
 
 /** Show an error in place of content that could not be loaded. @param {Element} place @param {unknown} error */
 export function showFailure(place, error) {
-  if (error instanceof DOMException && error.name === "AbortError") return;
   if (/** @type {any} */ (error)?.status === undefined) console.error(error);
   const hint = /** @type {any} */ (error)?.hint;
   fill(

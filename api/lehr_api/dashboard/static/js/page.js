@@ -16,11 +16,7 @@ async function count(states) {
   return page.total ?? 0;
 }
 
-/**
- * @param {number} n
- * @param {string} word
- * @param {string} href
- */
+/** @param {number} n @param {string} word @param {string} href */
 const part = (n, word, href) => h("a", { href }, h("strong", {}, integer(n)), ` ${word}`);
 
 async function showTotals() {

@@ -23,11 +23,7 @@ const kept = new WeakSet();
 /** @param {unknown} value */
 const absent = (value) => value === null || value === undefined || value === false;
 
-/**
- * @param {Element} element
- * @param {string} type
- * @param {((event: Event) => void) | undefined} act
- */
+/** @param {Element} element @param {string} type @param {((event: Event) => void) | undefined} act */
 function listen(element, type, act) {
   const acts = listeners.get(element) ?? {};
   listeners.set(element, acts);

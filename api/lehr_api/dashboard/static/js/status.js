@@ -125,11 +125,7 @@ export function tabTitle(name, state, done = null) {
   return `${sign ? `${sign}${share} ` : ""}${name} · Lehr`;
 }
 
-/**
- * @param {string} name
- * @param {string} state
- * @param {number | null} [done]
- */
+/** @param {string} name @param {string} state @param {number | null} [done] */
 export function showTabState(name, state, done = null) {
   const title = tabTitle(name, state, done);
   if (document.title !== title) document.title = title;

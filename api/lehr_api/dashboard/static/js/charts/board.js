@@ -3,6 +3,7 @@
  * Fetches and draws visible charts only. After the first fetch, fetches new points only.
  */
 
+import { get } from "../api.js";
 import { h, mount, throttled } from "../dom.js";
 import { showFailure } from "../notices.js";
 import { keep } from "../patch.js";
@@ -14,7 +15,7 @@ import { alike, curveOf, linesOf, roomy, spanOf } from "./lines.js";
 import { ownFromAddress, ownToAddress } from "./menu.js";
 import { grouped, MetricGroups } from "./metric_groups.js";
 import { Search } from "./search.js";
-import { momentOf, showMoment, showTip } from "./tip.js";
+import { sampleAt, showSample, showTip } from "./tip.js";
 import { toolbar, viewFromAddress } from "./toolbar.js";
 
 /** @typedef {import("./lines.js").BoardRun} BoardRun */
@@ -86,7 +87,7 @@ export class Board {
     this.own = ownFromAddress(read("chart"));
     this.search = new Search(() => this.#arrange());
     this.tip = h("div.tip", { hidden: true });
-    /** What was written at the step where the cursor is held. */
+    /** The sample of text by the step where the cursor is held. */
     this.moment = h("div.moment", { hidden: true, "aria-live": "polite" });
     this.pins = memory.get(options.pins ?? "pins", PINNED);
     this.observer = new IntersectionObserver((entries) => this.#seen(entries), { rootMargin: "120px" });
@@ -339,17 +340,17 @@ export class Board {
     return true;
   }
 
-  /** Show the sample and the log lines of the step where the cursor is held, below its chart. */
+  /** Show the newest sample by the step where the cursor is held, below its chart. */
   async #showMoment() {
     const held = this.held;
     this.moment.hidden = true;
     const run = this.runs.find(({ id }) => id === held?.place.run) ?? (this.runs.length === 1 ? this.runs[0] : null);
     if (!held || !run) return;
     try {
-      const found = await momentOf(run.id, held.place.step);
+      const samples = await get(`/runs/${run.id}/samples`);
       if (this.held !== held) return;
       held.at.element.append(this.moment);
-      showMoment(this.moment, found, this.runs.length > 1 ? run.label : "");
+      showSample(this.moment, sampleAt(samples, held.place.step), this.runs.length > 1 ? run.label : "");
     } catch {
       // The values are shown all the same, and the charts show that the server is away.
     }

@@ -141,11 +141,7 @@ export class Chart {
     }, { signal });
   }
 
-  /**
-   * @param {Line[]} lines
-   * @param {Look} look
-   * @param {Marks | null} marks
-   */
+  /** @param {Line[]} lines @param {Look} look @param {Marks | null} marks */
   draw(lines, look, marks) {
     this.lines = lines;
     this.look = look;
@@ -177,11 +173,7 @@ export class Chart {
     return this.figure && { text: fileOf(this.#figureOf(FILE.width, FILE.height), this.name), ...FILE };
   }
 
-  /**
-   * @param {number} width
-   * @param {number} height
-   * @returns {import("./drawing.js").Figure}
-   */
+  /** @param {number} width @param {number} height @returns {import("./drawing.js").Figure} */
   #figureOf(width, height) {
     const { lines, look } = this;
     const longest = look.span?.[1] ?? Math.max(...lines.map((line) => line.curve.x.at(-1) ?? 0));

@@ -24,14 +24,10 @@ export function ink() {
       values: {
         ink: value("--ink"),
         dim: value("--ink-2"),
-        rule: value("--rule"),
         strong: value("--rule-strong"),
         grid: value("--grid"),
         bg: value("--bg"),
-        accent: value("--accent"),
-        good: value("--good"),
         bad: value("--bad"),
-        warn: value("--warn"),
         sans: value("--sans"),
       },
     };
@@ -126,11 +122,7 @@ function symbol(x, y, { symbol: kind, size }) {
   return `M${at(0, 0)}h0`;
 }
 
-/**
- * @param {Trace[]} traces
- * @param {(x: number) => number} px
- * @param {(y: number) => number} py
- */
+/** @param {Trace[]} traces @param {(x: number) => number} px @param {(y: number) => number} py */
 function linesOf(traces, px, py) {
   /** @type {SVGElement[]} */
   const found = [];

@@ -44,11 +44,7 @@ function send() {
   }
 }
 
-/**
- * @param {string} path
- * @param {Record<string, any>} params
- * @param {Wanted[]} wanted
- */
+/** @param {string} path @param {Record<string, any>} params @param {Wanted[]} wanted */
 async function fetchAll(path, params, wanted) {
   try {
     if (wanted.length === 1) {

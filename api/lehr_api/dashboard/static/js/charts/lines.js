@@ -97,9 +97,7 @@ export function alike(before, now) {
   );
 }
 
-/**
- * @typedef {import("./points.js").Curve} Curve
- */
+/** @typedef {import("./points.js").Curve} Curve */
 
 /**
  * Return the members of each group, in the order of their first ones.

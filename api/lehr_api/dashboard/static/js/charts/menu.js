@@ -59,11 +59,7 @@ export function rangeOf(text) {
   return !rest.length && low < high ? [low, high] : undefined;
 }
 
-/**
- * @param {Chart} chart
- * @param {Own} own
- * @param {(own: Own) => void} onChange
- */
+/** @param {Chart} chart @param {Own} own @param {(own: Own) => void} onChange */
 export function menuOf(chart, own, onChange) {
   const item = (/** @type {string} */ text, /** @type {() => unknown} */ act) =>
     h("button.quiet", { key: text, type: "button", onclick: act }, text);

@@ -1,6 +1,5 @@
-/** What the cursor shows: values of the lines around the pointer, what happened there, and what was written. */
+/** What the cursor shows: values of the lines around the pointer, what happened there, and the sample by then. */
 
-import { get } from "../api.js";
 import { fill, h } from "../dom.js";
 import { integer, metric } from "../format.js";
 import { swatch } from "./drawing.js";
@@ -53,23 +52,7 @@ export function showTip(tip, place, chart, many) {
   tip.classList.toggle("left", chart.cursorIsRight);
 }
 
-/**
- * @typedef {import("../types.js").SampleView} SampleView
- *
- * @typedef {object} Moment
- * @property {string} run
- * @property {number} step
- * @property {SampleView | null} sample
- * @property {string[]} lines
- */
-
-/** Bytes after the first line of a step that are looked through for more of it. */
-const CHUNK = 4000;
-const MOST_LINES = 6;
-/** In how many logs of a run that was resumed often the step is looked for, the newest first. */
-const MOST_LOGS = 3;
-/** Programs may pad the number of a step. */
-const PAD = 5;
+/** @typedef {import("../types.js").SampleView} SampleView */
 
 /**
  * Return the newest sample at or before a step.
@@ -89,72 +72,22 @@ export function sampleAt(samples, step) {
   return found;
 }
 
-/** @param {string} line @returns {number | null} the step that a line names */
-function stepOf(line) {
-  const found = /\bstep[\s:=]*([\d,]+)/i.exec(line);
-  return found ? Number(found[1].replaceAll(",", "")) : null;
-}
-
 /**
- * Return the lines of a step: from the first that names it to the next that names another.
+ * Show the text that a run had written by a step.
  *
- * @param {string} text of a log
- * @param {number} step
- */
-export function linesOf(text, step) {
-  const lines = text.split("\n");
-  const first = lines.findIndex((line) => stepOf(line) === step);
-  if (first < 0) return [];
-  const next = lines.findIndex((line, i) => i > first && stepOf(line) !== null && stepOf(line) !== step);
-  return lines.slice(first, next < 0 ? undefined : next).filter((line) => line.trim()).slice(0, MOST_LINES);
-}
-
-/** @param {string} run @param {number} step */
-async function logLines(run, step) {
-  const logs = /** @type {{name: string, attempt: number}[]} */ (await get(`/runs/${run}/logs`));
-  const newest = logs.filter(({ name }) => name === "rank-0.log" || name === logs[0].name)
-    .sort((a, b) => b.attempt - a.attempt).slice(0, MOST_LOGS);
-  for (const { name, attempt } of newest) {
-    for (const text of [`step ${step}`, `step ${String(step).padStart(PAD)}`]) {
-      const hits = (await get(`/runs/${run}/logs/${name}/search`, { text, attempt, limit: 100 })).lines;
-      const hit = hits.find((/** @type {{text: string}} */ one) => stepOf(one.text) === step);
-      if (hit) {
-        return linesOf(
-          (await get(`/runs/${run}/logs/${name}`, { attempt, offset: hit.offset, limit: CHUNK })).text, step,
-        );
-      }
-    }
-  }
-  return [];
-}
-
-/**
- * @param {string} run
- * @param {number} step
- * @returns {Promise<Moment>}
- */
-export async function momentOf(run, step) {
-  const [samples, lines] = await Promise.all([get(`/runs/${run}/samples`), logLines(run, step)]);
-  return { run, step, sample: sampleAt(samples, step), lines };
-}
-
-/**
  * @param {HTMLElement} place
- * @param {Moment | null} moment
+ * @param {SampleView | null} sample
  * @param {string} label of its run, among several
  */
-export function showMoment(place, moment, label) {
-  place.hidden = !moment || (!moment.sample && !moment.lines.length);
-  if (!moment) return;
-  const { sample, lines, step } = moment;
-  fill(
-    place,
-    sample && h(
-      "div.moment-sample", {},
-      h("span.dim", {}, `sample of step ${integer(sample.step)}${label ? `, ${label}` : ""}: `),
-      h("span.prompt", {}, sample.prompt),
-      sample.text.startsWith(sample.prompt) ? sample.text.slice(sample.prompt.length) : sample.text,
-    ),
-    lines.length > 0 && h("pre", { "aria-label": `Log lines of step ${integer(step)}` }, lines.join("\n")),
-  );
+export function showSample(place, sample, label) {
+  place.hidden = !sample;
+  fill(place, sample && h(
+    "div.moment-sample", {},
+    h("span.dim", {}, `sample of step ${integer(sample.step)}${label ? `, ${label}` : ""}: `), sampleText(sample),
+  ));
 }
+
+/** Mark the prompt of a sample, which its text may repeat. @param {SampleView} sample */
+export const sampleText = ({ prompt, text }) => [
+  h("span.prompt", {}, prompt), text.startsWith(prompt) ? text.slice(prompt.length) : text,
+];

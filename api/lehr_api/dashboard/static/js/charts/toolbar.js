@@ -100,11 +100,7 @@ export function toolbar(view, onChange, options = {}) {
         view.smooth = Number(smooth.value);
         changed("data");
       } });
-  /**
-   * @param {"logx" | "logy" | "band" | "old" | "wide"} key
-   * @param {string} label
-   * @param {string} title
-   */
+  /** @param {"logx" | "logy" | "band" | "old" | "wide"} key @param {string} label @param {string} title */
   const toggle = (key, label, title) =>
     h("button", { type: "button", "data-key": key, title, onclick: () => {
       view[key] = !view[key];

@@ -11,7 +11,6 @@ import { xOfStep } from "./points.js";
  * @typedef {object} Marks steps that something happened at
  * @property {number[]} checkpoints
  * @property {{step: number, label: string, cause?: string}[]} resumes `cause`: why the attempt before ended
- * @property {{step: number, label: string}[]} schedule where the learning rate schedule changes
  * @property {{step: number, label: string, cause?: string}[]} alerts `cause`: the usual one
  */
 
@@ -120,7 +119,6 @@ export function shapesOf(marks, curve, unit) {
     at(step, 0.05, { width: 1.5, color: colours.strong });
   }
   for (const { step } of marks.resumes) at(step, 1, { width: 1, color: colours.strong, dash: "dot" });
-  for (const { step } of marks.schedule) at(step, 1, { width: 1, color: colours.accent, dash: "dashdot" });
   for (const { step } of marks.alerts) at(step, 1, { width: 1.25, color: colours.bad, dash: "dash" });
   return shapes;
 }
@@ -154,7 +152,6 @@ export function marksNear(marks, step, distance, curve) {
   return [
     ...marks.checkpoints.map((at) => ({ step: at, label: "checkpoint saved" })).filter(near).map((one) => line(one)),
     ...marks.resumes.filter(near).map((one) => line(one, ", after: ") + lost(curve, one.step)),
-    ...marks.schedule.filter(near).map((one) => line(one)),
     ...marks.alerts.filter(near).map((one) => line(one, ". Usual cause: ")),
   ];
 }

@@ -33,11 +33,7 @@ export function configOf(run) {
   )]);
 }
 
-/**
- * @param {HTMLElement} place
- * @param {RunDetail} run
- * @returns {import("./tabs.js").OpenTab}
- */
+/** @param {HTMLElement} place @param {RunDetail} run @returns {import("./tabs.js").OpenTab} */
 export function openConfig(place, run) {
   const own = configOf(run);
   let needle = read("key") ?? "";

@@ -14,11 +14,7 @@ import { marksOf } from "./marks.js";
 
 const LOOK_MS = 20_000;
 
-/**
- * @param {HTMLElement} place
- * @param {RunDetail} run
- * @returns {import("./tabs.js").OpenTab}
- */
+/** @param {HTMLElement} place @param {RunDetail} run @returns {import("./tabs.js").OpenTab} */
 export function openCurves(place, run) {
   const charts = h("div");
   const tailPlace = h("div");
@@ -50,15 +46,14 @@ export function openCurves(place, run) {
     board.setMetrics(infos.map((info) => info.name));
   };
   const marks = async () => {
-    const found = marksOf(...(await Promise.all([get(`/runs/${run.id}/events`), get(`/runs/${run.id}/alerts`)])), run);
+    const [events, alerts] = await Promise.all([get(`/runs/${run.id}/events`), get(`/runs/${run.id}/alerts`)]);
+    const found = marksOf(events, alerts);
     board.setMarks(found);
     const parts = [
       found.checkpoints.length && "short ticks where a checkpoint was saved",
       found.resumes.length && "dotted lines where it resumed",
       found.alerts.length
         && `red dashes where an alert began (${found.alerts.map(({ step, label }) => `step ${integer(step)}: ${label}`).join("; ")})`,
-      found.schedule.length
-        && `dash-dotted lines where the learning rate changes course (${found.schedule.map(({ step, label }) => `step ${integer(step)}: ${label}`).join("; ")})`,
     ].filter(Boolean);
     marksLine.textContent = any && parts.length ? `On the curves: ${parts.join(", ")}.` : "";
   };

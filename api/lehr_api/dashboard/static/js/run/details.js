@@ -1,5 +1,6 @@
 /** The tabs for samples and events of a run. */
 
+import { sampleText } from "../charts/tip.js";
 import { get } from "../api.js";
 import { dataTable, fill, h, throttled } from "../dom.js";
 import * as f from "../format.js";
@@ -58,10 +59,7 @@ export const openSamples = listTab("samples", (/** @type {import("../types.js").
           "div.sample",
           {},
           h("div", {}, `step ${f.integer(sample.step)}`, h("div.dim", {}, f.time(sample.at))),
-          h(
-            "p", {}, h("span.prompt", {}, sample.prompt),
-            sample.text.startsWith(sample.prompt) ? sample.text.slice(sample.prompt.length) : sample.text,
-          ),
+          h("p", {}, sampleText(sample)),
         ),
       )
     : empty("No samples", h("p", {}, whyNoSamples(run))),

@@ -125,11 +125,7 @@ function actions(run, canFork) {
   return shown;
 }
 
-/**
- * @param {string} label
- * @param {string} value
- * @param {string} [note]
- */
+/** @param {string} label @param {string} value @param {string} [note] */
 const figure = (label, value, note) =>
   h("div", {}, h("div.k", {}, label), h("div.v", {}, value, note && h("small", {}, ` ${note}`)));
 

@@ -36,7 +36,7 @@ const PAUSE_MS = 300;
  */
 
 export class LogSearch {
-  /** @param {(offset: number, text: string) => void | Promise<void>} jump shows the line at this byte */
+  /** @param {(offset: number) => void | Promise<void>} jump shows the line at this byte */
   constructor(jump) {
     this.jump = jump;
     /** @type {number[]} offsets of the lines that match */
@@ -87,7 +87,7 @@ export class LogSearch {
     const from = this.at < 0 && by < 0 ? 0 : this.at;
     this.at = (from + by + this.hits.length) % this.hits.length;
     this.#show();
-    this.jump(this.hits[this.at], this.searched.text);
+    this.jump(this.hits[this.at]);
   }
 
   #show() {

@@ -47,7 +47,7 @@ export class LogView {
     this.away = false;
     /** @type {(HTMLElement | null)[]} the element of each line that is shown */
     this.rows = [];
-    this.walk = new LogSearch((offset, text) => this.jump(offset, text));
+    this.walk = new LogSearch((offset) => this.jump(offset));
     /** The incomplete last line. */
     this.rest = "";
     this.refresh = throttled(() => this.#refresh(), 1000);
@@ -208,56 +208,29 @@ export class LogView {
     if (stream) await this.#start(stream);
   }
 
-  /**
-   * Show the line at a byte of the log, and the lines around it.
-   *
-   * @param {number} offset
-   * @param {string} text that the line contains
-   */
-  async jump(offset, text) {
+  /** Show the line at a byte of the log, and the lines around it. @param {number} offset */
+  async jump(offset) {
     const stream = this.#shownStream();
     if (!stream) return;
-    let row = this.#rowAt(offset, text);
-    if (!row) {
-      const begin = Math.max(0, offset - CHUNK / 4);
-      const before = begin < offset ? await this.#fetch(stream, { offset: begin, limit: offset - begin }) : null;
-      const after = await this.#fetch(stream, { offset, limit: CHUNK });
-      const cut = !before || begin === 0 ? 0 : before.text.indexOf("\n") + 1;
-      const earlier = (before?.text ?? "").slice(cut).split("\n").slice(0, -1);
-      this.generation += 1;
-      this.first = begin + new TextEncoder().encode((before?.text ?? "").slice(0, cut)).length;
-      this.next = after.next_offset;
-      this.rest = "";
-      const index = earlier.length;
-      this.lines = earlier;
-      this.#take(after.text);
-      this.away = this.next < after.size_bytes;
-      this.follow = false;
-      this.#draw();
-      row = this.rows[index] ?? null;
-    }
+    const begin = Math.max(0, offset - CHUNK / 4);
+    const before = begin < offset ? await this.#fetch(stream, { offset: begin, limit: offset - begin }) : null;
+    const after = await this.#fetch(stream, { offset, limit: CHUNK });
+    const cut = !before || begin === 0 ? 0 : before.text.indexOf("\n") + 1;
+    const earlier = (before?.text ?? "").slice(cut).split("\n").slice(0, -1);
+    this.generation += 1;
+    this.first = begin + new TextEncoder().encode((before?.text ?? "").slice(0, cut)).length;
+    this.next = after.next_offset;
+    this.rest = "";
+    const index = earlier.length;
+    this.lines = earlier;
+    this.#take(after.text);
+    this.away = this.next < after.size_bytes;
     this.follow = false;
+    this.#draw();
+    const row = this.rows[index] ?? null;
     for (const marked of this.pre.querySelectorAll(".hit-now")) marked.classList.remove("hit-now");
     row?.classList.add("hit-now");
     row?.scrollIntoView({ block: "center" });
-  }
-
-  /**
-   * Return the element of the line at a byte; null if it is not among the lines that are loaded.
-   *
-   * @param {number} offset
-   * @param {string} text
-   */
-  #rowAt(offset, text) {
-    if (offset < this.first || offset >= this.next) return null;
-    const encoder = new TextEncoder();
-    let at = this.first;
-    for (let i = 0; i < this.lines.length && at <= offset; i += 1) {
-      // A character that could not be decoded has another length: then the lines are loaded again.
-      if (at === offset) return this.lines[i].toLowerCase().includes(text.toLowerCase()) ? this.rows[i] : null;
-      at += encoder.encode(this.lines[i]).length + 1;
-    }
-    return null;
   }
 
   async #loadEarlier() {
@@ -274,11 +247,7 @@ export class LogView {
     this.#draw();
   }
 
-  /**
-   * @param {LogStream} stream
-   * @param {Record<string, number>} part
-   * @returns {Promise<LogChunk>}
-   */
+  /** @param {LogStream} stream @param {Record<string, number>} part @returns {Promise<LogChunk>} */
   #fetch(stream, part) {
     return get(`/runs/${this.runId}/logs/${stream.name}`, { attempt: stream.attempt, ...part });
   }
@@ -354,11 +323,7 @@ export class LogView {
   }
 }
 
-/**
- * @param {HTMLElement} place
- * @param {RunDetail} run
- * @returns {import("./tabs.js").OpenTab}
- */
+/** @param {HTMLElement} place @param {RunDetail} run @returns {import("./tabs.js").OpenTab} */
 export function openLogs(place, run) {
   const view = new LogView(place, run);
   return { run: (next) => view.run(next), log: (change) => view.grew(change), catchUp: () => view.refresh() };

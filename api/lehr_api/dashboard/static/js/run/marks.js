@@ -1,42 +1,8 @@
-/** The marks on the curves of a run: checkpoints, resumes, changes of the schedule, alerts. */
+/** The marks on the curves of a run: checkpoints, resumes, alerts. */
 
-import { scientific } from "../format.js";
 import { ACTIVE } from "../status.js";
 
-/** @typedef {import("../types.js").RunDetail} RunDetail */
-
-/** @param {RunDetail} run @returns {{step: number, label: string}[]} in order of steps */
-export function scheduleMarks(run) {
-  const { schedule, steps, optimizer } = run.spec.train ?? {};
-  /** @type {{step: number, label: string}[]} */
-  const marks = [];
-  const fork = run.provenance.fork;
-  const changed = fork && (Array.isArray(fork.changes) ? fork.changes : Object.entries(fork.changes ?? {}).map(
-    ([path, value]) => `${path}=${value}`
-  ));
-  const about = (changed ?? []).filter((/** @type {string} */ one) => /\.(schedule|optimizer)\b/.test(one));
-  if (about.length) {
-    marks.push({
-      step: fork.step,
-      label: `forked with ${about.map((/** @type {string} */ one) => one.replace("train.", "")).join(", ")}`,
-    });
-  }
-  if (!schedule || !steps) return marks;
-  const start = schedule.starts_after ?? 0;
-  const span = steps - start;
-  if (start > 0) marks.push({ step: start, label: `the ${schedule.name} schedule begins` });
-  const warmup = schedule.warmup_steps ?? Math.round(span * (schedule.warmup_ratio ?? 0.02));
-  if (warmup > 1) marks.push({ step: start + warmup, label: `warmup ends at LR ${scientific(optimizer?.lr)}` });
-  if (schedule.name === "wsd") {
-    const decay = schedule.decay_steps ?? Math.round(span * (schedule.decay_ratio ?? 0.1));
-    if (decay > 0) marks.push({ step: steps - decay, label: "LR decay begins" });
-  }
-  return marks.filter(({ step }) => step >= (fork?.step ?? 0)).sort((a, b) => a.step - b.step);
-}
-
-/**
- * @typedef {import("../types.js").EventView} EventView
- */
+/** @typedef {import("../types.js").EventView} EventView */
 
 /**
  * Return why the attempt before another one ended. Its number decides: clocks of nodes and server may differ.
@@ -57,13 +23,11 @@ function endBefore(events, attempt) {
  *
  * @param {EventView[]} events
  * @param {{step: number, seen: string, cause: string}[]} diagnosed alerts of the diagnosis
- * @param {RunDetail} run
  * @returns {import("../charts/chart.js").Marks}
  */
-export function marksOf(events, diagnosed, run) {
+export function marksOf(events, diagnosed) {
   const at = (/** @type {string} */ kind) => events.filter((event) => event.kind === kind && event.step !== null);
   return {
-    schedule: scheduleMarks(run),
     checkpoints: at("checkpoint").map((event) => /** @type {number} */ (event.step)),
     resumes: at("resumed").map((event) => (
       { step: /** @type {number} */ (event.step), label: event.message, cause: endBefore(events, event.attempt) }

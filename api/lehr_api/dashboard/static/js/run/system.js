@@ -3,16 +3,13 @@
 import { get } from "../api.js";
 import { Board } from "../charts/board.js";
 import { groupOf } from "../charts/metric_groups.js";
-import { ABOUT, memoryUsed, temperature } from "../cluster.js";
 import { slot, stroke } from "../colour.js";
 import { dataTable, fill, h, mount, throttled } from "../dom.js";
 import * as f from "../format.js";
-import { ACTIVE } from "../status.js";
 
 /** @typedef {import("../types.js").RunDetail} RunDetail */
 
 const LOOK_MS = 20_000;
-const GPUS_MS = 5000;
 /** Prefixes of metrics about the machine rather than the model. */
 const GROUPS = ["speed", "memory", "gpu", "system"];
 
@@ -38,50 +35,6 @@ function stepTime(latest) {
       `, ${f.metric("step_time_s", Math.max(0, step - wait))} (${f.percent(1 - share)}) computing and exchanging gradients.`,
     ),
   );
-}
-
-/** Explain how to get figures that the run does not log. @param {string[]} names @param {RunDetail} run */
-function hintOnUtilization(names, run) {
-  if (names.some((name) => name.startsWith("system/gpu"))) return null;
-  const cpu = run.device?.startsWith("cpu");
-  return h(
-    "p.hint",
-    {},
-    cpu
-      ? "It trains on a CPU, so there is no GPU utilization. "
-      : "Utilization is the share of the time in which any kernel ran. MFU shows how much of the GPU's peak the training used. ",
-    run.spec.trainer
-      ? null
-      : run.spec.train?.profile?.tool === "torch"
-      ? "The shares of matmul, other kernels, communication and idle time are in the log (profile: …), the trace in the attempt's profiles folder."
-      : [
-        "For the shares of matmul, other kernels, communication and idle time, fork or submit it with ",
-        h("code", {}, "train.profile.tool=torch"), ".",
-      ],
-  );
-}
-
-/**
- * Show the current state of the run's GPUs; null if there is nothing to show.
- *
- * @param {RunDetail} run
- * @param {import("../types.js").ClusterView} cluster
- */
-function gpusNow(run, cluster) {
-  const held = cluster.nodes.filter((node) => !node.logical)
-    .flatMap((node) => node.gpus.filter((gpu) => gpu.run_id === run.id).map((gpu) => ({ node, gpu })));
-  if (!held.length) return null;
-  return [
-    h("h2", {}, "Its GPUs now"),
-    dataTable(
-      "GPUs now", ["GPU", ".num utilization", ".num memory in use", ".num temperature", ".grow kind"],
-      held.map(({ node, gpu }) => h(
-        "tr", {}, h("td", {}, `${node.name}:${gpu.index}`), h("td.num", {}, f.percent(gpu.utilization)),
-        h("td.num", {}, memoryUsed(gpu)), h("td.num", {}, temperature(gpu)), h("td.dim", {}, gpu.name),
-      )),
-      { title: ABOUT },
-    ),
-  ];
 }
 
 /** @param {import("../types.js").AttemptView} attempt */
@@ -142,28 +95,21 @@ function specValueOf(value, path) {
   return path.endsWith("_bytes") ? f.bytes(value) : f.specValue(value, path);
 }
 
-/**
- * @param {HTMLElement} place
- * @param {RunDetail} run
- * @returns {import("./tabs.js").OpenTab}
- */
+/** @param {HTMLElement} place @param {RunDetail} run @returns {import("./tabs.js").OpenTab} */
 export function openSystem(place, run) {
   const attemptsPlace = h("div", {}, attempts(run));
   const charts = h("div");
   const facts = h("div");
   const breakdown = h("div");
-  const utilization = h("div");
-  const gpus = h("div");
   const board = new Board(
     charts, [{ id: run.id, label: run.name, flopsPerToken: run.flops_per_token, stroke: () => stroke(slot(run.id)) }],
     { pins: "system-pins" },
   );
   board.bar.offer([run]);
   mount(
-    place, h("h2", {}, "Attempts"), attemptsPlace, gpus, h("h2", {}, "Time and memory"), breakdown, board.bar.element,
-    charts, utilization, h("h2", {}, "Device"), facts,
+    place, h("h2", {}, "Attempts"), attemptsPlace, h("h2", {}, "Time and memory"), breakdown, board.bar.element,
+    charts, h("h2", {}, "Device"), facts,
   );
-  let current = run;
   fill(breakdown, stepTime(run.latest));
   let { attempt, attempts: drawn } = run;
   let looked = 0;
@@ -173,30 +119,17 @@ export function openSystem(place, run) {
       const [infos, events] = await Promise.all([get(`/runs/${run.id}/metrics`), get(`/runs/${run.id}/events`)]);
       const names = infos.map((/** @type {any} */ info) => info.name);
       board.setMetrics(names.filter((/** @type {string} */ name) => GROUPS.includes(groupOf(name))));
-      fill(utilization, hintOnUtilization(names, current));
       fill(facts, hardware(events.filter((/** @type {any} */ event) => event.kind === "started").at(-1)));
     } catch (error) {
       board.failed(error);
     }
   }, 5000);
   look();
-  const lookAtGpus = throttled(async () => {
-    if (!ACTIVE.has(current.state)) {
-      fill(gpus);
-      return;
-    }
-    // The connection mark shows when the server is unavailable.
-    const cluster = await get("/cluster").catch(() => null);
-    if (cluster) fill(gpus, gpusNow(current, cluster));
-  }, GPUS_MS / 2);
-  lookAtGpus();
-  const timer = setInterval(() => !document.hidden && lookAtGpus(), GPUS_MS);
   return {
     run(next) {
       // A new fetch of the run replaces the list; an event keeps it.
       if (next.attempts !== drawn) fill(attemptsPlace, attempts(next));
       drawn = next.attempts;
-      current = next;
       fill(breakdown, stepTime(next.latest));
       const moved = next.attempt !== attempt;
       attempt = next.attempt;
@@ -211,7 +144,6 @@ export function openSystem(place, run) {
       look();
     },
     close() {
-      clearInterval(timer);
       board.destroy();
     },
   };

@@ -20,11 +20,7 @@ import { read, write } from "../urlstate.js";
  */
 
 export class Tabs {
-  /**
-   * @param {HTMLElement} bar
-   * @param {HTMLElement} place
-   * @param {Tab[]} tabs
-   */
+  /** @param {HTMLElement} bar @param {HTMLElement} place @param {Tab[]} tabs */
   constructor(bar, place, tabs) {
     this.bar = bar;
     this.place = place;

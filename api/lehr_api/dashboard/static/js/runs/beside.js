@@ -9,9 +9,7 @@ import { h, mount, throttled } from "../dom.js";
 import { message } from "../notices.js";
 import { read, write } from "../urlstate.js";
 
-/**
- * @typedef {import("../types.js").RunView} RunView
- */
+/** @typedef {import("../types.js").RunView} RunView */
 
 /** The most runs that are drawn: more lines cannot be distinguished, and each is a request. */
 const MOST_DRAWN = 20;

@@ -126,11 +126,7 @@ function comparison(key, operator, wanted) {
   };
 }
 
-/**
- * @param {string} key
- * @param {string[]} wanted
- * @returns {Test}
- */
+/** @param {string} key @param {string[]} wanted @returns {Test} */
 function ofView(key, wanted) {
   const lower = wanted.map((one) => one.toLowerCase());
   if (key === "state") return (run) => lower.includes(run.state);

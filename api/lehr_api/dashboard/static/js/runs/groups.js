@@ -75,9 +75,7 @@ export function grouped(runs, isOpen, bestOf) {
   return result;
 }
 
-/**
- * @typedef {import("../types.js").SweepView} SweepView
- */
+/** @typedef {import("../types.js").SweepView} SweepView */
 
 /**
  * @param {string} id

@@ -5,9 +5,7 @@ import { COLUMNS } from "./columns.js";
 import { parseFilter } from "./filter.js";
 import { ordersOf } from "./list.js";
 
-/**
- * @typedef {import("../types.js").RunView} RunView
- */
+/** @typedef {import("../types.js").RunView} RunView */
 
 /** @returns {string[]} */
 function shownKeys() {

@@ -1,8 +1,7 @@
 /**
  * Parallel coordinates: one line per trial, one axis per parameter that varies, the metric last.
  *
- * Drawn as SVG, because Plotly's version needs `unsafe-eval`. A drag along an axis chooses trials; a
- * press on an axis' name moves it to the left. By keyboard, the arrow keys choose and Escape takes the choice away.
+ * A drag along an axis chooses trials. By keyboard, the arrow keys choose and Escape takes the choice away.
  */
 
 import { along } from "../colour.js";
@@ -27,8 +26,6 @@ export class Parallel {
   /** @param {HTMLElement} place */
   constructor(place) {
     this.place = place;
-    /** @type {string[]} the order of the axes, as far as a user has chosen it */
-    this.order = [];
     /** @type {Map<string, [number, number]>} by axis, the chosen part of it */
     this.chosen = new Map();
     /** @type {SweepDetail | null} */
@@ -44,8 +41,6 @@ export class Parallel {
       ...paths.map((path) => ({ key: path, ...parameterAxis(path, paths, sweep.trials) })),
       { key: "", ...axisOf(sweep.metric, result, sweep.trials, (v) => number(v)) },
     ]);
-    const rank = (/** @type {NamedAxis} */ axis) => (axis.key === "" ? Infinity : this.order.indexOf(axis.key));
-    axes.sort((a, b) => rank(a) - rank(b));
     const width = Math.max(320, this.place.clientWidth);
     const x = (/** @type {number} */ i) => SIDE + (i / Math.max(1, axes.length - 1)) * (width - 2 * SIDE);
     const results = sweep.trials.map(result).filter((v) => v !== null && Number.isFinite(v)).map(Number);
@@ -72,7 +67,7 @@ export class Parallel {
           "span.dim", { key: "count" },
           this.chosen.size
             ? `${inside.length} of ${sweep.trials.length} trials chosen`
-            : "Drag along an axis, or use its arrow keys, to choose trials; press a name to move its axis.",
+            : "Drag along an axis, or use its arrow keys, to choose trials.",
         ),
         this.chosen.size > 0
           && h("button.quiet", { key: "clear", type: "button", onclick: () => this.#choose(null, null) }, "Show all"),
@@ -165,28 +160,19 @@ export class Parallel {
   #axis(axis, i, axes, x, room) {
     const last = i === axes.length - 1;
     const part = this.chosen.get(axis.key);
-    const move = () => {
-      const keys = axes.map((one) => one.key).filter(Boolean);
-      const at = keys.indexOf(axis.key);
-      if (at < 0) return;
-      keys.splice(at, 1);
-      keys.splice(at === 0 ? keys.length : at - 1, 0, axis.key);
-      this.order = keys;
-      if (this.sweep) this.draw(this.sweep);
-    };
     const letters = Math.max(6, Math.floor((axes.length > 4 ? 2 : 1) * room / 8));
     const title = axis.title.length > letters ? `${axis.title.slice(0, letters - 1)}…` : axis.title;
     return [
       s("line", { class: "axis", x1: x, x2: x, y1: this.#y(0), y2: this.#y(1) }),
       // With many axes the names stand in two rows.
-      s("text", { class: "title", key: `title ${axis.key}`, x, y: axes.length > 4 && i % 2 ? 30 : 14,
-        "text-anchor": i === 0 ? "start" : last ? "end" : "middle", ...(axis.key && { role: "button", tabindex: 0,
-        "aria-label": `Move the axis of ${axis.key}`, onclick: move,
-        onkeydown: (/** @type {KeyboardEvent} */ event) => {
-        if (event.key !== "Enter" && event.key !== " ") return;
-        event.preventDefault();
-        move();
-      } }) }, title, s("title", {}, axis.key || axis.title)),
+      s(
+        "text",
+        {
+          class: "title", key: `title ${axis.key}`, x, y: axes.length > 4 && i % 2 ? 30 : 14,
+          "text-anchor": i === 0 ? "start" : last ? "end" : "middle",
+        },
+        title, s("title", {}, axis.key || axis.title),
+      ),
       ...axis.ticks.map((tick) => s(
         "text", { x: x + (last ? 7 : -7), y: this.#y(tick.at) + 4, "text-anchor": last ? "start" : "end" }, tick.label,
       )),
