@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import parse_qs
 
-import orjson
 from anyio import to_thread
 from fastapi import APIRouter, Query
 from fastapi import Request as FastAPIRequest
@@ -18,7 +16,6 @@ from lehr_api import auth
 from lehr_api.dashboard.pages import local_target, login_page
 from lehr_api.deps import ServicesDep
 from lehr_api.logins import LIFETIME_S, Login, Person
-from lehr_api.problems import error_response
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -46,16 +43,18 @@ async def show(
 
 @router.post("/login")
 async def log_in(request: FastAPIRequest, services: ServicesDep) -> Response:
-    """Log in from the form, or with JSON ``{"token": ...}``, which is answered with 204.
-
-    The form of a login link has its code in place of the token.
-    """
-    login = await _read(request)
+    """Log in from the form. That of a login link has its code in place of the token."""
+    token, code, target = await _fields(request)
     try:
-        person = login.person(services)
+        if code:
+            person = services.login_links.take(code)
+        else:
+            keys = auth.Keys(services.settings.token)
+            person = auth.person_with(token, keys, services.store.access_tokens)
     except Unauthorized as error:
-        return login.refusal(error)
-    answer = login.success()
+        text = f"{error.message[0].upper()}{error.message[1:]}"
+        return login_page(target, error=text, status=401)
+    answer = RedirectResponse(local_target(target), 303)
     _set_cookie(answer, request, services, person)
     return answer
 
@@ -71,57 +70,12 @@ async def log_out(request: FastAPIRequest, services: ServicesDep) -> Response:
     return answer
 
 
-@dataclass(frozen=True)
-class _Login:
-    """What a browser or a program sent to log in."""
-
-    token: str
-    code: str = ""
-    """Of a login link, in place of a token."""
-    target: str | None = None
-    """The page to open afterwards."""
-    is_json: bool = False
-
-    def person(self, services: Services) -> Person:
-        """Return who logs in. A code is valid once.
-
-        Raises:
-            Unauthorized: the token or the code is not valid.
-        """
-        if self.code:
-            return services.login_links.take(self.code)
-        keys = auth.Keys(services.settings.token)
-        return auth.person_with(self.token, keys, services.store.access_tokens)
-
-    def success(self) -> Response:
-        if self.is_json:
-            return Response(status_code=204)
-        return RedirectResponse(local_target(self.target), 303)
-
-    def refusal(self, error: Unauthorized) -> Response:
-        if self.is_json:
-            return error_response(Unauthorized(error.message))
-        text = f"{error.message[0].upper()}{error.message[1:]}"
-        return login_page(self.target, error=text, status=401)
-
-
-async def _read(request: Request) -> _Login:
+async def _fields(request: Request) -> tuple[str, str, str | None]:
+    """Return the token, the code of a login link in its place, and the page to open afterwards."""
     body = await request.body()
-    if request.headers.get("content-type", "").startswith("application/json"):
-        return _Login(_token(body), is_json=True)
     fields = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True)
     token, code = (fields.get(name, [""])[0].strip() for name in ("token", "code"))
-    return _Login(token, code, fields.get("next", [None])[0])
-
-
-def _token(body: bytes) -> str:
-    """Return the token of a JSON body; "" if it has none."""
-    try:
-        fields = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return ""
-    token = fields.get("token") if isinstance(fields, dict) else None
-    return token.strip() if isinstance(token, str) else ""
+    return token, code, fields.get("next", [None])[0]
 
 
 def _set_cookie(answer: Response, request: Request, services: Services, person: Person) -> None:

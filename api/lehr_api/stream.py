@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from anyio import CapacityLimiter, to_thread
 
-from lehr_api.problems import Busy
-
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable
 
@@ -34,8 +32,6 @@ BUILD_SHARE = 0.25
 """Maximum share of one thread's time for building events."""
 MAX_PENDING = 5_000
 """Maximum number of pending events of a listener; beyond it, its client reads all again."""
-MOST_STREAMS = 200
-"""Open streams of one token. A browser tab, a notebook or a waiting command has one."""
 HEARTBEAT = b": heartbeat\n\n"
 
 
@@ -67,11 +63,8 @@ class Listener:
         kinds: frozenset[str] | None = None,
         *,
         gathered: bool = False,
-        who: str = "",
     ) -> None:
         self.run_id = run_id
-        self.who = who
-        """The name of the token that opened it."""
         self.kinds = kinds
         """The kinds of events that it gets; None: all."""
         self.gathered = gathered
@@ -182,7 +175,6 @@ class Hub:
         kinds: frozenset[str] | None = None,
         *,
         gathered: bool = False,
-        who: str = "",
     ) -> AsyncGenerator[bytes]:
         """Yield the bytes of one client's stream, until it or the server ends.
 
@@ -190,9 +182,8 @@ class Hub:
             run_id: only events of this run.
             kinds: only events of these kinds; None: all.
             gathered: send events that wait together as one, whose kind is ``batch``.
-            who: the name of the token that asks.
         """
-        listener = Listener(run_id, kinds, gathered=gathered, who=who)
+        listener = Listener(run_id, kinds, gathered=gathered)
         if self._closed:
             return
         self._listeners.add(listener)
@@ -202,11 +193,6 @@ class Hub:
                 yield lines
         finally:
             self._listeners.discard(listener)
-
-    def refuse_too_many(self, who: str) -> None:
-        """Raise Busy if this token has as many open streams as one may have."""
-        if sum(listener.who == who for listener in self._listeners) >= MOST_STREAMS:
-            raise Busy(f"{MOST_STREAMS} event streams of the token {who} are open.")
 
     @property
     def listening(self) -> int:

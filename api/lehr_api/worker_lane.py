@@ -21,8 +21,13 @@ from pydantic import ValidationError
 from lehr.control.liveness import stretched
 from lehr.errors import OffsetMismatch
 from lehr_api.auth import API
-from lehr_api.routes.attempts import STREAM, HeartbeatMessage, append_piece, mismatch_response
-from lehr_api.routes.health import PROTOCOL
+from lehr_api.routes.attempts import (
+    PROTOCOL,
+    STREAM,
+    HeartbeatMessage,
+    append_piece,
+    mismatch_response,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -274,7 +274,7 @@ def test_browser_is_logged_in_as_the_token_and_out_when_that_ends(api):
     _, client = api
     token = create(client, "anna", "viewer")
     browser = httpx_browser(client)
-    assert browser.post("/login", json={"token": token}).status_code == 204
+    assert browser.post("/login", data={"token": token}).status_code == 303
     assert browser.get("/api/v1/runs").status_code == 200
     assert browser.post("/api/v1/runs", json={"spec": RUN_SPEC}).status_code == 403
     client.post("/api/v1/tokens/anna/rotate")

@@ -280,15 +280,6 @@ def test_login_redirects_only_to_this_server(api, target):
     assert answer.headers["location"] == "/"
 
 
-def test_a_script_logs_in_with_json(api):
-    _, client = api
-    client.headers.pop("authorization")
-    assert client.post("/login", json={"token": TOKEN}).status_code == 204
-    assert client.get("/api/v1/runs").status_code == 200
-    for body in ({"token": 5}, {}, [], {"token": "x"}):
-        assert client.post("/login", json=body).status_code == 401
-
-
 def test_login_that_is_cut_off_is_no_failure_of_the_server(api, caplog):
     _, client = api
     messages = [

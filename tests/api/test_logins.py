@@ -56,7 +56,7 @@ def test_login_ends_by_itself_on_the_server_too(api, monkeypatch):
 
 def browser(client):
     """Log in, and return the cookie as a header."""
-    answer = client.post("/login", json={"token": TOKEN})
+    answer = client.post("/login", data={"token": TOKEN}, follow_redirects=False)
     client.cookies.clear()
     name = auth.Keys(TOKEN).cookie_name
     return {"Cookie": f"{name}={SimpleCookie(answer.headers['set-cookie'])[name].value}"}

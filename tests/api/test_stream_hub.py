@@ -3,12 +3,8 @@
 import asyncio
 import json
 
-import pytest
-
 from lehr.schemas.runs import LatestOfRun, RunView
 from lehr.store import Change
-from lehr_api import stream as streams_module
-from lehr_api.problems import Busy
 from lehr_api.stream import HEARTBEAT, MAX_PENDING, Event, Hub, Listener
 from lehr_testing.api import documented_answer
 
@@ -187,17 +183,3 @@ async def test_stopping_ends_every_open_stream():
     await hub.stop()
     assert await asyncio.wait_for(rest, 10) is None
     assert hub.listening == 0
-
-
-async def test_one_token_has_a_limit_of_open_streams(monkeypatch):
-    monkeypatch.setattr(streams_module, "MOST_STREAMS", 2)
-    hub = Hub(None, None, None, heartbeat_s=5)
-    opened = [hub.listen(None, who="anna") for _ in range(2)]
-    for one in opened:
-        await anext(one)
-    with pytest.raises(Busy, match="2 event streams of the token anna"):
-        hub.refuse_too_many("anna")
-    hub.refuse_too_many("ben")
-    await opened[0].aclose()
-    hub.refuse_too_many("anna")
-    await opened[1].aclose()

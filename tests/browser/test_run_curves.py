@@ -65,8 +65,7 @@ def test_resume_shows_superseded_points(look: Visit, world: World):
     assert [200, "solid"] in marks, "the checkpoint"
     assert [200, "dot"] in marks, "the resume"
     assert [350, "dash"] in marks, "the alert"
-    assert [20, "dashdot"] in marks, "the end of the warmup"
-    expect(page.get_by_text("On the curves:")).to_contain_text("step 20: warmup ends at LR 3.0e-4")
+    expect(page.get_by_text("On the curves:")).to_contain_text("red dashes where an alert began")
     expect(page.locator(".alert")).to_contain_text("too good to be true")
     page.get_by_role("button", name="superseded").click()
     page.wait_for_function(

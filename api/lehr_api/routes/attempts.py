@@ -15,10 +15,12 @@ from fastapi import APIRouter, Depends, Header, Path, Query, Request
 from pydantic import Field
 from starlette.responses import FileResponse, JSONResponse, Response
 
+from lehr import __version__
 from lehr.app.services import code as capsules
 from lehr.app.services.checkpoints import record_copies
 from lehr.control.reconcile import StopLevel
 from lehr.errors import OffsetMismatch, UserError
+from lehr.schemas.base import Health
 from lehr.store.records.checkpoints import CopyReport
 from lehr_api.auth import needs
 from lehr_api.deps import AttemptId, ServicesDep, StoreDep
@@ -31,12 +33,14 @@ from lehr_api.problems import (
     respond,
     text_responses,
 )
-from lehr_api.routes.health import OLDEST_PROTOCOL, PROTOCOL
 from lehr_api.services import Services
 from lehr_api.threads import WORKERS
 from lehr_trainer.configs.documented import Documented
 from lehr_trainer.contract.orders import Orders
 
+PROTOCOL = 1
+"""Version of the attempt protocol. Shims outlive upgrades, so the previous one is supported."""
+OLDEST_PROTOCOL = 1
 STREAM = re.compile(r"events\.jsonl|launcher(-[0-9]{1,4})?\.log|rank-[0-9]{1,5}\.log")
 
 
@@ -307,3 +311,12 @@ def copies(report: CopiesReport, attempt_id: AttemptId, store: StoreDep) -> Copi
     news = [CopyReport(one.path, one.url, one.state, one.error) for one in report.copies]
     unknown, superfluous = record_copies(store, attempt_id, news)
     return CopiesAnswer(unknown=unknown, remove=superfluous)
+
+
+server = APIRouter(tags=["server"])
+
+
+@server.get("/health", dependencies=[needs(None)], openapi_extra={"security": []})
+async def health() -> Health:
+    """Answer without a token, as soon as the server listens."""
+    return Health(version=__version__, protocol=PROTOCOL)

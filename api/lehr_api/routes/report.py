@@ -1,4 +1,4 @@
-"""Reports: a run, sweep or rollout as one HTML page that needs nothing else."""
+"""Reports: a run, sweep or rollout as one HTML page that makes no request, to send or print."""
 
 from __future__ import annotations
 
@@ -28,20 +28,14 @@ def _page(html: str, name: str) -> HTMLResponse:
 @router.get("/runs/{ref}/report", tags=["runs"], response_class=HTMLResponse, responses=_HTML)
 @LONG_READS.runs
 def run_report(run: FoundRun, services: ServicesDep) -> HTMLResponse:
-    """Return a page with result, curves, cost, checkpoints, config and provenance of a run.
-
-    It makes no request, so it can be sent to somebody or printed.
-    """
+    """Return a page with result, curves, cost, checkpoints, config and provenance of a run."""
     return _page(report_run(services, run), run.id)
 
 
 @router.get("/sweeps/{ref}/report", tags=["sweeps"], response_class=HTMLResponse, responses=_HTML)
 @LONG_READS.runs
 def sweep_report(sweep: FoundSweep, services: ServicesDep) -> HTMLResponse:
-    """Return a page with verdict, evidence, trials, curves, cost and config of a sweep.
-
-    It makes no request, so it can be sent to somebody or printed.
-    """
+    """Return a page with verdict, evidence, trials, curves, cost and config of a sweep."""
     return _page(report_sweep(services, sweep), sweep.id)
 
 
@@ -50,8 +44,5 @@ def sweep_report(sweep: FoundSweep, services: ServicesDep) -> HTMLResponse:
 )
 @LONG_READS.runs
 def rollout_report(rollout: FoundRollout, services: ServicesDep) -> HTMLResponse:
-    """Return a page with stages, gates, curves, cost and config of a rollout.
-
-    It makes no request, so it can be sent to somebody or printed.
-    """
+    """Return a page with stages, gates, curves, cost and config of a rollout."""
     return _page(report_rollout(services, rollout), rollout.id)
