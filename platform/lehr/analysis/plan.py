@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lehr.analysis.batch_size import UsualBatch, usual_batches
 from lehr.analysis.plan_fit import (
     USABLE_MEMORY,
     gpus_that_fit,
@@ -75,8 +74,6 @@ class RunPlan:
     basis: str
     """Source of the time estimate, or why there is none."""
     dollars_per_gpu_hour: float | None
-    usual_batches: list[UsualBatch]
-    """Batch sizes that publications recommend for this run."""
     replaced_parts: list[str]
     """What is known of the parts that the project replaces, and what is not."""
     not_counted: list[str]
@@ -230,7 +227,6 @@ def plan_run(
         seconds=time.seconds,
         basis=time.basis,
         dollars_per_gpu_hour=price if price is not None else _price(gpu),
-        usual_batches=usual_batches(train),
         replaced_parts=still_known(train, built),
         not_counted=not_counted(train),
         checkpoints=checkpoint_plan(train),

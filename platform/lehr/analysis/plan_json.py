@@ -26,7 +26,6 @@ def plan_json(plan: RunPlan, cluster: ClusterView | None = None) -> dict[str, An
         "steps": plan.steps,
         "tokens": plan.tokens,
         "tokens_per_parameter": plan.tokens_per_parameter,
-        "usual_batches": [asdict(one) for one in plan.usual_batches],
         "corpus_tokens": plan.corpus_tokens,
         "flops": plan.flops,
         "gpus": plan.gpus,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Literal
 
 from lehr.analysis.noise import BEYOND, Noise, is_value, pooled_noise
@@ -84,23 +84,23 @@ def judge(
     gap = other.mean - base.mean
     counts = len(base.values), len(other.values)
     found = _half_width(base, other, noise)
-    lead = _Lead(base.name, other.name, gap, goal, metric)
+    lead = partial(_lead, base.name, other.name, gap, goal, metric)
     if found is None:
         how = "one seed each" if counts == (1, 1) else f"{_seeds(counts)}"
         ask = f": `{measure}` measures it" if measure else ""
-        sentence = f"{lead.looks()} ({how}), but the noise between seeds is not known{ask}."
+        sentence = f"{lead()} ({how}), but the noise between seeds is not known{ask}."
         return Significance("unknown", gap, None, None, sentence)
     width, deviation = found
     pooled = f"; noise pooled over {noise.groups} groups" if noise and noise.groups > 1 else ""
     seeds = f"({_seeds(counts)}{pooled})"
     if abs(gap) > width:
-        return Significance("differs", gap, width, None, f"{lead.surely(width)} {seeds}.")
+        return Significance("differs", gap, width, None, f"{lead(width, sure=True)} {seeds}.")
     more = _more_seeds(abs(gap), deviation, min(counts))
     if more is None:
         needed = f"more than {_MOST_SEEDS} seeds each would be needed to decide"
     else:
         needed = f"about {more} more {'seed' if more == 1 else 'seeds'} each would decide"
-    sentence = f"{lead.looks(width)}, within seed noise {seeds}; {needed}."
+    sentence = f"{lead(width)}, within seed noise {seeds}; {needed}."
     return Significance("within_noise", gap, width, more, sentence)
 
 
@@ -170,33 +170,26 @@ def _more_seeds(gap: float, deviation: float, there: int) -> int | None:
     return None
 
 
-@dataclass(frozen=True)
-class _Lead:
-    base: str
-    other: str
-    gap: float
-    goal: Goal | None
-    metric: str
-
-    def surely(self, width: float) -> str:
-        return (
-            f"{self.other} is {self._word} than {self.base} by {_with_width(abs(self.gap), width)}"
-        )
-
-    def looks(self, width: float | None = None) -> str:
-        if self.gap == 0:
-            return f"{self.other} and {self.base} have the same {self.metric}"
-        by = f"{abs(self.gap):.2g}" if width is None else _with_width(abs(self.gap), width)
-        if float(by.partition(" ")[0]) == 0:
-            return f"{self.other} and {self.base} show no difference in {self.metric} ({by})"
-        return f"{self.other} looks {self._word} than {self.base} by {by}"
-
-    @property
-    def _word(self) -> str:
-        if self.goal is None:
-            return f"{'higher' if self.gap > 0 else 'lower'} in {self.metric}"
-        good = self.gap < 0 if self.goal == "minimize" else self.gap > 0
-        return "better" if good else "worse"
+def _lead(
+    base: str,
+    other: str,
+    gap: float,
+    goal: Goal | None,
+    metric: str,
+    width: float | None = None,
+    *,
+    sure: bool = False,
+) -> str:
+    if gap == 0:
+        return f"{other} and {base} have the same {metric}"
+    by = f"{abs(gap):.2g}" if width is None else _with_width(abs(gap), width)
+    if float(by.partition(" ")[0]) == 0 and not sure:
+        return f"{other} and {base} show no difference in {metric} ({by})"
+    if goal is None:
+        word = f"{'higher' if gap > 0 else 'lower'} in {metric}"
+    else:
+        word = "better" if (gap < 0) == (goal == "minimize") else "worse"
+    return f"{other} {'is' if sure else 'looks'} {word} than {base} by {by}"
 
 
 def _with_width(value: float, width: float) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lehr.analysis.plan import plan_run
@@ -30,8 +31,7 @@ class Costs:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._planned: Lru[tuple[str, int, str | None], float | None] = Lru(1_000)
-        self._stages: Lru[tuple[str, int, str], float | None] = Lru(1_000)
+        self._planned: Lru[tuple[str, str, int, str], float] = Lru(2_000)
 
     def of_runs(
         self, key: str, run_ids: Sequence[str], *, device: str | None, gpu_type: str | None
@@ -48,12 +48,11 @@ class Costs:
         if not times:
             return None
         gpu = priced_gpu(device, gpu_type)
-        return _view(
-            gpu_hours(times, self._store.clock()),
-            len(times),
-            gpu,
-            self._plan(key, run_ids, gpu.kind) if gpu is not None else None,
-        )
+        planned: float | None = None
+        if gpu is not None:
+            plan = partial(self._plan, run_ids, gpu.kind)
+            planned = self._kept(("runs", key, len(run_ids), gpu.kind), plan)
+        return _view(gpu_hours(times, self._store.clock()), len(times), gpu, planned)
 
     def of_stages(self, key: str, stages: Sequence[StageUse]) -> list[CostView]:
         """Return what the stages of a rollout used, beside the plan of all their runs.
@@ -75,32 +74,25 @@ class Costs:
             if not use.gpus:
                 gpu, planned = None, 0.0
             elif gpu is not None:
-                planned = self._plan_stage((key, use.stage.number, gpu.kind), use.stage)
+                plan = partial(stage_hours, use.stage, gpu.kind)
+                planned = self._kept(("stage", key, use.stage.number, gpu.kind), plan)
             found.append(_view(gpu_hours(times, now), len(times), gpu, planned))
         return found
 
-    def _plan_stage(self, key: tuple[str, int, str], stage: PlannedStage) -> float | None:
-        known = self._stages.get(key)
-        if known is None:
-            known = stage_hours(stage, key[2])
-            self._stages.put(key, known)
-        return known
+    def _kept(
+        self, key: tuple[str, str, int, str], plan: Callable[[], float | None]
+    ) -> float | None:
+        hours = self._planned.get(key)
+        if hours is None and (hours := plan()) is not None:
+            self._planned.put(key, hours)
+        return hours
 
-    def _plan(self, key: str, run_ids: Sequence[str], kind: str) -> float | None:
+    def _plan(self, run_ids: Sequence[str], kind: str) -> float | None:
         """Return the GPU-hours that a plan expects of them on that kind of GPU."""
-        found = (key, len(run_ids), kind)
-        known = self._planned.get(found)
-        if known is not None:
-            return known
         every = max(1, len(run_ids) // _PLANNED)
         rows = self._store.runs.by_ids(list(itertools.islice(run_ids, 0, None, every)))
-        hours = [_planned_hours(row, kind) for row in rows]
-        total = sum(one for one in hours if one is not None)
-        if not hours or None in hours:
-            return None
-        planned = total * len(run_ids) / len(hours)
-        self._planned.put(found, planned)
-        return planned
+        total = _sum([_planned_hours(row, kind) for row in rows])
+        return None if total is None or not rows else total * len(run_ids) / len(rows)
 
 
 @dataclass(frozen=True)

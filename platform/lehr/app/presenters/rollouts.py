@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from lehr.analysis.gates import TITLES, Expected, expected
 from lehr.analysis.plan import model_name
 from lehr.app.presenters.cost import Costs, StageUse, together
+from lehr.app.presenters.streams import shared_fields
 from lehr.base import formats
 from lehr.schemas.rollouts import (
     GateState,
@@ -123,19 +124,11 @@ def _fields(
         at = ended[-1]
     last = rows[-1].number if rows else 0
     return {
-        "id": rollout.id,
-        "name": rollout.name,
-        "project": rollout.project,
-        "tags": rollout.tags,
-        "note": rollout.note,
+        **shared_fields(rollout, RolloutView),
         "state": cast("RolloutState", rollout.outcome or "running"),
-        "reason": rollout.reason,
         "stage": at.name if at is not None else None,
         "progress": states,
         "run_id": next((link.run_id for link, _ in links if link.stage == last), None),
-        "created_at": rollout.created_at,
-        "ended_at": rollout.ended_at,
-        "archived": rollout.archived,
     }
 
 
@@ -188,17 +181,10 @@ def _gate(
 ) -> GateView:
     if verdict is not None:
         return GateView(
+            **shared_fields(verdict, GateView),
             name=name,
             title=TITLES[name],
             state=cast("Any", verdict.verdict),
-            expected=verdict.expected,
-            seen=verdict.seen,
-            value=verdict.value,
-            at_least=verdict.at_least,
-            at_most=verdict.at_most,
-            unit=verdict.unit,
-            run_id=verdict.run_id,
-            step=verdict.step,
             judged_at=verdict.at,
         )
     expectation: Expected = expected(name, stage)
@@ -208,9 +194,7 @@ def _gate(
         title=TITLES[name],
         state=state if stage.gates[name].enabled else "off",
         expected=expectation.text,
-        at_least=expectation.at_least,
-        at_most=expectation.at_most,
-        unit=expectation.unit,
+        **{name: value for name, value in vars(expectation).items() if name != "text"},
     )
 
 

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from lehr.app.presenters.alerts import Alerts
 from lehr.app.presenters.cost import Costs
-from lehr.app.presenters.streams import TrainerSummary, flops_per_token, latest_values, losses
+from lehr.app.presenters.streams import (
+    TrainerSummary,
+    flops_per_token,
+    latest_values,
+    losses,
+    shared_fields,
+)
 from lehr.base import formats
 from lehr.base.lru import Lru
 from lehr.control.exits import finished_report
@@ -54,8 +60,6 @@ CORE_METRICS = (
 )
 """Metrics that a list of runs shows; ``/metrics`` has all."""
 TREND_POINTS = 24
-_COLUMNS = sorted(RunView.model_fields.keys() & RunRow.model_fields.keys())
-"""Fields that are shown as the row has them."""
 _SUMMARIES_KEPT = 5_000
 """Several times what the longest page of runs shows. The rest is read again."""
 LivenessByRun = Callable[["Collection[Attempt]"], Mapping[str, Liveness]]
@@ -257,16 +261,13 @@ def attempt_view(
 ) -> AttemptView:
     """Return the view. ``heartbeat_at``: its last heartbeat, if it is newer than the recorded."""
     finished, exited = attempt.finished or {}, attempt.exit or {}
+    shown = {
+        **shared_fields(attempt, AttemptView),
+        "placement": _gpus(attempt),
+        "last_heartbeat_at": heartbeat_at or attempt.last_heartbeat_at,
+    }
     return AttemptView(
-        id=attempt.id,
-        number=attempt.number,
-        placement=_gpus(attempt),
-        resume_from=attempt.resume_from,
-        open=attempt.open,
-        created_at=attempt.created_at,
-        dispatched_at=attempt.dispatched_at,
-        last_heartbeat_at=heartbeat_at or attempt.last_heartbeat_at,
-        exited_at=attempt.exited_at,
+        **shown,
         exit_code=exited.get("code"),
         signal=formats.signal_name(number) if (number := exited.get("signal")) else None,
         outcome=finished.get("outcome"),
@@ -296,7 +297,7 @@ def _run_fields(
     )
     before_first_step = state.active and (attempt is None or attempt.last_step is None)
     return {
-        **{name: getattr(run, name) for name in _COLUMNS},
+        **shared_fields(run, RunView),
         "reason": run.reason or (summary.notice if before_first_step else None),
         "gpus": resources["gpus"],
         "nodes": resources["nodes"],

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Self
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
+from sqlmodel import SQLModel
 
 from lehr.base.formats import listed
 from lehr.base.names import goal_of
@@ -28,6 +29,16 @@ if TYPE_CHECKING:
     from lehr.store.streams.replication import StreamInfo
     from lehr.store.streams.values import LatestValue, LogFile, LogText, MetricSummary, SeriesData
     from lehr.store.tables import Attempt, CheckpointRow, RunRequest, RunRow, Transition
+
+
+def shared_fields(row: SQLModel, view: type[BaseModel]) -> dict[str, Any]:
+    """Return the fields of a view that the row has under the same name."""
+    return {name: getattr(row, name) for name in _shared(type(row), view)}
+
+
+@cache
+def _shared(row: type[SQLModel], view: type[BaseModel]) -> list[str]:
+    return sorted(row.model_fields.keys() & view.model_fields.keys())
 
 
 def metric_info(metric: MetricSummary) -> MetricInfo:

@@ -20,6 +20,7 @@ from lehr.app.presenters.ranking import (
     rank,
     seed_notes,
 )
+from lehr.app.presenters.streams import shared_fields
 from lehr.base.names import is_rate, is_seed
 from lehr.control import sweeps as decisions
 from lehr.control.lifecycle import RunState
@@ -145,13 +146,7 @@ class SweepPresenter:
         detail = SweepDetail(
             **fields,
             points=[
-                PointView(
-                    parameters=dict(point.parameters),
-                    run_ids=list(point.run_ids),
-                    mean=point.mean,
-                    spread=point.spread,
-                    rank=point.rank,
-                )
+                PointView.model_validate(point, from_attributes=True)
                 for point in verdict.points
                 if several
             ],
@@ -277,18 +272,13 @@ def _fields(sweep: SweepRow, judged: _Judged) -> dict[str, Any]:
     counts = Counter(status.state for status in judged.standings)
     trials_remaining = _trials_remaining(sweep, len(judged.trials))
     return {
-        "id": sweep.id,
-        "name": sweep.name,
-        "project": sweep.project,
-        "tags": sweep.tags,
-        "note": sweep.note,
+        **shared_fields(sweep, SweepView),
         "method": sweep.stored.method,
         "metric": sweep.stored.metric,
         "goal": sweep.stored.goal,
         "parameters": list(_tried(judged.trials)),
         "counts": dict(counts),
         "trials_remaining": trials_remaining,
-        "stopped": sweep.stopped,
         "state": _state(counts, trials_remaining),
         "best_run_id": verdict.best,
         "best_value": best.mean if best else None,
@@ -297,8 +287,6 @@ def _fields(sweep: SweepRow, judged: _Judged) -> dict[str, Any]:
         "best_parameters": dict(best.parameters) if best else None,
         "held_out": verdict.held_out.verdict if verdict.held_out else None,
         "held_out_note": judged.held_out_note,
-        "created_at": sweep.created_at,
-        "archived": sweep.archived,
     }
 
 

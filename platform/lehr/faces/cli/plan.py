@@ -65,16 +65,15 @@ def plan(
     or {kind: "rollout", name, left_out, stages: [{number, name, title, judged_at_step, changes,
     runs: [{role, name, steps}], gates: [{name, enabled, expected, at_least, at_most, unit}], and a
     plan's keys}]}. A plan: {model, parameter_count, embedding_parameters, tokens_per_step, steps,
-    tokens, corpus_tokens, tokens_per_parameter,
-    usual_batches: [{tokens, source, reference, domain}], flops, gpus,
-    nodes, gpu_type, micro_batch, accumulation, largest_micro_batch, memory_bytes, gpu_memory_bytes,
+    tokens, corpus_tokens, tokens_per_parameter, flops, gpus, nodes, gpu_type, micro_batch,
+    accumulation, largest_micro_batch, memory_bytes, gpu_memory_bytes,
     memory_stages: [{shape, overhead_bytes, phases}],
     checkpoint_copy_bytes, checkpoints: {size_bytes, saves, kept, keeps_best}, replaced_parts,
     not_counted, fits, fits_in, free_nodes, seconds, gpu_hours, dollars, basis}; an unknown value is
     null. ``free_nodes`` names the nodes on which it could start now. ``corpus_tokens`` has the
     tokens of each corpus of a mix.
-    ``usual_batches`` are published recommendations for such a run. ``replaced_parts`` states what
-    is known of the parts that the project replaces; ``fits`` is then null.
+    ``replaced_parts`` states what is known of the parts that the project replaces; ``fits`` is
+    then null.
     ``not_counted`` states what ``memory_bytes`` does not count of this run, e.g. CUDA graphs.
     ``largest_micro_batch`` is the largest micro-batch that fits in memory and divides a rank's
     share of the batch.

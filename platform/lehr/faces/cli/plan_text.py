@@ -56,7 +56,6 @@ def _need_lines(
     return [
         *_model_lines(plans),
         _tokens_line(plans, each=each),
-        *_batch_lines(plans),
         *_corpus_lines(plans),
         *_replaced_lines(plans),
         _memory_line(plans),
@@ -203,20 +202,6 @@ def _tokens_line(plans: list[RunPlan], *, each: str) -> str:
         f"{_range([formats.millions(n) for n in totals])}{each}",
         f"{_range(list(dict.fromkeys(formats.si(n) for n in ratios)))} a parameter",
     )
-
-
-def _batch_lines(plans: list[RunPlan]) -> list[str]:
-    """Return a line of the usual batch sizes; empty where no publication covers the run."""
-    by_source: dict[str, list[float]] = {}
-    for plan in plans:
-        for one in plan.usual_batches:
-            by_source.setdefault(one.source, []).append(one.tokens)
-    texts = [
-        f"{_range(list(dict.fromkeys(formats.millions(round(n)) for n in sorted(tokens))))} "
-        f"({source})"
-        for source, tokens in by_source.items()
-    ]
-    return [_line("batch", f"usual tokens a step: {', '.join(texts)}")] if texts else []
 
 
 def _corpus_lines(plans: list[RunPlan]) -> list[str]:

@@ -13,7 +13,7 @@ from lehr.base import home
 from lehr.errors import ServerUnavailable
 from lehr.faces.client import problems
 from lehr.faces.client.admin import AdminMethods
-from lehr.faces.client.comparisons import Comparison, Identified, ids
+from lehr.faces.client.comparisons import Comparison
 from lehr.faces.client.refs import RefMethods
 from lehr.faces.client.rollouts import Rollout
 from lehr.faces.client.runs import Run
@@ -161,7 +161,7 @@ class Client(RefMethods, AdminMethods):
 
     def compare(
         self,
-        *refs: str | Identified,
+        *refs: str | Run,
         metric: str = "",
         x: Literal["step", "tokens", "time", "flops"] = "step",
         by: str = "",
@@ -177,7 +177,8 @@ class Client(RefMethods, AdminMethods):
         Raises:
             NotFound: no such run, or none of them has the metric or what ``by`` names.
         """
-        query = {"run": ids(refs), "metric": metric or None, "x": x, "by": by or None}
+        ids = [ref if isinstance(ref, str) else ref.id for ref in refs]
+        query = {"run": ids, "metric": metric or None, "x": x, "by": by or None}
         answer = self.transport.get("/compare", query)
         return Comparison.read(self.transport, answer)
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import PrivateAttr, TypeAdapter
 
@@ -20,13 +19,6 @@ if TYPE_CHECKING:
     from lehr.faces.client.transport import Transport
 
 _POINTS = 500
-
-
-class Identified(Protocol):
-    """A run of either client."""
-
-    @property
-    def id(self) -> str: ...
 
 
 class Comparison(ComparisonView):
@@ -105,7 +97,3 @@ class Comparison(ComparisonView):
         from lehr.faces.client.notebook import comparison_html
 
         return comparison_html(self)
-
-
-def ids(runs: Sequence[str | Identified]) -> list[str]:
-    return [run if isinstance(run, str) else run.id for run in runs]

@@ -80,7 +80,8 @@ class Rollout(ObjectMethods[RolloutView, RolloutDetail]):
 
     def __repr__(self) -> str:
         states = ", ".join(f"{name} {state}" for name, state in self.view.progress.items())
-        return f"<Rollout {self.id} {self.name}: {self.state} ({states})>"
+        why = f": {self.reason}" if self.reason else ""
+        return f"<Rollout {self.id} {self.name}: {self.state}{why} ({states})>"
 
     def _repr_html_(self) -> str:
         from lehr.faces.client.notebook import rollout_html

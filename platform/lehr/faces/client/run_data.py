@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, TypeAdapter
 
+from lehr.base import formats
 from lehr.errors import NotFound
 from lehr.faces.client.notebook import import_pandas, need_plotly, series_frame
 from lehr.faces.client.server_object import ObjectMethods
@@ -86,10 +87,15 @@ class RunData(ObjectMethods[RunView, RunDetail]):
         return self.spec.own
 
     def __repr__(self) -> str:
-        step, total = self.view.step, self.view.total_steps
-        done = f", step {step:,}" if step is not None else ""
-        of = f" of {total:,}" if total else ""
-        return f"<Run {self.id} {self.name}: {self.state}{done}{of}>"
+        view = self.view
+        parts = [f"{self.state}: {self.reason}" if self.reason else self.state]
+        parts += [formats.steps(view.step, view.total_steps)] if view.step is not None else []
+        parts += [
+            f"{name} {formats.loss(latest.value)}"
+            for name, latest in view.latest.items()
+            if name in {"train/loss", "val/loss"}
+        ]
+        return f"<Run {self.id} {self.name}: {', '.join(parts)}>"
 
     def _repr_html_(self) -> str:
         from lehr.faces.client.notebook import run_html

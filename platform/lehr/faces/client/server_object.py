@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from lehr.base import formats
 from lehr.errors import LehrError, ServerUnavailable, UserError
-from lehr.faces.client.notebook import live_display, rollout_html, run_html, sweep_html
+from lehr.faces.client.notebook import live_display
 from lehr.faces.client.transport import TIMEOUT_S, save
 from lehr.schemas.rollouts import RolloutDetail, RolloutView
 from lehr.schemas.runs import RunDetail, RunView
@@ -153,7 +153,7 @@ class ObjectMethods(Generic[View, Detail]):
         Args:
             timeout_s: give up after this time.
             progress: called with each new view; of a sweep of more than 1,000 trials, with those
-                that train or failed. Without it, a notebook shows a live table, a terminal a bar
+                that train or failed. Without it, a notebook shows a live table, a terminal a line
                 on stderr.
 
         Raises:
@@ -161,8 +161,7 @@ class ObjectMethods(Generic[View, Detail]):
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         answered_at: float | None = None
-        own = _progress(self.noun, self.name, self.url)
-        with nullcontext(progress) if progress else own as show:
+        with nullcontext(progress) if progress else self._shown() as show:
             while True:
                 try:
                     view = self._watched()
@@ -185,6 +184,25 @@ class ObjectMethods(Generic[View, Detail]):
         """Read it again; return the view that a wait shows."""
         return self.refresh().detail
 
+    @contextmanager
+    def _shown(self) -> Iterator[Callable[[Any], None]]:
+        """Yield what shows each new view: a notebook's table, or a line on the terminal."""
+        display = live_display()
+        if display is not None:
+            yield lambda _view: display(self._repr_html_())
+        elif not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+            yield lambda _view: None
+        else:
+            from rich.console import Console
+            from rich.markup import escape
+
+            # Names and reasons are free text.
+            with Console(stderr=True).status(escape(self.described)) as status:
+                yield lambda _view: status.update(escape(repr(self)))
+
+    def _repr_html_(self) -> str:
+        raise NotImplementedError
+
     @property
     def _path(self) -> str:
         return f"/{self.noun}s/{self.id}"
@@ -197,76 +215,3 @@ class ObjectMethods(Generic[View, Detail]):
         self, verb: str, body: dict[str, Any] | None = None, *, key: str | None = None
     ) -> Self:
         return self._update(self._transport.post(f"{self._path}/{verb}", body, idempotency_key=key))
-
-
-State = tuple[float, float | None, str]
-"""Steps done, total steps (None if not known), and a text beside them."""
-
-
-@contextmanager
-def _progress(noun: str, name: str, url: str) -> Iterator[Callable[[Any], None]]:
-    """Yield a function to be called with each new view of a run, sweep or rollout."""
-    html, state = _DRAWN[noun]
-    display = live_display()
-    if display is not None:
-        yield lambda view: display(html(view, url))
-        return
-    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
-        yield lambda _view: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    # Markup is off: names and reasons are free text.
-    with Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TextColumn("{task.fields[words]}", markup=False),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-    ) as progress:
-        task = progress.add_task(name, total=None, words="")
-
-        def show(view: Any) -> None:
-            done, total, words = state(view)
-            progress.update(task, completed=done, total=total, words=words)
-
-        yield show
-
-
-def _rollout(rollout: RolloutDetail) -> State:
-    """Return how many gates were judged, of all that are switched on."""
-    states = [gate.state for stage in rollout.stages for gate in stage.gates]
-    enabled = [state for state in states if state != "off"]
-    judged = sum(state not in {"waiting", "skipped"} for state in enabled)
-    doing = next((s.reason for s in rollout.stages if s.state == "running" and s.reason), None)
-    why = rollout.reason or doing
-    words = "  ".join([rollout.stage or "", rollout.state, *([why] if why else [])]).strip()
-    return judged, len(enabled), words
-
-
-def _run(run: RunView) -> State:
-    loss, speed = run.latest.get("train/loss"), run.latest.get("tokens_per_s")
-    of = f" of {run.total_steps:,}" if run.total_steps else ""
-    words = [f"{run.step or 0:,}{of}"]
-    words += [f"loss {formats.loss(loss.value)}"] if loss else []
-    words += [f"{formats.si(speed.value)} tok/s"] if speed else []
-    why = run.reason or run.pending_reason
-    text = "  ".join([run.state, *words, *([why] if why else [])])
-    return run.step or 0, run.total_steps or None, text
-
-
-def _sweep(sweep: SweepDetail) -> State:
-    """Return the steps over all its runs; an ended run counts as complete."""
-    counts = ", ".join(f"{count} {state}" for state, count in sweep.counts.items() if count)
-    best = f"  best {sweep.metric} {formats.loss(sweep.best_value)}" if sweep.best_value else ""
-    if sweep.held_out == "different":
-        best = f"  no best: {sweep.metric} was measured on different held-out sets"
-    return sweep.steps_done, sweep.steps_total or None, f"{counts}{best}"
-
-
-_DRAWN: dict[str, tuple[Callable[[Any, str], str], Callable[[Any], State]]] = {
-    "run": (run_html, _run),
-    "sweep": (sweep_html, _sweep),
-    "rollout": (rollout_html, _rollout),
-}

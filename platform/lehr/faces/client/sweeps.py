@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from lehr.base import formats
 from lehr.errors import Conflict, NotFound
 from lehr.faces.client.checkpoints import LONG_S
 from lehr.faces.client.notebook import import_pandas, need_plotly, trials_frame
@@ -233,8 +234,10 @@ class Sweep(ObjectMethods[SweepView, SweepDetail]):
         return plotly_figure([sweep_figure(detail, chosen)], sweep_verdict(detail, chosen))
 
     def __repr__(self) -> str:
-        counts = ", ".join(f"{count} {state}" for state, count in self.view.counts.items() if count)
-        return f"<Sweep {self.id} {self.name}: {self.state} ({counts})>"
+        view = self.view
+        parts = [f"{count} {state}" for state, count in view.counts.items() if count]
+        parts += [f"best {view.metric} {formats.loss(view.best_value)}"] if view.best_value else []
+        return f"<Sweep {self.id} {self.name}: {self.state} ({', '.join(parts)})>"
 
     def _repr_html_(self) -> str:
         from lehr.faces.client.notebook import sweep_html

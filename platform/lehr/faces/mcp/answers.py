@@ -21,7 +21,7 @@ MOST_CHARACTERS = 16_000
 """Of one answer: about 5,000 tokens. Tools page long before; this is the last limit."""
 LONGEST_TEXT = 2_000
 _DIGITS = 6
-_LONG = ("memory_stages", "usual_batches", "corpus_tokens", "embedding_parameters")
+_LONG = ("memory_stages", "corpus_tokens", "embedding_parameters")
 
 
 def text_of(answer: Answer) -> str:
