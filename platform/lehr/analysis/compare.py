@@ -51,29 +51,10 @@ _OUTCOME_NEUTRAL = (
     "resources",
     "time_limit_s",
     "train.threads",
-    "code.root",
-    "code.include",
-    "code.exclude",
-    "code.limit_mb",
-    "code.send_secrets",
-    "trainer.launcher",
-    "trainer.data",  # What it was, trainer.data_files, is a factor.
-    "trainer.factors",
-    "trainer.style",
-    "trainer.flags",
-    "trainer.file_arg",
-    "trainer.resume_args",
-    "trainer.saves",
-    "trainer.saves_newest",
-    "trainer.steps",
-    "trainer.steps_arg",
-    "trainer.tokens_per_step",
-    "trainer.wandb",
-    "trainer.keep",
-    "trainer.deterministic",
-    "trainer.stop_grace_s",
 )
 """Fields that change speed or memory, but by contract not the losses."""
+_FACTORS = {"code": {"digest"}, "trainer": {"script", "module", "args", "argv", "data_files"}}
+"""What may change the outcome of the code and of a program, whatever else their specs have."""
 _NEAR = 0.9
 """Share of the common x from which a run's last value counts as one there."""
 _CHANGE_BATCHES = (SEED, "train.data", "train.batch", "train.validation", "train.steps")
@@ -184,6 +165,9 @@ def _is_factor(path: str) -> bool:
         return False
     if is_neutral_argument(path):
         return False
+    part, _, field = path.partition(".")
+    if field and part in _FACTORS:
+        return field.partition(".")[0] in _FACTORS[part]
     return not any(path == p or path.startswith(f"{p}.") for p in _OUTCOME_NEUTRAL)
 
 
@@ -285,10 +269,7 @@ def _members(
         yield SeededRun(run.id, run.name, key, seed, outcome.value, incomparable)
 
 
-def _notes(
-    runs: Sequence[ComparedRun],
-    results: Sequence[RunResultView],
-) -> Iterable[str]:
+def _notes(runs: Sequence[ComparedRun], results: Sequence[RunResultView]) -> Iterable[str]:
     base = runs[0]
     for run, outcome in zip(runs[1:], results[1:], strict=True):
         found = differences([base.spec, run.spec])

@@ -20,12 +20,7 @@ from lehr.analysis.plan_fit import (
     ways_to_fit,
 )
 from lehr.analysis.plan_time import Before, estimate_time, nothing_before
-from lehr.analysis.replaced_parts import (
-    BuiltModel,
-    changes_memory,
-    replaced_model,
-    still_known,
-)
+from lehr.analysis.replaced_parts import BuiltModel, changes_memory, replaced_model, still_known
 from lehr.base import formats
 from lehr.errors import PlanRefused
 from lehr.specs.run import Resources, RunSpec
@@ -35,10 +30,7 @@ from lehr_trainer.configs.presets import MODEL_PRESETS
 from lehr_trainer.configs.sizes import ParameterCounts
 from lehr_trainer.configs.train import MixCorpus, TrainConfig
 from lehr_trainer.planning.checkpoints import CheckpointPlan, checkpoint_plan
-from lehr_trainer.planning.counts import (
-    flops_per_token,
-    parameter_counts,
-)
+from lehr_trainer.planning.counts import flops_per_token, parameter_counts
 from lehr_trainer.planning.hardware import GPUS, GpuType, gpu_of_kind, names
 from lehr_trainer.planning.memory import MemoryPlan, memory_by_stage
 from lehr_trainer.planning.not_counted import not_counted

@@ -123,11 +123,7 @@ def test_alerts_fail_at_the_end_nan_at_once_and_ignored_ones_never():
     rising = Alert("diverging", 50, "the loss rose", "A lower rate")
     assert verdict("no_alerts", seen(alerts=[rising], complete=False)) is None
     found = judge("no_alerts", ONE, seen(alerts=[rising]))
-    assert (found.verdict, found.seen, found.step) == (
-        "failed",
-        "the loss rose. A lower rate",
-        50,
-    )
+    assert (found.verdict, found.seen, found.step) == ("failed", "the loss rose. A lower rate", 50)
     lost = Alert("nan", 3, "the loss became nan", "A lower rate")
     assert verdict("no_alerts", seen(alerts=[lost], complete=False)) == "failed"
     waits = Alert("data_wait", 9, "7% of a step", "More workers")
@@ -202,11 +198,7 @@ def test_spike_at_the_end_does_not_fail_the_falling_loss_gate():
     ("pair", "found", "wording"),
     [
         (Pair("r", 20, {"a": "1", "b": "2"}, {"a": "1", "b": "2"}), "passed", "all 2 files"),
-        (
-            Pair("r", 20, {"a": "1", "b": "2"}, {"a": "1", "b": "3"}),
-            "failed",
-            "files differ: b",
-        ),
+        (Pair("r", 20, {"a": "1", "b": "2"}, {"a": "1", "b": "3"}), "failed", "files differ: b"),
         (Pair("r", 20, {"a": "1", "b": "2"}, {"a": "1"}), "failed", "1 of 2 files differ: b"),
         (Pair("r", 20, problem="r failed: boom", failed=True), "failed", "r failed: boom"),
         (Pair("r", 20, problem="it cannot be read"), "not_judged", "cannot be read"),

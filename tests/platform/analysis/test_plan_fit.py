@@ -7,10 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lehr.analysis.plan import plan_run, refuse_if_impossible, refuse_without_space
-from lehr.analysis.plan_fit import (
-    usable_bytes,
-    ways_to_fit,
-)
+from lehr.analysis.plan_fit import usable_bytes, ways_to_fit
 from lehr.errors import PlanRefused
 from lehr.specs import RunSpec, load_spec
 from lehr_testing.paths import DATA
@@ -118,10 +115,7 @@ def test_no_way_is_worse_than_another_in_everything():
 
 def test_eight_bit_moments_are_offered_where_states_fill_the_gpu():
     _, offered = ways(large("RTX 4090", **{"train.batch.sequences": 8}))
-    assert offered[0].changes == {
-        "train.optimizer.name": "adamw8bit",
-        "train.batch.micro_batch": 1,
-    }
+    assert offered[0].changes == {"train.optimizer.name": "adamw8bit", "train.batch.micro_batch": 1}
     assert "8 bits" in offered[0].text
 
 

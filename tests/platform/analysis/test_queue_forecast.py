@@ -1,11 +1,6 @@
 """When waiting runs are expected to start."""
 
-from lehr.analysis.queue_forecast import (
-    ExpectedStart,
-    GpuHolder,
-    QueuedRun,
-    forecast,
-)
+from lehr.analysis.queue_forecast import ExpectedStart, GpuHolder, QueuedRun, forecast
 
 
 def test_run_starts_when_the_first_holder_that_frees_enough_ends():

@@ -12,12 +12,7 @@ import pytest
 from lehr.analysis import figure as colours
 from lehr.analysis.figure import Figure, FigurePoints
 from lehr.analysis.sweep_figure import drawn_sweep, sweep_figure
-from lehr.analysis.sweep_result import (
-    ENOUGH,
-    outcome,
-    parameter_importance,
-    sweep_verdict,
-)
+from lehr.analysis.sweep_result import ENOUGH, outcome, parameter_importance, sweep_verdict
 from lehr.app.presenters import Presenter
 from lehr.errors import NotFound
 from lehr.schemas.runs import RunView
@@ -175,7 +170,7 @@ def test_diverged_failed_and_unfinished_trials_are_drawn_separately():
         trial(8, None, parameters={LR: 5e-2}, state="queued"),
     ]
     assert [outcome(one) for one in trials[3:]] == [
-        *("diverged", "diverged", "gave_up", "pending", "silent"),
+        *("diverged", "diverged", "gave_up", "pending", "silent")
     ]
     figure = sweep_figure(sweep(trials, state="running"))
     drawn = {role: points.x for role, points in roles(figure).items() if role != "fit"}

@@ -64,11 +64,7 @@ class Alerts:
         for name in JUDGED:
             try:
                 series = self._store.series.read(
-                    run.id,
-                    name,
-                    points=_POINTS,
-                    exact=name in EXACT,
-                    with_superseded=name in EXACT,
+                    run.id, name, points=_POINTS, exact=name in EXACT, with_superseded=name in EXACT
                 )
             except NotFound:
                 continue

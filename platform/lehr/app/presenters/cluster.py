@@ -38,12 +38,7 @@ class ClusterPresenter:
     """Makes views of one server's cluster and queue. May be used from any thread."""
 
     def __init__(
-        self,
-        store: Store,
-        cluster: Cluster,
-        order: Callable[[], Sequence[str]],
-        *,
-        embedded: bool,
+        self, store: Store, cluster: Cluster, order: Callable[[], Sequence[str]], *, embedded: bool
     ) -> None:
         """Args:
         store: for the runs that hold GPUs or wait for them.

@@ -44,9 +44,7 @@ class RolloutPresenter:
         return [
             RolloutView(
                 **_fields(
-                    one,
-                    self._store.rollouts.stages(one.id),
-                    self._store.rollouts.runs(one.id),
+                    one, self._store.rollouts.stages(one.id), self._store.rollouts.runs(one.id)
                 )
             )
             for one in rollouts
@@ -94,9 +92,7 @@ class RolloutPresenter:
 
 
 def _use(
-    stage: PlannedStage,
-    links: Sequence[tuple[RolloutRun, RunRow]],
-    views: Mapping[str, RunView],
+    stage: PlannedStage, links: Sequence[tuple[RolloutRun, RunRow]], views: Mapping[str, RunView]
 ) -> StageUse:
     ids = tuple(run.id for link, run in links if link.stage == stage.number)
     device = next((views[one].device for one in ids if views[one].device is not None), None)

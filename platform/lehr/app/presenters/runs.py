@@ -117,10 +117,7 @@ class RunPresenter:
             wandb=self._mirror_view(run.id, sizes),
             diagnosis=_explained(self.alerts(run)),
             cost=self._costs.of_runs(
-                run.id,
-                [run.id],
-                device=fields["device"],
-                gpu_type=run.stored.gpu_type,
+                run.id, [run.id], device=fields["device"], gpu_type=run.stored.gpu_type
             ),
             warnings=[
                 *([] if RunState(run.state).ended else self._start_warnings(run)),

@@ -210,8 +210,7 @@ class SweepPresenter:
             ),
             "steps_total": sum(known) if len(known) == len(trials) else 0,
             "started_at": min(
-                (trial.started_at for trial in trials if trial.started_at is not None),
-                default=None,
+                (trial.started_at for trial in trials if trial.started_at is not None), default=None
             ),
             "ended_at": max(
                 (trial.ended_at for trial in trials if trial.ended_at is not None), default=None

@@ -200,14 +200,7 @@ def _points(sweep: SweepDetail) -> list[Table]:
         for point in ordered
     ]
     head = ["#", *formats.short_paths(paths), "seeds", "mean", "standard deviation"]
-    return [
-        Table(
-            head,
-            rows,
-            "Points over their seeds",
-            right=frozenset(range(len(paths) + 4)),
-        )
-    ]
+    return [Table(head, rows, "Points over their seeds", right=frozenset(range(len(paths) + 4)))]
 
 
 def _trials(sweep: SweepDetail, trials: Sequence[TrialView]) -> Table:

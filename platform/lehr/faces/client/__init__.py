@@ -11,11 +11,4 @@ from lehr.faces.client.runs import Run
 from lehr.faces.client.sweeps import Sweep
 from lehr.faces.client.transport import StreamEvent
 
-__all__ = [
-    "Client",
-    "Comparison",
-    "Rollout",
-    "Run",
-    "StreamEvent",
-    "Sweep",
-]
+__all__ = ["Client", "Comparison", "Rollout", "Run", "StreamEvent", "Sweep"]

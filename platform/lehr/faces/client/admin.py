@@ -159,12 +159,7 @@ class AdminMethods:
         return ClusterView.model_validate_json(self.transport.post(path, {"until": until}))
 
     def join_cluster(
-        self,
-        node: str,
-        *,
-        readmit: bool = False,
-        check: bool = False,
-        until: float | None = None,
+        self, node: str, *, readmit: bool = False, check: bool = False, until: float | None = None
     ) -> JoinView:
         """Return what a machine needs to join the cluster as ``node``. Contains secrets.
 

@@ -18,11 +18,7 @@ from urllib.parse import quote
 
 from lehr import __version__
 from lehr.errors import Conflict, LehrError, NotFound, ServerUnavailable, UserError
-from lehr.schemas.checkpoints import (
-    CheckpointFiles,
-    CheckpointView,
-    FileView,
-)
+from lehr.schemas.checkpoints import CheckpointFiles, CheckpointView, FileView
 from lehr.schemas.runs import RunDetail
 from lehr_trainer.contract.layout import file_kind
 from lehr_trainer.extras import install
@@ -221,12 +217,7 @@ def _facts(run: RunDetail) -> dict[str, Any]:
     }
 
 
-def _convert(
-    checkpoint: Path,
-    folder: Path,
-    facts: dict[str, Any],
-    options: Sequence[str],
-) -> None:
+def _convert(checkpoint: Path, folder: Path, facts: dict[str, Any], options: Sequence[str]) -> None:
     with (
         tempfile.TemporaryDirectory(prefix="lehr-export-") as scratch,
         tempfile.TemporaryFile() as errors,

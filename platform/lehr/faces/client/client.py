@@ -71,8 +71,7 @@ class Client(RefMethods, AdminMethods):
             )
         if address is None:
             raise ServerUnavailable(
-                f"no Lehr server is running for {home.home()}.",
-                hint=problems.no_server(),
+                f"no Lehr server is running for {home.home()}.", hint=problems.no_server()
             )
         token = token or os.environ.get("LEHR_TOKEN")
         named = bool(server or os.environ.get("LEHR_SERVER"))

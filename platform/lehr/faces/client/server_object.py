@@ -143,10 +143,7 @@ class ObjectMethods(Generic[View, Detail]):
         return save(self._transport.get(f"{self._path}/report"), path)
 
     def wait(
-        self,
-        *,
-        timeout_s: float | None = None,
-        progress: Callable[[Detail], None] | None = None,
+        self, *, timeout_s: float | None = None, progress: Callable[[Detail], None] | None = None
     ) -> Self:
         """Wait until it has ended. Interrupting only stops the waiting, never a run.
 

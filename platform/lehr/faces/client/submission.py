@@ -47,8 +47,7 @@ def load(
     if want is not None and loaded.kind != want:
         method = "submit" if loaded.kind == "run" else loaded.kind
         raise UserError(
-            f"this is the spec of a {loaded.kind}, not of a {want}.",
-            hint=f"Use {method}() for it.",
+            f"this is the spec of a {loaded.kind}, not of a {want}.", hint=f"Use {method}() for it."
         )
     return loaded, folder
 

@@ -195,11 +195,7 @@ def test_trials_of_different_held_out_sets_have_no_rank():
     assert verdict.values == {"r1": 3.0, "r2": 1.0, "r3": 2.0}
 
 
-LOSSES = {
-    1e-3: [3.00, 3.10, 3.20],
-    1e-2: [2.00, 2.30, 2.15],
-    1e-1: [2.10, 2.20, 2.11],
-}
+LOSSES = {1e-3: [3.00, 3.10, 3.20], 1e-2: [2.00, 2.30, 2.15], 1e-1: [2.10, 2.20, 2.11]}
 
 
 def standings(losses=LOSSES, step: int = 100) -> list[TrialStatus]:

@@ -13,15 +13,7 @@ from lehr.store.streams.events import Events
 from lehr.store.streams.values import LatestValue, LogFile, LogText, MetricSummary, SeriesData
 from lehr_testing.api import RUN_SPEC, api_client
 from lehr_testing.api import begin as begin_attempt
-from lehr_testing.stores import (
-    begin,
-    fresh_store,
-    ingest,
-    line,
-    metrics,
-    next_attempt,
-    run_spec,
-)
+from lehr_testing.stores import begin, fresh_store, ingest, line, metrics, next_attempt, run_spec
 
 SERIES = SeriesData(
     run_id="k3f9x2ab",

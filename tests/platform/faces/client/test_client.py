@@ -6,12 +6,7 @@ import pytest
 
 from lehr import Client
 from lehr.control.lifecycle import RunState
-from lehr.errors import (
-    Conflict,
-    NotFound,
-    SpecError,
-    UserError,
-)
+from lehr.errors import Conflict, NotFound, SpecError, UserError
 from lehr_testing.api import (
     RUN_SPEC,
     SWEEP_SPEC,

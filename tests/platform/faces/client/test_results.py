@@ -12,12 +12,7 @@ import pytest
 from lehr import Client
 from lehr.errors import Conflict, NotFound
 from lehr_testing import cli
-from lehr_testing.api import (
-    RUN_SPEC,
-    SWEEP_SPEC,
-    TOKEN,
-    served,
-)
+from lehr_testing.api import RUN_SPEC, SWEEP_SPEC, TOKEN, served
 from lehr_testing.trained import train
 from lehr_testing.waiting import until
 
