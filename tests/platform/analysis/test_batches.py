@@ -94,17 +94,6 @@ def test_note_is_given_only_if_the_sets_are_not_equal(digests):
     assert (found.verdict == "different") == (len(known) > 1)
 
 
-@given(st.permutations(["r1", "r2", "r3"]))
-def test_the_verdict_does_not_depend_on_the_order_of_the_runs(order):
-    digests = {"r1": "a", "r2": "b", "r3": None}
-    found = HeldOut.of({run_id: digests[run_id] for run_id in order})
-    assert found.verdict == "different"
-    assert found.differ("r1", "r2")
-    assert found.differ("r2", "r1")
-    assert not found.differ("r1", "r3")
-    assert not found.differ("r1", "r1")
-
-
 def test_the_note_names_the_metric_the_sets_and_their_runs():
     found = HeldOut.of({"r1": "6705cb68ff", "r2": "6dc6003912", "r3": None})
     assert found.note("val/loss", NAMES) == (
@@ -115,3 +104,5 @@ def test_the_note_names_the_metric_the_sets_and_their_runs():
     note = found.note("val/loss", NAMES)
     assert note is not None
     assert note.startswith("val/loss may not be comparable: old recorded no digest")
+    assert not found.differ("r1", "r3")
+    assert HeldOut.of({"r1": "a", "r2": "b"}).differ("r2", "r1")

@@ -144,15 +144,6 @@ def test_a_sweep_over_different_held_out_sets_has_no_best_run(server, client):
     assert made.plot().layout.title.text.startswith("No trial is best. val/loss cannot be compared")
 
 
-def test_history_is_every_point_and_the_same_on_every_call(server, client):
-    run = client.submit(RUN_SPEC)
-    train(server[0].store, run.id, 1.0, steps=3000)
-    frame = run.history("train/loss")
-    assert len(frame) == 3000
-    assert frame["train/loss"].tolist() == [10.0 / step for step in range(1, 3001)]
-    assert frame.equals(client.run(run.id).history("train/loss"))
-
-
 WAIT = "import sys; from lehr import Client; Client(sys.argv[1], sys.argv[2]).{what}.wait()"
 
 

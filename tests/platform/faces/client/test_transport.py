@@ -1,14 +1,20 @@
 """Requests of the client, their retries, and its handling of responses."""
 
+from __future__ import annotations
+
+import contextlib
 import json
+import os
 import subprocess
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
 from lehr import Client
+from lehr.base import home
 from lehr.errors import (
     Conflict,
     Fenced,
@@ -21,14 +27,14 @@ from lehr.errors import (
 )
 from lehr.faces.client.problems import problem_error
 from lehr.faces.client.transport import Transport
-from lehr_testing.api import RUN_SPEC, documented_answer
+from lehr_testing.api import RUN_SPEC, TOKEN, documented_answer, served
 from lehr_trainer import extras
 
 
 class Scripted:
     """An HTTP server that answers from a list; the last answer stays."""
 
-    def __init__(self, *answers):
+    def __init__(self, *answers, port=0):
         self.answers = list(answers)
         self.requests = []
         scripted = self
@@ -58,8 +64,9 @@ class Scripted:
             def log_message(self, *_):
                 pass
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.address = f"http://127.0.0.1:{self.server.server_port}"
+        self.server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+        self.port = self.server.server_port
+        self.address = f"http://127.0.0.1:{self.port}"
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def close(self):
@@ -71,8 +78,8 @@ class Scripted:
 def scripted():
     made = []
 
-    def make(*answers):
-        made.append(Scripted(*answers))
+    def make(*answers, port=0):
+        made.append(Scripted(*answers, port=port))
         return made[-1]
 
     yield make
@@ -216,3 +223,117 @@ def test_provenance_has_the_commit_but_no_secrets(tmp_path, monkeypatch):
     found = provenance(tmp_path)["git"]
     assert found["dirty"] is True
     assert "+2" in found["diff"]
+
+
+LEHR = str(Path(sys.executable).parent / "lehr")
+
+
+def received_a_token(server) -> bool:
+    return any("authorization" in str(request).lower() for request in server.requests)
+
+
+@pytest.fixture
+def own_home(tmp_path, monkeypatch):
+    """A home with a token, whose server does not run."""
+    where = tmp_path / "own"
+    where.mkdir()
+    (where / "token").write_text(f"{TOKEN}\n")
+    (where / "token").chmod(0o600)
+    for name in ("LEHR_SERVER", "LEHR_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("LEHR_HOME", str(where))
+    return where
+
+
+@pytest.fixture
+def listener(scripted):
+    """Another program on the loopback that records what it receives."""
+    return scripted((200, HEALTH))
+
+
+def write_server_json(where: Path, address: str, pid: int = 1) -> None:
+    """Write the server.json of a killed server; with the pid of this process, of a living one."""
+    home.write_server(where, home.ServerInfo(address, pid, "0.1.0"))
+
+
+def test_missing_server_is_reported_and_no_default_address_is_tried(
+    own_home, listener, monkeypatch
+):
+    monkeypatch.setattr(home, "DEFAULT_PORT", listener.port)
+    with pytest.raises(ServerUnavailable, match=r"no Lehr server is running for .*own") as raised:
+        Client().runs()
+    assert "lehr up" in str(raised.value)
+    assert listener.requests == []
+
+
+@pytest.mark.parametrize("named", ["by server.json", "as argument", "by LEHR_SERVER"])
+@pytest.mark.parametrize("ended", ["killed", "another server holds the home"])
+def test_nothing_is_sent_to_another_program_on_the_port_of_an_ended_server(
+    own_home, listener, monkeypatch, named, ended
+):
+    argument = None
+    write_server_json(own_home, listener.address)
+    if named == "as argument":
+        argument = listener.address.replace("127.0.0.1", "localhost")
+    elif named == "by LEHR_SERVER":
+        monkeypatch.setenv("LEHR_SERVER", listener.address)
+    else:
+        monkeypatch.setenv("LEHR_TOKEN", TOKEN)
+    with contextlib.ExitStack() as holders, Client(argument) as client:
+        if ended != "killed":
+            holders.enter_context(home.lock(own_home))
+        for ask in (client.runs, client.health, client.cluster, lambda: next(client.stream())):
+            with pytest.raises(ServerUnavailable, match="the token was not sent") as raised:
+                ask()
+        assert "lehr up" in str(raised.value)
+    assert listener.requests == []
+
+
+def test_a_port_that_is_not_the_homes_gets_no_token_unless_it_is_given(
+    own_home, listener, monkeypatch
+):
+    write_server_json(own_home, f"http://127.0.0.1:{listener.port + 1}", os.getpid())
+    with home.lock(own_home):
+        Client(listener.address).health()
+        assert not received_a_token(listener)
+        # Whoever names both has decided, as for a forwarded port of another machine or container.
+        monkeypatch.setenv("LEHR_TOKEN", TOKEN)
+        Client(listener.address).health()
+    assert received_a_token(listener)
+
+
+def test_the_homes_token_is_not_sent_to_another_machine(own_home, monkeypatch):
+    def sent(server: str) -> str | None:
+        http = Client(server).transport._http
+        return http.headers.get("authorization")
+
+    assert sent("https://lehr.example") is None
+    assert sent("http://127.0.0.1.evil.example") is None
+    monkeypatch.setenv("LEHR_TOKEN", "given")
+    assert sent("https://lehr.example") == "Bearer given"
+
+
+def test_command_line_sends_no_token_to_another_program(own_home, listener):
+    write_server_json(own_home, listener.address)
+    environment = {k: v for k, v in os.environ.items() if k not in {"LEHR_SERVER", "LEHR_TOKEN"}}
+    for command in (["status"], ["ls"], ["doctor", "--json"]):
+        done = subprocess.run(
+            [LEHR, *command], env=environment, check=False, capture_output=True, text=True
+        )
+        output = done.stdout + done.stderr
+        assert "not sent" in output or "lehr up" in output, (command, output)
+    assert listener.requests == []
+
+
+def test_server_of_the_home_gets_the_token_until_it_ends(own_home, scripted):
+    with served(own_home) as (_, address):
+        write_server_json(own_home, address, os.getpid())
+        client = Client()
+        assert client.runs() == []
+        assert next(client.stream()).kind == "hello"
+        with Client(address.replace("127.0.0.1", "localhost")) as named:
+            assert named.cluster().gpus_total == 8
+    squatter = scripted((200, HEALTH), port=int(address.rpartition(":")[2]))
+    with pytest.raises(ServerUnavailable, match="the token was not sent"):
+        client.runs()
+    assert squatter.requests == []
