@@ -13,7 +13,7 @@ import math
 import statistics
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -51,7 +51,6 @@ class LrFit:
 
     best: float
     """Learning rate with the lowest mean loss."""
-    best_loss: float
     recommended: float | None
     """The lowest point of the mean curve between losses, where the trials bracket a minimum."""
     likely: Range | None
@@ -84,6 +83,8 @@ class LrFit:
     """The cost of the recommended rate that is expected after those trials."""
     trials: int = 0
     """Their number."""
+    remarks: tuple[str, ...] = ()
+    """On trials that do not count, one sentence each."""
 
     @property
     def undecided(self) -> bool:
@@ -101,6 +102,7 @@ class LrFit:
             hours: GPU-hours of one trial so far; None if not known.
         """
         out = [note for note in (self.range_note(), self.cost_note()) if note is not None]
+        out += self.remarks
         if (advice := self.advice(command, hours)) is not None:
             out.insert(0 if self.curves is None else len(out), advice)
         if self.noise is not None:
@@ -246,12 +248,12 @@ def fit_learning_rate(
     best = min(rates, key=means.__getitem__)
     noise = pooled_noise([losses for lr, losses in by_rate.items() if lr in means])
     better = [lr for lr in rates if means[lr] <= statistics.median_low(means.values())]
-    near, worse = (
-        sorted(lr for lr in some if better[0] / _FAR <= lr <= better[-1] * _FAR)
-        for some in (by_rate, set(pruned) - set(by_rate))
-    )
+    near, worse = (within_reach(some, better) for some in (by_rate, set(pruned) - set(by_rate)))
     tried = sorted([*near, *worse])
-    edge = _edge(best, tried, means)
+    # Rates that diverged or were pruned bracket the best, too.
+    edge: Literal["low", "high"] | None = None
+    if len(tried) > 1 and best in {tried[0], tried[-1]}:
+        edge = "low" if best == tried[0] else "high"
     trials = (
         RateResult(lr, tuple(by_rate[lr]) if lr in means else ())
         for lr in sorted([*near, *_brackets(best, near, worse)])
@@ -270,7 +272,6 @@ def fit_learning_rate(
 
     fit = LrFit(
         best=best,
-        best_loss=means[best],
         recommended=None if curves is None else curves.recommended,
         likely=None if curves is None else curves.interval(0.68),
         sure=None if curves is None else curves.interval(0.95),
@@ -282,13 +283,38 @@ def fit_learning_rate(
         noise=None if noise is None else noise.deviation,
         within_noise=tuple(filter(equal, rates)),
         next_rates=(),
+        remarks=tuple(_remarks(by_rate, pruned, near, tried)),
     )
+    if len(means) > 1 and len(set(means.values())) == 1:
+        return fit  # The rate makes no difference: another one will not either.
     if curves is None or fit.sure is None:
-        beyond = _beside(best, tried) if edge is None else _beyond(tried, edge, used)
-        return replace(fit, next_rates=_worth_trying(beyond, best, tried, worse, used))
+        more = _between(tried, (best, best), used) if edge is None else _beyond(tried, edge, used)
+        more = more if len(tried) > 1 else [best / _STEP, best * _STEP]
+        return replace(fit, next_rates=_worth_trying(more, best, tried, worse, used))
     seeds = {lr: len(by_rate[lr]) for lr in near if lr in means}
     gaps = _between(tried, fit.sure, used)
     return _with_next(fit, curves, seeds, _worth_trying(gaps, best, tried, worse, used))
+
+
+def within_reach(rates: Iterable[float], better: Sequence[float]) -> list[float]:
+    """Return the rates that are not too far from the ``better`` ones to bracket the best."""
+    low, high = min(better) / _FAR, max(better) * _FAR
+    return sorted(rate for rate in rates if low <= rate <= high)
+
+
+def _remarks(
+    losses: Mapping[float, Sequence[float]],
+    pruned: Iterable[float],
+    near: Sequence[float],
+    tried: Sequence[float],
+) -> Iterator[str]:
+    if far := sorted({*losses, *pruned} - set(tried)):
+        yield (
+            f"Left out: {_listed(far)}, over {_FAR:,.0f} times away from the better rates. Is it a "
+            "typing error? A rate so far off does not show where the best one lies."
+        )
+    if partly := [lr for lr in near if 0 < sum(map(is_value, losses[lr])) < len(losses[lr])]:
+        yield f"Counts as diverged, because one of its seeds did: {_listed(partly)}."
 
 
 def _with_next(
@@ -313,19 +339,6 @@ def _with_next(
     after = curves.cost - fall
     fit = replace(fit, next_rates=several, next_seeds=more, trials=trials, cost_after=after)
     return replace(fit, seeded_rates=near if more else ())
-
-
-def _edge(
-    best: float, tried: Sequence[float], means: dict[float, float]
-) -> Literal["low", "high"] | None:
-    """Return the edge of the grid that the best is on; None if there are rates on both sides, which
-    may have diverged or been pruned.
-    """
-    if len(tried) < 2 or len(means) == 0:
-        return None
-    if best == tried[0]:
-        return "low"
-    return "high" if best == tried[-1] else None
 
 
 def _brackets(best: float, judged: Sequence[float], pruned: Sequence[float]) -> list[float]:
@@ -358,30 +371,16 @@ def rates_below(tried: Iterable[float], used: Range = USED["adamw"]) -> tuple[fl
     return tuple(map(rounded, _beyond(rates, "low", used))) if rates else ()
 
 
-def _beyond(rates: Sequence[float], edge: Literal["low", "high"], used: Range) -> tuple[float, ...]:
+def _beyond(rates: Sequence[float], edge: Literal["low", "high"], used: Range) -> list[float]:
     """Return the rate one step beyond the edge, at the mean spacing of what was tried, or where the
     optimizer's range ends before it; none if that is close.
     """
     step = (rates[-1] / rates[0]) ** (1 / (len(rates) - 1)) if len(rates) > 1 else _STEP
     if edge == "low":
         beyond = min(max(rates[0] / step, used[0]), used[1])
-        return (beyond,) if rates[0] / beyond >= _NARROW else ()
+        return [beyond] if rates[0] / beyond >= _NARROW else []
     beyond = min(rates[-1] * step, used[1])
-    return (beyond,) if beyond / rates[-1] >= _NARROW else ()
-
-
-def _beside(best: float, tried: Sequence[float]) -> tuple[float, ...]:
-    """Return the geometric middles of the gaps on both sides of the best, unless they are small.
-
-    One rate alone has no gap: its half and its double.
-    """
-    at = math.log(best)
-    if len(tried) == 1:
-        return best / _STEP, best * _STEP
-    place = tried.index(best)
-    beside = [math.log(rate) for rate in (tried[place - 1], tried[place + 1])]
-    gaps = [one for one in beside if abs(one - at) >= math.log(_NARROW)]
-    return tuple(math.exp((at + one) / 2) for one in gaps)
+    return [beyond] if beyond / rates[-1] >= _NARROW else []
 
 
 def _between(tried: Sequence[float], sure: Range, used: Range) -> list[float]:
@@ -391,7 +390,7 @@ def _between(tried: Sequence[float], sure: Range, used: Range) -> list[float]:
     gaps = [
         math.sqrt(low * high)
         for low, high in itertools.pairwise(tried)
-        if low < sure[1] and high > sure[0] and high / low >= _NARROW
+        if low <= sure[1] and high >= sure[0] and high / low >= _NARROW
     ]
     if sure[0] < tried[0]:
         gaps += _beyond(tried, "low", used)

@@ -110,7 +110,7 @@ def sweep_verdict(sweep: SweepDetail, parameter: str) -> str:
         low, high = (formats.scientific(rate, 2) for rate in fit.sure)
         near = formats.scientific(fit.recommended, 2)
         parts.append(f"with 95 % the best rate is between {low} and {high}, probably near {near}")
-    if fit is not None and len(sweep.trials) > 2:
+    if fit is not None and len({trial.compared_value for trial in sweep.trials}) > 2:
         if fit.edge is None:
             parts.append("not at the edge of what was tried")
         elif not _comes_beyond(sweep, parameter, fit.edge):

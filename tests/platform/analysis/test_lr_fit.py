@@ -257,7 +257,8 @@ def test_noise_of_other_sweeps_counts():
 
 def test_equal_losses_have_no_interval():
     fit = fit_learning_rate([(lr, 3.0) for lr in GRID])
-    assert (fit.recommended, fit.sure, fit.edge) == (None, None, "low")
+    assert (fit.recommended, fit.sure, fit.next_rates) == (None, None, ())
+    assert not any("to try next" in note for note in fit.notes())
 
 
 def test_rate_of_which_one_seed_diverged_is_not_recommended():
@@ -268,6 +269,7 @@ def test_rate_of_which_one_seed_diverged_is_not_recommended():
     fit = fit_learning_rate(points)
     assert fit.diverged == (3.2e-3,)
     assert fit.recommended <= 1.6e-3
+    assert "Counts as diverged, because one of its seeds did: 3.2e-3." in fit.notes()
 
 
 def test_more_seeds_narrow_the_interval():
@@ -351,6 +353,8 @@ def test_rate_that_diverged_far_away_does_not_move_the_best():
     assert 1e-2 < found.recommended < 1e-1
     assert found.sure[1] <= 0.2
     assert found.diverged == (1e20,)
+    [note] = [note for note in found.notes() if "typing error" in note]
+    assert note.startswith("Left out: 1.0e20, over 1,000 times away from the better rates.")
     top = fit_learning_rate([(1e-2, 2.8), (3e-2, 2.6), (1e-1, 2.4), (1e20, math.nan)])
     assert top is not None
     assert (top.edge, top.recommended) == ("high", None)

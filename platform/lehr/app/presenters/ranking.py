@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lehr.analysis.batches import HeldOut
+from lehr.analysis.lr_fit import within_reach
 from lehr.analysis.noise import Noise, is_value, pooled_deviation, pooled_noise
 from lehr.analysis.significance import PLUS_MINUS, Group, Significance, band, judge, within_noise
 from lehr.base import formats
@@ -280,7 +281,12 @@ def notes(
     """Return notes on the result. ``tried``: each parameter's values."""
     found: list[str] = []
     best = next((one for one in standings if one.run_id == verdict.best), None)
-    if best is not None:
+    if len(verdict.values) > 1 == len(set(verdict.values.values())):
+        found.append(
+            f"All {len(verdict.values)} trials with a rank have the same {metric}: what was varied "
+            f"makes no difference. Check that it takes effect: {', '.join(tried)}."
+        )
+    elif best is not None:
         found += _edges(best, tried)
     if verdict.step is not None:
         behind = [
@@ -314,14 +320,18 @@ def _edges(best: TrialStatus, tried: Mapping[str, Sequence[Any]]) -> list[str]:
             continue
         if not all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
             continue
-        numbers = sorted(set(values))
-        value = best.parameters.get(path)
+        value, numbers, far = best.parameters.get(path), sorted(set(values)), ""
+        if value is not None and is_rate(path):
+            near = within_reach(numbers, [value])
+            others = [formats.parameter(one, path) for one in numbers if one not in near]
+            far = f", but for {', '.join(others)}, far off" if others else ""
+            numbers = near
         if len(numbers) < (2 if is_rate(path) else 3) or value not in {numbers[0], numbers[-1]}:
             continue
         side, further = ("smallest", "smaller") if value == numbers[0] else ("largest", "larger")
         found.append(
             f"The best is at the edge of the values tried: {path} {formats.parameter(value, path)} "
-            f"is the {side}; a {further} one may be better."
+            f"is the {side}{far}; a {further} one may be better."
         )
     return found
 

@@ -110,6 +110,26 @@ def test_note_reports_a_best_value_at_the_edge_of_the_values_tried(best, word, v
         assert LR in edge[0]
 
 
+def test_best_rate_is_at_the_edge_though_a_mistyped_one_lies_beyond():
+    rates = (1e-4, 3e-4, 1e-3, 3e2)
+    trials = [
+        TrialStatus(f"r{lr}", {LR: lr}, "completed", math.nan if lr > 1 else 3.0 - lr, 10)
+        for lr in rates
+    ]
+    sentences = notes(trials, rank(trials, "minimize", never), metric="val/loss", tried={LR: rates})
+    [edge] = [note for note in sentences if "edge of the values tried" in note]
+    assert "is the largest, but for 3.0e2, far off; a larger one may be better" in edge
+
+
+def test_equal_values_are_no_edge_but_a_parameter_without_effect():
+    trials = [trial_status(n, 3.0, 10, "completed", lr=n * 1e-4) for n in (1, 2, 3)]
+    [note] = notes(
+        trials, rank(trials, "minimize", never), metric="val/loss", tried={LR: [1e-4, 2e-4, 3e-4]}
+    )
+    assert note.startswith("All 3 trials with a rank have the same val/loss: what was varied makes")
+    assert LR in note
+
+
 def test_best_seed_is_not_at_an_edge():
     trials = [
         TrialStatus(f"r{seed}", {"train.seed": seed}, "completed", 3.0 - seed / 100, 10)
