@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from lehr.base import home
 from lehr.code.archive import MOST_FILES, PROJECT, TRAINER, BadArchive, SourceFile, check_name
 from lehr.code.code_cache import LOCK_FILE, needed
-from lehr.code.script_files import script_files
+from lehr.code.script_files import NEVER, script_files
 from lehr.code.secret_files import likely_secret
 from lehr.errors import SpecError, SpecProblem, nearest
 from lehr.specs.program import Code, compiled, from_root
@@ -26,12 +26,6 @@ if TYPE_CHECKING:
 
 PACKAGES = ("lehr_trainer", "lehr_log")
 """Lehr's packages that run in a training process."""
-NEVER = (
-    *(".git/", ".hg/", ".svn/", "__pycache__/", "*.pyc", ".venv/", "venv/", "node_modules/"),
-    *(".mypy_cache/", ".ruff_cache/", ".pytest_cache/", ".ipynb_checkpoints/", "*.egg-info/"),
-    *(".DS_Store", "wandb/", ".lehr/"),
-)
-"""Left out of every project, as if .gitignore had these lines."""
 _MARKS = ("lehr.db", layout.RUNS_MARKER)
 """Files of a home of Lehr, and of a folder of runs: neither is ever part of a project."""
 _OTHER_FILE = re.compile(r"\s*(-r|-c|-e|--requirement|--constraint|--editable|\.{0,2}/|file:)")

@@ -1,15 +1,27 @@
-"""The files that belong to a script whose spec includes none."""
+"""The files that belong to a script whose spec includes none, its data, and what is left out."""
 
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
+from lehr.base.formats import counted, size
 from lehr.code.archive import MOST_FILES
+from lehr.code.project_copy import described
+from lehr.errors import SpecError, SpecProblem
+from lehr.specs.program import Code, from_root
 
 _TIMEOUT_S = 60
+NEVER = (
+    *(".git/", ".hg/", ".svn/", "__pycache__/", "*.pyc", ".venv/", "venv/", "node_modules/"),
+    *(".mypy_cache/", ".ruff_cache/", ".pytest_cache/", ".ipynb_checkpoints/", "*.egg-info/"),
+    *(".DS_Store", "wandb/", ".lehr/"),
+)
+"""Left out of every project, as if .gitignore had these lines."""
 
 
 def script_files(root: Path, script: str) -> tuple[list[str], str]:
@@ -70,3 +82,78 @@ def _modules(
             for one in node.names:  # It may be a module itself.
                 module = f"{node.module}.{one.name}" if node.module else one.name
                 yield from ((folder, module) for folder in (folders if node.level else everywhere))
+
+
+_SHOWN = 4
+_MOST = 10_000
+"""Folders and files that are looked at, at most."""
+_HIDDEN_AND_SPECS = (".*", "/*.yaml", "/*.yml")
+
+
+def data_files(root: Path, names: Sequence[str], sent: Collection[str]) -> dict[str, str]:
+    """Return what the spec's data are now: number, size and digest of their files, by path.
+
+    Raises:
+        SpecError: some are missing or cannot be read.
+    """
+    try:
+        return {name: described(str(root), name, sent) for name in names}
+    except OSError as error:
+        message = f"trainer.data: {error.filename} cannot be read: {error.strerror}."
+        hint = f"Name files or folders below code.root, {root}."
+        raise SpecError([SpecProblem("trainer.data", message, hint)]) from None
+
+
+def left_out(code: Code, root: Path, there: Collection[str], taken: str | None) -> list[str]:
+    """Return what else is in the uppermost folder, the largest first: ``data/ (1.1 GB, 3 files)``.
+
+    What the spec itself leaves out, hidden files and specs do not count, nor modules that the
+    script does not import. With more than 10,000 files, the sizes are of those that were counted.
+
+    Args:
+        code: what the spec sends.
+        root: the folder of the project.
+        there: paths of files that are sent, and of data.
+        taken: None if ``code.include`` names what is sent.
+    """
+    from pathspec import GitIgnoreSpec
+
+    excluded = GitIgnoreSpec.from_lines(
+        [*_HIDDEN_AND_SPECS, *NEVER, *code.exclude, *([] if taken is None else ["*.py"])]
+    )
+    included = from_root(code.include if taken is None else ["."])
+    sizes: dict[str, list[int]] = defaultdict(list)
+    left = _MOST
+    for folder, folders, files in os.walk(root, followlinks=True):
+        inside = os.path.relpath(folder, root).removeprefix(".").rstrip("/")
+        inside += "/" * bool(inside)
+        for one in [*folders]:
+            if f"{inside}{one}" in there or excluded.match_file(f"{inside}{one}/"):
+                folders.remove(one)
+        for path in (inside + one for one in files[:left]):
+            other = path not in there and included.match_file(path)
+            if other and not excluded.match_file(path) and (root / path).is_file():
+                first, slash, _ = path.partition("/")
+                sizes[first + slash].append((root / path).stat().st_size)
+        left -= len(files) + 1
+        if left < 0:
+            break
+    least = "at least " * (left < 0)
+    return [
+        f"{name} ({least}{size(sum(each))}, {counted(len(each), 'file')})"
+        for name, each in sorted(sizes.items(), key=lambda item: -sum(item[1]))
+    ]
+
+
+def notice(found: Sequence[str], taken: str | None) -> str:
+    """Return in words what is left out, why, and how to use it."""
+    if taken is None:
+        why = "git ignores them"
+    else:
+        why = "git does not track them" if "git" in taken else "the script does not import them"
+    more = [f"and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else []
+    listed, name = ", ".join([*found[:_SHOWN], *more]), found[0].partition(" (")[0].rstrip("/")
+    how = f"To use it: trainer.data: [{name}]"
+    if "import" in why:
+        how += " links it, or code.include: [.] sends all"
+    return f"left out, because {why}: {listed}. {how}"

@@ -4,22 +4,7 @@
 state, or writes a stream's replica.
 """
 
-from lehr.store.apply_events import AppliedEvents
 from lehr.store.changes import Change
-from lehr.store.records.idempotency import StoredAnswer
 from lehr.store.store import Store
-from lehr.store.streams.events import StoredRecord
-from lehr.store.streams.logs import LogMatch
-from lehr.store.streams.replica import Gap
-from lehr.store.streams.replication import StreamInfo
 
-__all__ = [
-    "AppliedEvents",
-    "Change",
-    "Gap",
-    "LogMatch",
-    "Store",
-    "StoredAnswer",
-    "StoredRecord",
-    "StreamInfo",
-]
+__all__ = ["Change", "Store"]

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from pydantic import ValidationError
 from sqlalchemy import bindparam, select, update
 from sqlalchemy.exc import OperationalError
 from sqlmodel import Session, col
@@ -50,15 +49,6 @@ MOST_CHECKPOINTS = 50_000
 """Of an attempt, those included whose files were removed. More are not recorded."""
 
 
-@dataclass(frozen=True)
-class AppliedEvents:
-    """Something that an event caused in ``lehr.db``."""
-
-    kind: str
-    """running, checkpoint, checkpoint_removed or finished."""
-    step: int | None = None
-
-
 class _Position(NamedTuple):
     """How far the events of an attempt have been applied."""
 
@@ -91,27 +81,20 @@ class EventApplier:
         self._index = index
         self._clock = clock
 
-    def apply(self, attempt_id: str) -> list[AppliedEvents]:
+    def apply(self, attempt_id: str) -> None:
         """Apply what the attempt recorded since the last call.
 
         The first ``started`` makes the run running, checkpoints are registered or marked removed,
         and ``finished`` is put into the attempt's row; its last step too. The records of an
         attempt that was superseded change only its own row.
         """
-        applied: list[AppliedEvents] = []
-        while True:
-            positions = self._positions([attempt_id])
-            if not positions:
-                raise NotFound(f"There is no attempt {attempt_id!r}.")
-            news = self._news(positions[attempt_id])
-            if news is None:
-                return applied
-            # A step alone is applied again after a power cut: not worth a flush to disk.
-            with self._db.write(durable=bool(news.records), what="apply_events") as session:
-                done = self._apply_in(session, attempt_id, news)
-            applied += done or []
-            if done is not None and not news.more:
-                return applied
+        if not self._positions([attempt_id]):
+            raise NotFound(f"There is no attempt {attempt_id!r}.")
+        more = [attempt_id]
+        while more:
+            more.clear()
+            for error in self.apply_all([attempt_id], again=more.append).values():
+                raise error
 
     def apply_all(
         self, attempt_ids: Sequence[str], again: Callable[[str], object] = str
@@ -119,7 +102,8 @@ class EventApplier:
         """Apply what these attempts recorded, up to ``_AT_ONCE`` records each, in one transaction.
 
         Return the errors by attempt. An attempt with an error changes nothing, and is independent
-        of the others. ``again`` is called with each attempt that has more records.
+        of the others. ``again`` is called with each attempt that has more records, or whose records
+        another thread applied meanwhile.
 
         Raises:
             StoreUnavailable: the store fails for every attempt.
@@ -127,6 +111,7 @@ class EventApplier:
         failed: dict[str, Exception] = {}
         progress: list[_News] = []
         found: dict[str, _News] = {}
+        whole: dict[str, bool] = {}
         for attempt_id, position in self._positions(attempt_ids).items():
             try:
                 news = self._news(position)
@@ -147,13 +132,13 @@ class EventApplier:
             for attempt_id, news in found.items():
                 try:
                     with session.begin_nested():
-                        self._apply_in(session, attempt_id, news)
+                        whole[attempt_id] = self._apply_news(session, news) and not news.more
                 except OperationalError:
                     raise  # The disk or the file: it concerns every attempt.
                 except Exception as error:  # noqa: BLE001 - returned to the caller
                     failed[attempt_id] = error
-        for attempt_id, news in found.items():
-            if news.more and attempt_id not in failed:
+        for attempt_id, complete in whole.items():
+            if not complete:
                 again(attempt_id)
         return failed
 
@@ -204,15 +189,6 @@ class EventApplier:
             if news.step is not None and (before is None or news.step > before):
                 announce(self._db, news.position.run_id, news.position.sweep_id, progress=True)
 
-    def _apply_in(
-        self, session: Session, attempt_id: str, news: _News
-    ) -> list[AppliedEvents] | None:
-        """Apply the news; return None if another thread applied them meanwhile."""
-        attempt = get_attempt(session, attempt_id)
-        if attempt.events_applied != news.position.applied:
-            return None
-        return self._apply_news(session, attempt, news)
-
     def _news(self, position: _Position) -> _News | None:
         run_id, number, applied = position.run_id, position.number, position.applied
         with self._index.read() as connection:
@@ -236,10 +212,14 @@ class EventApplier:
         more = len(rows) > _AT_ONCE
         if more:
             upto = rows.pop()[2]
-        records = [record for _, body, _ in rows if (record := _read(body))]
+        records: list[AnyRecord] = [record_adapter.validate_json(body) for _, body, _ in rows]
         return _News(position, records, newest[0] if newest else None, upto, more)
 
-    def _apply_news(self, session: Session, attempt: Attempt, news: _News) -> list[AppliedEvents]:
+    def _apply_news(self, session: Session, news: _News) -> bool:
+        """Apply the news; return False if another thread applied them meanwhile."""
+        attempt = get_attempt(session, news.position.attempt_id)
+        if attempt.events_applied != news.position.applied:
+            return False
         run = get_run(session, attempt.run_id)
         stepped = news.step is not None and (
             attempt.last_step is None or news.step > attempt.last_step
@@ -248,24 +228,24 @@ class EventApplier:
             attempt.last_step, attempt.last_step_at = news.step, self._clock()
         attempt.events_applied = news.upto
         session.add(attempt)
-        done: list[AppliedEvents] = []
-        for record in _with_room(session, attempt, news.records):
-            done += self._apply_one(session, run, attempt, record)
+        records = _with_room(session, attempt, news.records)
+        changed = [self._apply_one(session, run, attempt, record) for record in records]
         session.flush()
-        if done or stepped:
-            announce(self._db, run.id, run.sweep_id, progress=not done)
-        return done
+        if any(changed) or stepped:
+            announce(self._db, run.id, run.sweep_id, progress=not any(changed))
+        return True
 
     def _apply_one(
         self, session: Session, run: RunRow, attempt: Attempt, record: AnyRecord
-    ) -> list[AppliedEvents]:
+    ) -> bool:
+        """Apply a record; return whether it changed more than the attempt's step."""
         if isinstance(record, Finished):
             attempt.finished = record.model_dump(mode="json")
-            return [AppliedEvents("finished", record.step)]
+            return True
         if run.attempt != attempt.number:
-            return []
+            return False
         if isinstance(record, Started) and run.state == RunState.STARTING.value:
-            moved = transition_run(
+            return transition_run(
                 session,
                 self._db,
                 run.id,
@@ -277,7 +257,6 @@ class EventApplier:
                 actor="trainer",
                 at=self._clock(),
             )
-            return [AppliedEvents("running")] if moved else []
         if isinstance(record, CheckpointRecord):
             at = layout.checkpoint_at(record.path)
             if at is None or at[0] > attempt.number or at[1] != record.step:
@@ -287,22 +266,13 @@ class EventApplier:
                     record.path[:200],
                     extra=own_logs.of_attempt(attempt.id),
                 )
-                return []
+                return False
             put_checkpoint(session, _checkpoint(run, attempt, record))
-            return [AppliedEvents("checkpoint", record.step)]
+            return True
         if isinstance(record, CheckpointRemoved):
             number = _attempt_in(record.path, attempt.number)
-            removed = note_removed(session, run.id, number, record.step, record.time)
-            return [AppliedEvents("checkpoint_removed", record.step)] if removed else []
-        return []
-
-
-def _read(body: bytes) -> AnyRecord | None:
-    """Parse a record; return None for a line that only an older version accepted."""
-    try:
-        return record_adapter.validate_json(body)
-    except ValidationError:
-        return None
+            return note_removed(session, run.id, number, record.step, record.time)
+        return False
 
 
 def _with_room(session: Session, attempt: Attempt, found: list[AnyRecord]) -> list[AnyRecord]:

@@ -14,11 +14,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Engine, QueuePool, StaticPool, create_engine, event
 from sqlalchemy.exc import DatabaseError, IntegrityError
 from sqlmodel import Session
+from sqlmodel.sql.expression import SelectOfScalar
 
 from lehr.base import killpoints
 from lehr.errors import InternalError, StoreUnavailable
@@ -87,6 +88,7 @@ class Wal:
         return not busy
 
 
+T = TypeVar("T")
 Clock = Callable[[], float]
 """Seconds since the epoch."""
 
@@ -226,6 +228,18 @@ class Database:
         )
         connection.execute("PRAGMA query_only=ON")
         return connection
+
+
+class Records:
+    """A part of the store: it reads and writes rows of ``lehr.db``."""
+
+    def __init__(self, db: Database, clock: Clock) -> None:
+        self._db = db
+        self._clock = clock
+
+    def _all(self, query: SelectOfScalar[T]) -> list[T]:
+        with self._db.read() as session:
+            return list(session.exec(query).all())
 
 
 def _engine(connect: Any, begin: str, *, static: bool) -> Engine:

@@ -21,10 +21,8 @@ from lehr.store.database import WAL_LIMIT, Clock, Database, Wal
 from lehr.store.records.access_tokens import AccessTokenRecords, AuditRecords
 from lehr.store.records.attempts import Attempts
 from lehr.store.records.checkpoints import Checkpoints
-from lehr.store.records.idempotency import IdempotencyKeys
-from lehr.store.records.nodes import Nodes
-from lehr.store.records.outbox import Outbox
-from lehr.store.records.quotas import QuotaRecords
+from lehr.store.records.cluster import Nodes, QuotaRecords
+from lehr.store.records.messages import IdempotencyKeys, Outbox
 from lehr.store.records.requests import Requests
 from lehr.store.records.rollouts import RolloutProgress, Rollouts
 from lehr.store.records.runs import Runs

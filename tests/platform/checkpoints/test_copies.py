@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from lehr.checkpoints.copies import Copy, Folder, digest_of, verify_folder, whole
-from lehr.control.saved_points import copies_to_remove
 from lehr.node.fetcher import fetch_checkpoint
 from lehr.specs.storage_url import normalised, open_place
 from lehr_testing.buckets import Bucket, found_by_environment, make_checkpoint, s3_server
@@ -187,18 +186,6 @@ class Point:
     def __init__(self, step: int, val_loss: float | None = None, attempt: int = 1) -> None:
         self.step, self.val_loss, self.attempt = step, val_loss, attempt
         self.path = f"attempt-{attempt}/checkpoints/step-{step:08d}"
-
-
-def test_copies_follow_the_retention_policy_and_keep_what_forks_need() -> None:
-    there = [Point(10), Point(20, 3.0), Point(30, 4.0), Point(40), Point(50)]
-    policy = CheckpointConfig(keep_last=2, keep_best=True)
-    gone = [int(path[-2:]) for path in copies_to_remove(there, policy, set())]
-    assert gone == [10, 30]
-    spared = copies_to_remove(there, policy, {there[0].path})
-    assert [int(path[-2:]) for path in spared] == [30]
-    # A later attempt's are newer, whatever their step.
-    there = [Point(10), Point(20), Point(5, attempt=2), Point(6, attempt=2)]
-    assert len(copies_to_remove(there, policy, set())) == 2
 
 
 def test_the_trainers_retention_keeps_checkpoints_named_in_orders(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from lehr.cluster.membership import Cluster
 from lehr.cluster.run_values import saved
 from lehr.control.queue_entries import Saved
 from lehr.store.records.checkpoints import CopyReport
+from lehr.store.tables import CheckpointRow
 from lehr_testing.dispatching import Bench
 from lehr_testing.stores import begin, next_attempt, run_spec
 
@@ -17,15 +18,18 @@ def path(attempt: int, step: int) -> str:
 
 
 def save(store, run_id: str, attempt: int, step: int) -> None:
-    store.checkpoints.add(
-        run_id,
+    row = CheckpointRow(
+        run_id=run_id,
         attempt=attempt,
         step=step,
         path=path(attempt, step),
         size_bytes=1,
         digest="d",
         reason="interval",
+        created_at=0.0,
     )
+    with store.db.write() as session:
+        session.add(row)
 
 
 def on(*nodes: str) -> list[dict]:

@@ -10,7 +10,7 @@ import pytest
 
 from lehr.control.lifecycle import RunState
 from lehr.errors import StoreUnavailable
-from lehr.store import AppliedEvents, Store, apply_events
+from lehr.store import Change, Store, apply_events
 from lehr_testing.stores import (
     crashed_copy,
     fresh_store,
@@ -35,14 +35,19 @@ def removed(step: int, attempt: int = 1) -> bytes:
 
 def test_started_event_sets_the_run_running_once(store: Store) -> None:
     attempt = new_attempt(store)
-    assert store.event_applier.apply(attempt.id) == []
+    store.event_applier.apply(attempt.id)
     ingest(store, attempt.id, line("started", device="cpu"))
-    assert store.event_applier.apply(attempt.id) == [AppliedEvents("running")]
-    assert store.event_applier.apply(attempt.id) == []
+    for _ in range(2):
+        store.event_applier.apply(attempt.id)
     run = store.runs.get(attempt.run_id)
     assert (run.state, run.started_at is not None) == ("running", True)
+    assert [row.new for row in store.transitions.of_run(run.id)] == [
+        "queued",
+        "starting",
+        "running",
+    ]
     row = store.transitions.of_run(attempt.run_id)[-1]
-    assert (row.new, row.cause, row.actor) == ("running", "started", "trainer")
+    assert (row.cause, row.actor, row.at) == ("started", "trainer", run.started_at)
 
 
 def test_checkpoint_events_add_and_remove_rows(store: Store) -> None:
@@ -51,8 +56,9 @@ def test_checkpoint_events_add_and_remove_rows(store: Store) -> None:
     store.event_applier.apply(attempt.id)
     found = store.checkpoints.of_run(attempt.run_id)
     assert [(row.step, row.val_loss, row.attempt) for row in found] == [(5, 3.5, 1), (10, None, 1)]
-    ingest(store, attempt.id, removed(5), removed(5))
-    assert store.event_applier.apply(attempt.id) == [AppliedEvents("checkpoint_removed", 5)]
+    ingest(store, attempt.id, removed(5), removed(5), checkpoint(10, digest="e" * 64))
+    store.event_applier.apply(attempt.id)
+    assert [row.digest for row in store.checkpoints.of_run(attempt.run_id)] == ["e" * 64]
     assert [row.step for row in store.checkpoints.of_run(attempt.run_id)] == [10]
     assert [row.removed_at for row in store.checkpoints.of_run(attempt.run_id, removed=True)] == [
         200.0,
@@ -76,14 +82,14 @@ def test_events_of_a_superseded_attempt_are_stored_without_effect(store: Store) 
     run_id = first.run_id
     second = next_attempt(store, run_id)
     ingest(store, first.id, line("started"), metrics(3, train_loss=1.0), checkpoint(3))
-    assert store.event_applier.apply(first.id) == []
+    store.event_applier.apply(first.id)
     assert (store.runs.get(run_id).state, store.checkpoints.of_run(run_id)) == ("starting", [])
     assert store.attempts.get(first.id).last_step == 3
     assert [record.kind for _, record in store.events.records(run_id)] == ["started", "checkpoint"]
     ingest(store, second.id, line("started"), checkpoint(5, attempt=2))
     store.event_applier.apply(second.id)
     ingest(store, first.id, removed(5, attempt=2))
-    assert store.event_applier.apply(first.id) == []
+    store.event_applier.apply(first.id)
     assert [row.step for row in store.checkpoints.of_run(run_id)] == [5]
 
 
@@ -98,29 +104,31 @@ def test_checkpoint_of_a_lost_attempt_counts_until_the_next_attempt(store: Store
         actor="dispatcher",
     )
     ingest(store, attempt.id, line("started"), checkpoint(5))
-    assert store.event_applier.apply(attempt.id) == [AppliedEvents("checkpoint", 5)]
+    store.event_applier.apply(attempt.id)
+    assert [row.step for row in store.checkpoints.of_run(attempt.run_id)] == [5]
     assert store.runs.get(attempt.run_id).state == "queued"
 
 
 def test_many_threads_apply_each_event_once(store: Store) -> None:
     attempt = new_attempt(store)
     ingest(store, attempt.id, line("started"), *[checkpoint(step) for step in range(1, 21)])
-    applied: list[AppliedEvents] = []
+    published: list[Change] = []
+    store.subscribe(published.append)
     barrier = threading.Barrier(6)
 
     def apply() -> None:
         barrier.wait()
-        applied.extend(store.event_applier.apply(attempt.id))
+        store.event_applier.apply(attempt.id)
 
     threads = [threading.Thread(target=apply) for _ in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(applied, key=lambda one: one.step or 0) == [
-        AppliedEvents("running"),
-        *[AppliedEvents("checkpoint", step) for step in range(1, 21)],
-    ]
+    assert published == [Change("run", attempt.run_id)]
+    assert store.runs.get(attempt.run_id).state == "running"
+    known = store.checkpoints.of_run(attempt.run_id)
+    assert [row.step for row in known] == list(range(1, 21))
 
 
 def test_events_not_committed_before_a_crash_are_applied_after_it(tmp_path: Path) -> None:
@@ -132,8 +140,8 @@ def test_events_not_committed_before_a_crash_are_applied_after_it(tmp_path: Path
         ingest(store, attempt.id, checkpoint(5), checkpoint(10))
         home = crashed_copy(store, tmp_path / "copy")
     with Store.open(home) as store:
-        assert [one.step for one in store.event_applier.apply(attempt.id)] == [5, 10]
-        assert store.event_applier.apply(attempt.id) == []
+        store.event_applier.apply(attempt.id)
+        assert [row.step for row in store.checkpoints.of_run(attempt.run_id)] == [5, 10]
 
 
 def test_failed_commit_applies_nothing_and_can_be_repeated(
@@ -150,10 +158,9 @@ def test_failed_commit_applies_nothing_and_can_be_repeated(
     assert store.runs.get(attempt.run_id).state == "starting"
     other.execute("ROLLBACK")
     other.close()
-    assert store.event_applier.apply(attempt.id) == [
-        AppliedEvents("running"),
-        AppliedEvents("checkpoint", 5),
-    ]
+    store.event_applier.apply(attempt.id)
+    assert store.runs.get(attempt.run_id).state == "running"
+    assert [row.step for row in store.checkpoints.of_run(attempt.run_id)] == [5]
 
 
 def test_flood_of_records_is_applied_in_parts_and_completely(store: Store) -> None:
@@ -170,7 +177,6 @@ def test_flood_of_records_is_applied_in_parts_and_completely(store: Store) -> No
         calls += 1
     assert calls == 3
     assert numbers == [499, 999, 1200]
-    assert store.event_applier.apply(attempt.id) == []
 
 
 def test_checkpoints_of_an_attempt_have_a_limit(

@@ -9,20 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from lehr.errors import StoreUnavailable
 from lehr.store import Store
 from lehr.store.upkeep.integrity import check
 from lehr_testing.paths import TESTING
 from lehr_testing.store_writer import source
 from lehr_testing.stores import (
-    begin,
-    begin_append,
     fresh_store,
-    ingest,
-    metrics,
     new_attempt,
     picture,
-    run_spec,
     same,
 )
 
@@ -103,32 +97,3 @@ def test_full_disk_is_reported_and_only_stored_bytes_are_acknowledged(tmp_path: 
         more = source("rank-0.log", size + 1000)[size:]
         assert store.streams.append(attempt.id, "rank-0.log", size, more) == size + 1000
     assert [finding for finding in check(home) if finding.level == "error"] == []
-
-
-def test_process_continues_after_a_failed_write(tmp_path: Path) -> None:
-    """The file of one stream cannot be written; others are not blocked, and it continues later."""
-    with fresh_store(tmp_path / "home") as store:
-        attempt = new_attempt(store)
-        other = begin(store, store.runs.create(run_spec("b")).id)
-        ingest(store, attempt.id, metrics(1, train_loss=1.0))
-        file = store.home / "replica" / attempt.id / "events.jsonl"
-        # A folder in its place: even root cannot write that.
-        file.rename(file.with_name("aside"))
-        file.mkdir()
-        futures = [
-            begin_append(
-                store,
-                attempt.id,
-                "events.jsonl",
-                len(metrics(1, train_loss=1.0)),
-                metrics(2, train_loss=2.0),
-            ),
-            begin_append(store, other.id, "events.jsonl", 0, metrics(1, train_loss=3.0)),
-        ]
-        with pytest.raises(StoreUnavailable, match="replica could not be written"):
-            futures[0].result(timeout=60)
-        assert futures[1].result(timeout=60) == len(metrics(1, train_loss=3.0))
-        file.rmdir()
-        file.with_name("aside").rename(file)
-        ingest(store, attempt.id, metrics(2, train_loss=2.0))
-        assert store.series.read(attempt.run_id, "train/loss").y == [1.0, 2.0]

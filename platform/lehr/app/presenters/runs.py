@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from lehr.analysis.diagnosis import Alert
     from lehr.control.resources import Node
     from lehr.store import Store
-    from lehr.store.streams.values import LatestValue
+    from lehr.store.streams.series import LatestValue
     from lehr.store.tables import Attempt
 
 CORE_METRICS = (

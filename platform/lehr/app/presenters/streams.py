@@ -25,9 +25,13 @@ from lehr_trainer.contract.records import Notice, Started, Warning_
 from lehr_trainer.planning import counts
 
 if TYPE_CHECKING:
-    from lehr.store import Gap, Store, StoredRecord
+    from lehr.store import Store
+    from lehr.store.streams.events import StoredRecord
+    from lehr.store.streams.logs import LogFile, LogText
+    from lehr.store.streams.replica import Gap
     from lehr.store.streams.replication import StreamInfo
-    from lehr.store.streams.values import LatestValue, LogFile, LogText, MetricSummary, SeriesData
+    from lehr.store.streams.series import LatestValue, MetricSummary
+    from lehr.store.streams.series_query import SeriesData
     from lehr.store.tables import Attempt, CheckpointRow, RunRequest, RunRow, Transition
 
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from lehr.app.presenters.runs import RunPresenter
     from lehr.store import Store
     from lehr.store.records.sweeps import TrialOutline
-    from lehr.store.streams.values import LatestValue
+    from lehr.store.streams.series import LatestValue
     from lehr.store.tables import SweepRow
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from lehr.app.services.context import Context
     from lehr.store import Store
-    from lehr.store.streams.values import MetricSummary
+    from lehr.store.streams.series import MetricSummary
     from lehr.store.tables import RunRow
 
 CompareAxis = Literal["step", "tokens", "time", "flops"]

@@ -14,7 +14,7 @@ from lehr.errors import NotFound, UserError
 if TYPE_CHECKING:
     from lehr.schemas.streams import Series
     from lehr.store import Store
-    from lehr.store.streams.values import SeriesAxis
+    from lehr.store.streams.series_query import SeriesAxis
     from lehr.store.tables import RunRow
 
 

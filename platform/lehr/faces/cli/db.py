@@ -103,12 +103,6 @@ def backup(
             made = upkeep.backup(_home(home), target.absolute())
         else:
             made, removed = upkeep.backup_and_rotate(_home(home), target.absolute(), keep=keep)
-    if made.clock_is_behind:
-        warn(
-            "The clock is behind the newest backup there. The name of this one follows it; its "
-            "own time is in backup.json. Check the clock, and the names of the backups.",
-            on=notes(),
-        )
     if as_json:
         print_json({"backup": _plain(made), "removed": [str(path) for path in removed]})
         return

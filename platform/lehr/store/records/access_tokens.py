@@ -9,7 +9,7 @@ from sqlalchemy import func
 from sqlmodel import col, delete, select
 
 from lehr.errors import NotFound, UserError, nearest
-from lehr.store.database import Clock, Database
+from lehr.store.database import Clock, Database, Records
 from lehr.store.tables import AccessTokenRow, AuditRow
 
 MOST = 1_000
@@ -20,20 +20,17 @@ def digest(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-class AccessTokenRecords:
+class AccessTokenRecords(Records):
     """All named tokens. They are kept in memory, too, since every request looks one up."""
 
     def __init__(self, db: Database, clock: Clock) -> None:
-        self._db = db
-        self._clock = clock
+        super().__init__(db, clock)
         self._guard = threading.Lock()
         self._known: dict[str, AccessTokenRow] | None = None
 
     def all(self) -> list[AccessTokenRow]:
         """Return the tokens by name, also revoked and expired ones."""
-        with self._db.read() as session:
-            rows = session.exec(select(AccessTokenRow).order_by(col(AccessTokenRow.name)))
-            return list(rows.all())
+        return self._all(select(AccessTokenRow).order_by(col(AccessTokenRow.name)))
 
     def of_token(self, token: str) -> AccessTokenRow | None:
         """Return the row of a token, also if it is revoked or expired."""
@@ -142,11 +139,7 @@ MOST_ENTRIES = 100_000
 _TRIM_EVERY = 1_000
 
 
-class AuditRecords:
-    def __init__(self, db: Database, clock: Clock) -> None:
-        self._db = db
-        self._clock = clock
-
+class AuditRecords(Records):
     def add(
         self, name: str, role: str, *, method: str, path: str, status: int, address: str
     ) -> None:

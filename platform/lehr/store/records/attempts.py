@@ -10,7 +10,7 @@ from sqlalchemy import select as sa_select
 from sqlmodel import Session, col, select
 
 from lehr.errors import InternalError, NotFound
-from lehr.store.database import Clock, Database
+from lehr.store.database import Records
 from lehr.store.records.run_rows import announce_run, get_run, is_deleted
 from lehr.store.tables import Attempt, RunRow
 
@@ -32,12 +32,8 @@ class GpuTime(NamedTuple):
     """When its processes had ended, or were last known to live; None while they live."""
 
 
-class Attempts:
+class Attempts(Records):
     """The launches of runs: their facts, heartbeats and ends."""
-
-    def __init__(self, db: Database, clock: Clock) -> None:
-        self._db = db
-        self._clock = clock
 
     def get(self, attempt_id: str) -> Attempt:
         with self._db.read() as session:
@@ -68,11 +64,9 @@ class Attempts:
 
     def of_run(self, run_id: str) -> list[Attempt]:
         """Return the run's attempts, oldest first."""
-        with self._db.read() as session:
-            rows = session.exec(
-                select(Attempt).where(Attempt.run_id == run_id).order_by(col(Attempt.number))
-            )
-            return list(rows.all())
+        return self._all(
+            select(Attempt).where(Attempt.run_id == run_id).order_by(col(Attempt.number))
+        )
 
     def times(self, run_ids: Sequence[str]) -> list[GpuTime]:
         """Return how long each attempt of these runs held its GPUs, in no order."""
@@ -118,20 +112,16 @@ class Attempts:
         wanted = select(Attempt).where(col(Attempt.open).is_(True))
         if run_ids is not None:
             wanted = wanted.where(col(Attempt.run_id).in_(run_ids))
-        with self._db.read() as session:
-            rows = session.exec(wanted.order_by(col(Attempt.created_at), col(Attempt.id)))
-            return list(rows.all())
+        return self._all(wanted.order_by(col(Attempt.created_at), col(Attempt.id)))
 
     def recently_ended(self, limit: int = 200) -> list[Attempt]:
         """Return the attempts that ended last, newest first."""
-        with self._db.read() as session:
-            rows = session.exec(
-                select(Attempt)
-                .where(col(Attempt.exited_at).is_not(None))
-                .order_by(col(Attempt.exited_at).desc())
-                .limit(limit)
-            )
-            return list(rows.all())
+        return self._all(
+            select(Attempt)
+            .where(col(Attempt.exited_at).is_not(None))
+            .order_by(col(Attempt.exited_at).desc())
+            .limit(limit)
+        )
 
     def update(self, attempt_id: str, **columns: Any) -> Attempt:
         """Record facts about an attempt, such as when it was dispatched or how it exited."""

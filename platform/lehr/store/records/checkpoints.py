@@ -10,7 +10,7 @@ from typing import Literal
 from sqlalchemy import func, update
 from sqlmodel import Session, col, select
 
-from lehr.store.database import Clock, Database
+from lehr.store.database import Records
 from lehr.store.records.run_rows import announce_run, get_run, waiting_forks
 from lehr.store.tables import CheckpointRow, RunRow
 
@@ -29,45 +29,8 @@ class CopyReport:
     error: str | None = None
 
 
-class Checkpoints:
+class Checkpoints(Records):
     """The checkpoints of runs, and their copies."""
-
-    def __init__(self, db: Database, clock: Clock) -> None:
-        self._db = db
-        self._clock = clock
-
-    def add(
-        self,
-        run_id: str,
-        *,
-        attempt: int,
-        step: int,
-        path: str,
-        size_bytes: int,
-        digest: str,
-        reason: str,
-        val_loss: float | None = None,
-        at: float | None = None,
-    ) -> CheckpointRow:
-        """Register a checkpoint of the run, or update it."""
-        with self._db.write(what="add_checkpoint") as session:
-            run = get_run(session, run_id)
-            row = put_checkpoint(
-                session,
-                CheckpointRow(
-                    run_id=run_id,
-                    attempt=attempt,
-                    step=step,
-                    path=path,
-                    size_bytes=size_bytes,
-                    digest=digest,
-                    reason=reason,
-                    val_loss=val_loss,
-                    created_at=self._clock() if at is None else at,
-                ),
-            )
-            announce_run(self._db, run)
-            return row
 
     def mark_removed(self, run_id: str, *, attempt: int, step: int) -> bool:
         """Record that its files are gone; False if unregistered or recorded before."""

@@ -9,7 +9,7 @@ from sqlmodel import Session, col, select
 
 from lehr.control.lifecycle import ENDED, Desired, RunState
 from lehr.errors import Conflict
-from lehr.store.database import Clock, Database
+from lehr.store.database import Database, Records
 from lehr.store.records.run_rows import announce_run, announce_runs, get_run
 from lehr.store.records.transitions import fenced_update, transition_runs
 from lehr.store.tables import RunRequest, RunRow
@@ -18,12 +18,8 @@ WITHOUT_ATTEMPT = (RunState.QUEUED, RunState.PAUSED)
 """The states in which a run ends without a process to stop."""
 
 
-class Requests:
+class Requests(Records):
     """Requests to runs; the dispatcher carries them out."""
-
-    def __init__(self, db: Database, clock: Clock) -> None:
-        self._db = db
-        self._clock = clock
 
     def set_desired(
         self, run_id: str, desired: Desired, *, actor: str, message: str | None = None
@@ -90,11 +86,9 @@ class Requests:
 
     def of_run(self, run_id: str) -> list[RunRequest]:
         """Return the requests to the run, oldest first."""
-        with self._db.read() as session:
-            rows = session.exec(
-                select(RunRequest).where(RunRequest.run_id == run_id).order_by(col(RunRequest.id))
-            )
-            return list(rows.all())
+        return self._all(
+            select(RunRequest).where(RunRequest.run_id == run_id).order_by(col(RunRequest.id))
+        )
 
 
 def cancel_runs(

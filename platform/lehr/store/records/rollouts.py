@@ -11,8 +11,8 @@ from sqlmodel import Session, col, select
 from lehr.specs.rollout import RolloutSpec
 from lehr.specs.run import RunSpec
 from lehr.store.changes import Change
-from lehr.store.database import Clock, Database
-from lehr.store.records.groups import Groups, get_group
+from lehr.store.database import Records
+from lehr.store.records.lists import Groups, get_group
 from lehr.store.records.requests import cancel_runs
 from lehr.store.records.run_rows import announce_run, insert_run, unused_id
 from lehr.store.tables import GateVerdict, RolloutRow, RolloutRun, RolloutStage, RunRow
@@ -71,13 +71,11 @@ class Rollouts(Groups[RolloutRow]):
 
     def verdicts(self, rollout_id: str) -> list[GateVerdict]:
         """Return the rollout's verdicts in the order in which they were recorded."""
-        with self._db.read() as session:
-            rows = session.exec(
-                select(GateVerdict)
-                .where(GateVerdict.rollout_id == rollout_id)
-                .order_by(col(GateVerdict.id))
-            )
-            return list(rows.all())
+        return self._all(
+            select(GateVerdict)
+            .where(GateVerdict.rollout_id == rollout_id)
+            .order_by(col(GateVerdict.id))
+        )
 
     def of_runs(self, run_ids: Sequence[str]) -> dict[str, str]:
         """Map run ids to the id of the rollout that the run belongs to."""
@@ -91,13 +89,11 @@ class Rollouts(Groups[RolloutRow]):
 
     def unended(self) -> list[str]:
         """Return the ids of the rollouts that have not ended, oldest first."""
-        with self._db.read() as session:
-            rows = session.exec(
-                select(RolloutRow.id)
-                .where(col(RolloutRow.outcome).is_(None))
-                .order_by(col(RolloutRow.number))
-            )
-            return list(rows.all())
+        return self._all(
+            select(RolloutRow.id)
+            .where(col(RolloutRow.outcome).is_(None))
+            .order_by(col(RolloutRow.number))
+        )
 
 
 def stage_rows(session: Session, rollout_id: str) -> list[RolloutStage]:
@@ -113,12 +109,8 @@ PASSED, FAILED, CANCELLED = "passed", "failed", "cancelled"
 ACTOR = "rollout"
 
 
-class RolloutProgress:
+class RolloutProgress(Records):
     """Changes of a rollout's stages, each made at most once."""
-
-    def __init__(self, db: Database, clock: Clock) -> None:
-        self._db = db
-        self._clock = clock
 
     def submit_run(
         self,

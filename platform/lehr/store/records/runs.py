@@ -14,7 +14,7 @@ from lehr.control.lifecycle import ENDED, RunState
 from lehr.errors import Conflict
 from lehr.specs.run import RunSpec
 from lehr.store.changes import Change
-from lehr.store.database import Clock, Database
+from lehr.store.database import Records
 from lehr.store.records.lists import RowPage, fetch_page, filters, find
 from lehr.store.records.requests import add_request, add_requests
 from lehr.store.records.run_rows import (
@@ -47,12 +47,8 @@ def small_columns_of(row: RunRow) -> tuple[Any, ...]:
     return tuple(_small(row))
 
 
-class Runs:
+class Runs(Records):
     """Runs as they were submitted: created, found, listed, tagged, archived, deleted."""
-
-    def __init__(self, db: Database, clock: Clock) -> None:
-        self._db = db
-        self._clock = clock
 
     def create(
         self,
@@ -92,13 +88,9 @@ class Runs:
 
     def by_ids(self, run_ids: Collection[str]) -> list[RunRow]:
         """Return the runs of these ids that exist, newest first."""
-        with self._db.read() as session:
-            rows = session.exec(
-                select(RunRow)
-                .where(col(RunRow.id).in_(run_ids))
-                .order_by(col(RunRow.number).desc())
-            )
-            return list(rows.all())
+        return self._all(
+            select(RunRow).where(col(RunRow.id).in_(run_ids)).order_by(col(RunRow.number).desc())
+        )
 
     def ended_among(self, run_ids: Sequence[str]) -> list[str]:
         """Return those of these runs that have ended and had an attempt, in the given order."""
@@ -123,18 +115,15 @@ class Runs:
 
     def by_state(self, states: Collection[RunState]) -> list[RunRow]:
         """Return all runs in these states, oldest first."""
-        with self._db.read() as session:
-            rows = session.exec(
-                select(RunRow)
-                .where(col(RunRow.state).in_([str(state) for state in states]))
-                .order_by(col(RunRow.number))
-            )
-            return list(rows.all())
+        return self._all(
+            select(RunRow)
+            .where(col(RunRow.state).in_([str(state) for state in states]))
+            .order_by(col(RunRow.number))
+        )
 
     def ids_of_person(self, name: str) -> list[str]:
         """Return the ids of all runs that a person submitted, deleted ones too."""
-        with self._db.read() as session:
-            return list(session.exec(select(RunRow.id).where(RunRow.submitted_by == name)))
+        return self._all(select(RunRow.id).where(RunRow.submitted_by == name))
 
     def of_person(self, name: str) -> list[RunRow]:
         """Return the runs that a person submitted and that have not ended, oldest first."""
@@ -246,34 +235,32 @@ class Runs:
 
     def set_tags(self, run_id: str, tags: Sequence[str], *, actor: str = "user") -> RunRow:
         """Replace the run's tags; its spec keeps those that it was submitted with."""
-        with self._db.write() as session:
-            run = get_run(session, run_id)
-            if run.tags == list(tags):
-                return run
-            run.tags = list(tags)
-            session.add(run)
-            add_request(session, run, "tag", ", ".join(tags) or None, actor, self._clock())
-            announce_run(self._db, run)
-            return run
+        request = ("tag", ", ".join(tags) or None, actor)
+        return self._set(run_id, "tags", list(tags), request)
 
     def set_priority(self, run_id: str, priority: int, *, actor: str = "user") -> RunRow:
         """Replace the run's priority; its spec keeps the one that it was submitted with."""
-        with self._db.write() as session:
-            run = get_run(session, run_id)
-            if run.priority != priority:
-                run.priority = priority
-                session.add(run)
-                add_request(session, run, "priority", str(priority), actor, self._clock())
-                announce_run(self._db, run)
-            return run
+        return self._set(run_id, "priority", priority, ("priority", str(priority), actor))
 
     def set_note(self, run_id: str, note: str) -> RunRow:
         """Replace the run's note; its spec keeps the one that it was submitted with."""
+        return self._set(run_id, "note", note)
+
+    def _set(
+        self,
+        run_id: str,
+        column: str,
+        value: Any,
+        request: tuple[str, str | None, str] | None = None,
+    ) -> RunRow:
+        """Change a column, and record the request for it: its kind, message and actor."""
         with self._db.write() as session:
             run = get_run(session, run_id)
-            if run.note != note:
-                run.note = note
+            if getattr(run, column) != value:
+                setattr(run, column, value)
                 session.add(run)
+                if request is not None:
+                    add_request(session, run, *request, self._clock())
                 announce_run(self._db, run)
             return run
 

@@ -15,8 +15,8 @@ from lehr.errors import Conflict
 from lehr.specs.sweep import SweepSpec
 from lehr.specs.sweep_expand import TrialSpec
 from lehr.store.changes import Change
-from lehr.store.database import Clock, Database
-from lehr.store.records.groups import get_group
+from lehr.store.database import Records
+from lehr.store.records.lists import get_group
 from lehr.store.records.requests import WITHOUT_ATTEMPT, cancel_runs
 from lehr.store.records.run_rows import DELETE, total_steps
 from lehr.store.records.transitions import transition_runs
@@ -43,12 +43,8 @@ class TrialProgress(NamedTuple):
     total_steps: int | None
 
 
-class SweepProgress:
+class SweepProgress(Records):
     """Changes of a sweep's trials, each fenced by an expected state."""
-
-    def __init__(self, db: Database, clock: Clock) -> None:
-        self._db = db
-        self._clock = clock
 
     def trials(self, sweep_id: str) -> list[TrialProgress]:
         """List the sweep's trials in order, each with the state of its run."""

@@ -13,7 +13,7 @@ from lehr.control.lifecycle import ENDED
 from lehr.specs.sweep import SweepSpec
 from lehr.specs.sweep_expand import TrialSpec
 from lehr.store.changes import Change
-from lehr.store.records.groups import Groups
+from lehr.store.records.lists import Groups
 from lehr.store.records.run_rows import keep_provenance, total_steps, unused_id
 from lehr.store.records.trial_rows import TrialRows
 from lehr.store.tables import Attempt, RunRow, SweepRow, Trial
@@ -116,8 +116,7 @@ class Sweeps(Groups[SweepRow]):
             .where(metric == sweep.spec["metric"]["name"])
             .order_by(col(SweepRow.created_at).desc())
         )
-        with self._db.read() as session:
-            return list(session.exec(query.limit(limit)).all())
+        return self._all(query.limit(limit))
 
     def newest_run_at_last_end(self, sweep_id: str) -> int:
         """Return the number of the newest run when a run of the sweep ended last; 0 if none has."""
@@ -133,11 +132,9 @@ class Sweeps(Groups[SweepRow]):
 
     def trials(self, sweep_id: str) -> list[Trial]:
         """Return the trials in the sweep's order."""
-        with self._db.read() as session:
-            rows = session.exec(
-                select(Trial).where(Trial.sweep_id == sweep_id).order_by(col(Trial.number))
-            )
-            return list(rows.all())
+        return self._all(
+            select(Trial).where(Trial.sweep_id == sweep_id).order_by(col(Trial.number))
+        )
 
     def outlines(self, sweep_id: str) -> list[TrialOutline]:
         """Return an outline of each trial, in the sweep's order."""
@@ -215,8 +212,6 @@ class Sweeps(Groups[SweepRow]):
 
     def runs(self, sweep_id: str) -> list[RunRow]:
         """Return the sweep's runs, oldest first."""
-        with self._db.read() as session:
-            rows = session.exec(
-                select(RunRow).where(RunRow.sweep_id == sweep_id).order_by(col(RunRow.number))
-            )
-            return list(rows.all())
+        return self._all(
+            select(RunRow).where(RunRow.sweep_id == sweep_id).order_by(col(RunRow.number))
+        )

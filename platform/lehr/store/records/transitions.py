@@ -15,7 +15,7 @@ from sqlmodel import Session, col, select
 
 from lehr.control.lifecycle import Desired, RunState, can_transition
 from lehr.errors import InternalError
-from lehr.store.database import Clock, Database
+from lehr.store.database import Database, Records
 from lehr.store.ids import attempt_id
 from lehr.store.records.run_rows import announce_run, announce_runs, get_run
 from lehr.store.tables import Attempt, RunRow, Transition
@@ -24,12 +24,8 @@ _NOT_SET_BY_TRANSITIONS = frozenset({"number", "id", "state", "attempt", "spec",
 _SETTABLE = frozenset(RunRow.model_fields) - _NOT_SET_BY_TRANSITIONS
 
 
-class Transitions:
+class Transitions(Records):
     """A run's changes of state, each fenced."""
-
-    def __init__(self, db: Database, clock: Clock) -> None:
-        self._db = db
-        self._clock = clock
 
     def apply(
         self,
@@ -125,11 +121,9 @@ class Transitions:
 
     def of_run(self, run_id: str) -> list[Transition]:
         """List every transition of the run, oldest first."""
-        with self._db.read() as session:
-            rows = session.exec(
-                select(Transition).where(Transition.run_id == run_id).order_by(col(Transition.id))
-            )
-            return list(rows.all())
+        return self._all(
+            select(Transition).where(Transition.run_id == run_id).order_by(col(Transition.id))
+        )
 
 
 def fenced_update(
@@ -178,12 +172,12 @@ def transition_runs(
     One statement selects and changes them, so that each is fenced by its state. ``changes``: other
     columns to set in it.
     """
-    _refuse_impossible("runs", old, new)
+    _refuse_impossible(old, new)
     at = _in_order(session, where & (col(RunRow.state) == old.value), at)
     changed = session.execute(
         update(RunRow)
         .where(where, col(RunRow.state) == old.value)
-        .values(**_columns_of(new, cause, message, at), **_settable("runs", changes))
+        .values(**_columns_of(new, cause, message, at), **_settable(changes))
         .returning(col(RunRow.id), col(RunRow.attempt), col(RunRow.sweep_id)),
         execution_options={"synchronize_session": "fetch"},
     ).all()
@@ -210,44 +204,11 @@ def transition_runs(
 
 
 def transition_run(
-    session: Session,
-    db: Database,
-    run_id: str,
-    *,
-    old: RunState,
-    new: RunState,
-    attempt: int,
-    cause: str,
-    message: str | None,
-    actor: str,
-    at: float,
-    changes: Mapping[str, Any] | None = None,
+    session: Session, db: Database, run_id: str, *, attempt: int, **transition: Any
 ) -> bool:
-    """Apply one transition within a transaction; see ``Transitions.apply``."""
-    _refuse_impossible(f"run {run_id}", old, new)
-    at = _in_order(session, col(RunRow.id) == run_id, at)
-    values = _columns_of(new, cause, message, at) | _settable(f"run {run_id}", changes)
-    run = fenced_update(session, run_id, state=old, attempt=attempt, values=values)
-    if run is None:
-        return False
-    if new is RunState.RUNNING and run.started_at is None:
-        run.started_at = at
-        session.add(run)
-    session.add(
-        Transition(
-            run_id=run_id,
-            attempt=attempt,
-            old=old.value,
-            new=new.value,
-            cause=cause,
-            message=message,
-            actor=actor,
-            at=at,
-        )
-    )
-    session.flush()
-    announce_run(db, run)
-    return True
+    """Apply one transition to a run, if it still has this attempt; see ``transition_runs``."""
+    where = (col(RunRow.id) == run_id) & (col(RunRow.attempt) == attempt)
+    return bool(transition_runs(session, db, where, **transition))
 
 
 def _in_order(session: Session, where: ColumnElement[bool], at: float) -> float:
@@ -262,19 +223,18 @@ def _in_order(session: Session, where: ColumnElement[bool], at: float) -> float:
     return at if last is None else max(at, last)
 
 
-def _refuse_impossible(which: str, old: RunState, new: RunState) -> None:
+def _refuse_impossible(old: RunState, new: RunState) -> None:
     if not can_transition(old, new):
-        raise InternalError(f"{which}: there is no transition from {old} to {new}")
+        raise InternalError(f"there is no transition from {old} to {new}")
     if (old, new) == (RunState.QUEUED, RunState.STARTING):
-        raise InternalError(f"{which}: only begin_attempt makes a run starting")
+        raise InternalError("only begin_attempt makes a run starting")
 
 
-def _settable(which: str, changes: Mapping[str, Any] | None) -> dict[str, Any]:
-    given = dict(changes or {})
-    wrong = given.keys() - _SETTABLE
-    if wrong:
-        raise InternalError(f"{which}: a transition cannot set {', '.join(sorted(wrong))}")
-    return given
+def _settable(changes: Mapping[str, Any] | None) -> dict[str, Any]:
+    columns = dict(changes or {})
+    if wrong := columns.keys() - _SETTABLE:
+        raise InternalError(f"a transition cannot set {', '.join(sorted(wrong))}")
+    return columns
 
 
 def _columns_of(new: RunState, cause: str, message: str | None, at: float) -> dict[str, Any]:
@@ -286,6 +246,8 @@ def _columns_of(new: RunState, cause: str, message: str | None, at: float) -> di
     }
     if new is RunState.QUEUED:
         values |= {"queued_at": at, "ended_at": None}
+    if new is RunState.RUNNING:
+        values["started_at"] = func.coalesce(col(RunRow.started_at), at)
     if new.ended:
         values["ended_at"] = at
     return values

@@ -13,7 +13,7 @@ from typing import Any
 from lehr.base import own_logs
 from lehr.base.lru import Lru
 from lehr.store.ids import split_attempt_id
-from lehr.store.streams import compaction, index, limits, points
+from lehr.store.streams import index, limits, points
 from lehr.store.streams.parse import Parsed, parse_lines
 from lehr.store.streams.points import NewestPoint, columns, forward
 from lehr.store.streams.replica import Replica, is_events
@@ -53,7 +53,7 @@ class Indexer:
         self._metrics: Lru[str, int] = Lru(_KNOWN)
         self._streams: Lru[tuple[str, str], IndexedStream] = Lru(_KNOWN)
         self._newest: Lru[tuple[int, int], dict[int, NewestPoint]] = Lru(_KNOWN)
-        self.to_seal: set[compaction.Key] = set(compaction.full_keys(connection))
+        self.to_seal: set[points.Key] = set(points.full_keys(connection))
 
     def forget(self) -> None:
         """Drop cached values after a rollback: they may not be in the file."""
@@ -246,9 +246,9 @@ class Indexer:
             steps = sorted(values)
             if known is not None and steps[0] <= known.step:
                 behind.append(metric)
-            elif len(steps) >= compaction.SMALL:
+            elif len(steps) >= points.SMALL:
                 new = points.of(values)
-                compaction.put_small(self.connection, (run, metric, attempt), new)
+                points.put_small(self.connection, (run, metric, attempt), new)
                 latest.append((run, metric, attempt, *columns(forward(known, values))))
                 continue
             else:
@@ -256,7 +256,7 @@ class Indexer:
             rows += [(run, metric, attempt, step, values[step]) for step in steps]
         index.put_rows(self.connection, "metrics", rows)
         latest += [self._recounted(run, metric, attempt) for metric in behind]
-        self.to_seal.update(row[:3] for row in latest if row[-1] >= compaction.BLOCK)
+        self.to_seal.update(row[:3] for row in latest if row[-1] >= points.BLOCK)
         index.put_rows(self.connection, "latest", latest)
         newest.update({row[1]: NewestPoint(*row[3:]) for row in latest})
         if len(newest) > _FEW_METRICS:
@@ -295,7 +295,7 @@ class Indexer:
         (sealed,) = self.connection.execute(
             "SELECT coalesce(sum(count), 0) FROM blocks"
             " WHERE run=? AND metric=? AND attempt=? AND count>=?",
-            (run, metric, attempt, compaction.BLOCK),
+            (run, metric, attempt, points.BLOCK),
         ).fetchone()
         after = forward(
             None, dict(zip(everything.steps.tolist(), everything.values.tolist(), strict=True))
@@ -314,7 +314,7 @@ class Indexer:
         key = self.to_seal.pop()
         self.connection.execute("BEGIN IMMEDIATE")
         try:
-            compaction.seal(self.connection, key)
+            points.seal(self.connection, key)
             self.connection.execute("COMMIT")
         except BaseException:
             self.connection.execute("ROLLBACK")

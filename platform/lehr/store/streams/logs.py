@@ -11,10 +11,34 @@ from lehr.store.records.attempts import Attempts
 from lehr.store.streams.index import Readers
 from lehr.store.streams.replica import Replica, is_events
 from lehr.store.streams.replication import Streams
-from lehr.store.streams.values import LogFile, LogText
 
 LOG_CAP = 64 << 20
 """How many bytes of one log are stored, from its beginning. The node has the rest."""
+
+
+@dataclass(frozen=True)
+class LogFile:
+    """A log of an attempt."""
+
+    name: str
+    attempt: int
+    size_bytes: int
+    cut: bool
+    """Whether only its beginning is stored."""
+
+
+@dataclass(frozen=True)
+class LogText:
+    """A part of a log, as text."""
+
+    name: str
+    attempt: int
+    offset: int
+    next_offset: int
+    size_bytes: int
+    text: str
+    ended: bool
+    """Whether the text is complete: the attempt is closed."""
 
 
 class Logs:

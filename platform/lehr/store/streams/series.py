@@ -7,6 +7,8 @@ import math
 import sqlite3
 from array import array
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -15,12 +17,39 @@ from lehr.errors import NotFound, nearest
 from lehr.store.streams import index, points, series_query
 from lehr.store.streams.index import Readers, run_number
 from lehr.store.streams.points import Points, Span
-from lehr.store.streams.series_query import Wanted, reduce
-from lehr.store.streams.unrecorded import UnrecordedSteps, unrecorded_steps
-from lehr.store.streams.values import LatestValue, MetricSummary, SeriesAxis, SeriesData
+from lehr.store.streams.series_query import SeriesAxis, SeriesData, Wanted, reduce
 
 _TRENDS_KEPT = 5_000
 """Twice what the longest page of runs shows; each takes some 400 bytes."""
+
+
+@dataclass(frozen=True)
+class MetricSummary:
+    """A metric of a run: its newest value and its range, without NaN."""
+
+    name: str
+    points: int
+    last: float
+    last_step: int
+    minimum: float | None
+    maximum: float | None
+
+
+@dataclass(frozen=True)
+class LatestValue:
+    """The newest value of a metric."""
+
+    value: float
+    step: int
+
+
+@dataclass(frozen=True)
+class UnrecordedSteps:
+    attempt: int
+    """The attempt whose records lack them."""
+    first: int
+    last: int
+    """The step after which a later attempt went on."""
 
 
 class SeriesReader:
@@ -244,3 +273,36 @@ def _metric_number(connection: sqlite3.Connection, run: int, name: str, run_id: 
 
 def _real(value: float | None) -> float:
     return math.nan if value is None else value
+
+
+def unrecorded_steps(connection: sqlite3.Connection, run: int) -> list[UnrecordedSteps]:
+    """Return the steps before each resume that are beyond what the earlier attempt recorded.
+
+    An attempt need not log each step: as many as between any two of its points may be missing at
+    its end. A checkpoint is a record of its step.
+    """
+    starts = points.starts(connection, run)
+    begun = {start.attempt: start.step for start in starts}
+    found = []
+    for earlier, _ in pairwise(points.lineage(starts)):
+        logged = points.load(connection, run, index.TIME, earlier.attempt).steps
+        known = np.append(begun[earlier.attempt], logged[logged <= earlier.limit])
+        last = int(known.max())
+        if last + int(np.diff(known).max(initial=0)) < earlier.limit:
+            last = max(last, _last_checkpoint(connection, run, earlier))
+        else:
+            continue
+        if last < earlier.limit:
+            found.append(UnrecordedSteps(earlier.attempt, last + 1, earlier.limit))
+    return found
+
+
+def _last_checkpoint(connection: sqlite3.Connection, run: int, span: points.Span) -> int:
+    """Return the step of the newest checkpoint on record; -1 without one."""
+    (step,) = connection.execute(
+        "SELECT max(json_extract(CAST(body AS TEXT), '$.step')) FROM records"
+        " WHERE run=? AND attempt=? AND kind='checkpoint'"
+        " AND json_extract(CAST(body AS TEXT), '$.step') <= ?",
+        (run, span.attempt, span.limit),
+    ).fetchone()
+    return -1 if step is None else int(step)

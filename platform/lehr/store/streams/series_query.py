@@ -5,17 +5,44 @@ from __future__ import annotations
 import math
 import sqlite3
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 
 from lehr.errors import UserError
 from lehr.store.streams import index, points
 from lehr.store.streams.points import Floats, Ints, Points
-from lehr.store.streams.values import SeriesAxis, SeriesData
 
 MAX_BUCKETS = 20_000
 _MAX_NONFINITE = 1000
+
+
+SeriesAxis = Literal["step", "tokens", "time"]
+
+
+@dataclass(frozen=True)
+class SeriesData:
+    """One metric of one run, reduced to buckets unless ``exact``.
+
+    The unit of ``x`` is ``x_axis``: step, tokens, or seconds since the run's first point. In a
+    reduced series ``x``/``y`` hold each bucket's last point and ``low``/``high`` its range.
+    """
+
+    run_id: str
+    name: str
+    x_axis: SeriesAxis
+    exact: bool
+    total_points: int
+    step: list[int]
+    x: list[float]
+    y: list[float]
+    low: list[float] | None
+    high: list[float] | None
+    nonfinite: list[int]
+    """Steps whose value is NaN or infinite (the first 1,000), also within buckets."""
+    superseded: list[SeriesData] = field(default_factory=list)
+    """Points of earlier attempts after the step from which a later one resumed, if requested."""
 
 
 @dataclass(frozen=True)

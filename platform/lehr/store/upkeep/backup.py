@@ -26,7 +26,7 @@ from lehr.store.secret_store import SecretStore
 from lehr.store.store import RESTORING, Store
 from lehr.store.streams import index
 from lehr.store.streams.replica import GAPS, is_name, sync_folder
-from lehr.store.upkeep import capsules, content, lost_record, migrate
+from lehr.store.upkeep import capsules, integrity, lost_record, migrate
 from lehr.store.upkeep.rebuild_record import RebuiltRecord, rebuild_record
 from lehr.store.webhooks import Webhooks
 
@@ -56,12 +56,6 @@ class Backup:
     @property
     def size_bytes(self) -> int:
         return sum(size for size, _ in self.files.values())
-
-    @property
-    def clock_is_behind(self) -> bool:
-        """Whether its name, which follows those beside it, is a minute later than its time."""
-        named_at = _time_of(self.folder)
-        return named_at is not None and named_at > self.created_at + 60
 
 
 @dataclass(frozen=True)
@@ -129,8 +123,7 @@ def backup_and_rotate(home: Path, folder: Path, *, keep: int) -> tuple[Backup, l
     """Make a new backup in ``folder``, named by its time, and remove all but the newest ``keep``.
 
     Only complete backups with such a name are counted and removed, and only after the new one is
-    complete; none, if the record is damaged. Its name follows theirs, also if the clock is behind
-    them (``clock_is_behind``).
+    complete; none, if the record is damaged.
 
     Returns:
         The backup, and the folders that were removed.
@@ -236,7 +229,7 @@ def rebuild(home: Path) -> Rebuilt:
     begun = time.monotonic()
     with homes.lock(home):
         record = rebuild_record(home) if lost_record.is_lost(home) else None
-        received = content.received(home / "streams.db")
+        received = integrity.received(home / "streams.db")
         index.remove(home / "streams.db")
         with Store.open(home) as store, store.index.read() as connection:
             streams, malformed = connection.execute(
@@ -246,7 +239,7 @@ def rebuild(home: Path) -> Rebuilt:
                 "SELECT coalesce(sum(points), 0) FROM latest WHERE metric > 0"
             ).fetchone()
             (records,) = connection.execute("SELECT count(*) FROM records").fetchone()
-        content.keep_received(home / "streams.db", received)
+        integrity.keep_received(home / "streams.db", received)
     return Rebuilt(streams, points, records, malformed, time.monotonic() - begun, record)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import zlib
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing
@@ -11,8 +12,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Literal
+from tempfile import TemporaryDirectory
+from typing import Any, Literal, NamedTuple
 
+import numpy as np
 from sqlalchemy import JSON
 from sqlmodel import SQLModel
 
@@ -22,10 +25,11 @@ from lehr.errors import HomeUnusable, NotFound
 from lehr.store.ids import attempt_id
 from lehr.store.read_only import open_read_only
 from lehr.store.records.run_rows import provenance_digest
-from lehr.store.streams import index
-from lehr.store.streams.replica import Replica
-from lehr.store.streams.unrecorded import unrecorded_steps
-from lehr.store.upkeep import capsules, content, migrate
+from lehr.store.streams import index, points
+from lehr.store.streams.indexer import Indexer
+from lehr.store.streams.replica import Replica, is_events
+from lehr.store.streams.series import unrecorded_steps
+from lehr.store.upkeep import capsules, migrate
 from lehr_trainer.contract import layout
 
 
@@ -194,11 +198,11 @@ def _index(path: Path, replica: Replica) -> Iterator[Finding]:
             " LEFT JOIN runs ON runs.id = streams.run ORDER BY runs.run, attempt, name"
         ).fetchall()
         streams = [
-            content.StoredStream(run, attempt, name, stored, crc32)
+            StoredStream(run, attempt, name, stored, crc32)
             for run, attempt, name, _, stored, _, _, crc32 in rows
             if run is not None
         ]
-        for where, message in content.differences(connection, replica, streams):
+        for where, message in differences(connection, replica, streams):
             yield Finding("error", where, message)
     for run, attempt, name, size, stored, indexed, malformed, _ in rows:
         if run is None:
@@ -241,3 +245,131 @@ def lost(home: Path) -> Iterator[tuple[str, str]]:
         folder = homes.runs_dir(home) / run / path
         if folder.parents[1].is_dir() and not (folder / layout.MANIFEST).is_file():
             yield f"run {run}", f"the checkpoint {path} is not in {folder.parents[2]}"
+
+
+_READ = 4 << 20
+_OF_ATTEMPT = {
+    "records": "SELECT offset, ending, kind, time, body FROM records WHERE run=? AND attempt=?"
+    " ORDER BY offset",
+    "starts": "SELECT step, parent FROM starts WHERE run=? AND attempt=?",
+    "events": "SELECT indexed FROM streams WHERE run=? AND attempt=? AND name='events.jsonl'",
+}
+_LATEST = "SELECT metric, step, value, points, low, high FROM latest WHERE run=? AND attempt=?"
+
+
+class StoredStream(NamedTuple):
+    """A row of the index. ``stored`` bytes of the file are compared; it may grow meanwhile."""
+
+    run: str
+    attempt: int
+    name: str
+    stored: int
+    crc32: int
+
+    @property
+    def attempt_id(self) -> str:
+        return attempt_id(self.run, self.attempt)
+
+
+def received(path: Path) -> list[StoredStream]:
+    """Return the streams of an index; none if it cannot be read."""
+    try:
+        with closing(open_read_only(path)) as connection:
+            rows = connection.execute(
+                "SELECT runs.run, attempt, name, stored, crc32 FROM streams"
+                " JOIN runs ON runs.id = streams.run WHERE crc32 >= 0"
+            )
+            return [StoredStream(*row) for row in rows]
+    except (sqlite3.Error, UnicodeDecodeError):
+        return []
+
+
+def keep_received(path: Path, streams: list[StoredStream]) -> None:
+    """Put the checksums of what was received into an index that was made of the replica."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.executemany(
+            "UPDATE streams SET crc32=:crc32 WHERE attempt=:attempt AND name=:name"
+            " AND stored=:stored AND run=(SELECT id FROM runs WHERE runs.run=:run)",
+            [one._asdict() for one in streams],
+        )
+
+
+def differences(
+    connection: sqlite3.Connection, replica: Replica, streams: list[StoredStream]
+) -> Iterator[tuple[str, str]]:
+    """Yield streams, and what is wrong with each. ``connection``: a view of the index.
+
+    The fresh index holds an attempt at a time, so that it stays small.
+    """
+    with (
+        TemporaryDirectory(prefix="lehr-check-") as folder,
+        closing(index.create(Path(folder) / "fresh.db", durable=False)) as fresh,
+    ):
+        indexer = Indexer(fresh, replica)
+        for stream in streams:
+            fault = _replica_fault(replica, stream)
+            if fault is None and is_events(stream.name):
+                fault = _index_fault(connection, indexer, replica, stream)
+            if fault is not None:
+                yield f"{stream.attempt_id}/{stream.name}", fault
+
+
+def _pieces(replica: Replica, stream: StoredStream) -> Iterator[bytes]:
+    at = 0
+    while at < stream.stored:
+        data = replica.read(stream.attempt_id, stream.name, at, min(_READ, stream.stored - at))
+        if not data:
+            return
+        at += len(data)
+        yield data
+
+
+def _replica_fault(replica: Replica, stream: StoredStream) -> str | None:
+    crc32 = size = 0
+    for data in _pieces(replica, stream):
+        crc32, size = zlib.crc32(data, crc32), size + len(data)
+    if size < stream.stored:
+        return f"has {size:,} of the {stream.stored:,} bytes that were stored"
+    if stream.crc32 not in {crc32, -1}:
+        return "its bytes in the replica are not those that were received; a backup may have them"
+    return None
+
+
+def _index_fault(
+    connection: sqlite3.Connection, indexer: Indexer, replica: Replica, stream: StoredStream
+) -> str | None:
+    """Index the stream again, and return what the index has otherwise."""
+    entry = indexer.stream(stream.attempt_id, stream.name)
+    indexer.connection.execute("BEGIN IMMEDIATE")
+    for data in _pieces(replica, stream):
+        entry = indexer.advance(entry, data, entry.stored + len(data))
+    indexer.connection.execute("COMMIT")
+    found = _content(connection, stream)
+    expected = _content(indexer.connection, stream)
+    indexer.drop(stream.run)
+    wrong = [name for name in expected | found if not _equal(expected.get(name), found.get(name))]
+    if not wrong:
+        return None
+    return f"streams.db differs from it in {', '.join(sorted(wrong)[:3])}: lehr db rebuild"
+
+
+def _content(connection: sqlite3.Connection, stream: StoredStream) -> dict[str, Any]:
+    """Return what an index has of an attempt, by name of the metric or table."""
+    run = index.run_number(connection, stream.run)
+    names = dict(connection.execute("SELECT id, name FROM names").fetchall())
+    names |= {index.TOKENS: "tokens", index.TIME: "time"}
+    of_attempt = run, stream.attempt
+    found: dict[str, Any] = {
+        table: connection.execute(query, of_attempt).fetchall()
+        for table, query in _OF_ATTEMPT.items()
+    }
+    for metric, *newest in connection.execute(_LATEST, of_attempt).fetchall():
+        series = points.load(connection, run, metric, stream.attempt)
+        # Their bits, since NaN is not equal to itself.
+        bits = series.values.view(np.int64).tolist() if len(series) else []
+        found[names.get(metric, f"metric {metric}")] = newest, series.steps.tolist(), bits
+    return found
+
+
+def _equal(one: Any, other: Any) -> bool:
+    return repr(one) == repr(other)

@@ -18,7 +18,7 @@ from lehr.app.alerting import sender as module
 from lehr.app.alerting.sender import AGAIN_AFTER_S, Sender, Undelivered, deliver
 from lehr.base import killpoints
 from lehr.store import Store
-from lehr.store.records import outbox
+from lehr.store.records import messages
 from lehr.store.tables import OutboxRow
 from lehr.store.webhooks import Webhooks
 from lehr_testing.stores import fresh_store
@@ -184,7 +184,7 @@ def test_stop_does_not_wait_for_a_receiver_that_never_answers(store: Store, tmp_
 def test_outbox_is_bounded_and_a_dead_receiver_takes_no_place_of_others(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outbox, "MOST", 2)
+    monkeypatch.setattr(messages, "MOST", 2)
     assert [store.outbox.add("dead", {}) for _ in range(3)] == [True, True, False]
     assert store.outbox.add("good", {})
 

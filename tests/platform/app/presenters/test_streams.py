@@ -10,7 +10,9 @@ import pytest
 from lehr.app.presenters import streams
 from lehr.app.presenters.streams import checkpoints, events
 from lehr.store.streams.events import Events
-from lehr.store.streams.values import LatestValue, LogFile, LogText, MetricSummary, SeriesData
+from lehr.store.streams.logs import LogFile, LogText
+from lehr.store.streams.series import LatestValue, MetricSummary
+from lehr.store.streams.series_query import SeriesData
 from lehr_testing.api import RUN_SPEC, api_client
 from lehr_testing.api import begin as begin_attempt
 from lehr_testing.stores import begin, fresh_store, ingest, line, metrics, next_attempt, run_spec

@@ -7,10 +7,8 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from lehr.control.lifecycle import Desired, RunState
+from lehr.control.lifecycle import RunState
 from lehr.specs import expand
 from lehr.specs.sweep import SweepSpec
 from lehr.store import Change, Store, ids
@@ -18,7 +16,7 @@ from lehr.store.records.run_rows import provenance_digest
 from lehr.store.tables import SweepRow
 from lehr.store.upkeep.integrity import check
 from lehr_testing.statements import transactions, written_statements
-from lehr_testing.stores import begin, fresh_store, memory_folder, run_spec
+from lehr_testing.stores import begin, run_spec
 
 FEW, MANY = 3, 60
 
@@ -134,65 +132,6 @@ def test_statements_do_not_grow_with_the_trials_that_are_cancelled(store: Store)
     stopped = statements_of(store, lambda: store.sweep_progress.stop(other.id, "x", actor="sweep"))
     assert len(stopped) <= 12
     assert {run.cause for run in store.sweeps.runs(other.id)} == {"sweep_stopped"}
-
-
-@settings(max_examples=20, deadline=None)
-@given(states=st.lists(st.sampled_from(RunState), min_size=1, max_size=6))
-def test_cancelling_ends_what_waits_asks_what_lives_and_leaves_what_has_ended(
-    states: list[RunState],
-) -> None:
-    with memory_folder() as folder, fresh_store(folder / "home") as store:
-        sweep = created(store, len(states))
-        beside = store.runs.create(run_spec())
-        ids = [run.id for run in store.sweeps.runs(sweep.id)]
-        for run_id, state in zip(ids, states, strict=True):
-            bring_to(store, run_id, state)
-        before = {run_id: len(store.transitions.of_run(run_id)) for run_id in ids}
-        store.sweep_progress.cancel(sweep.id, actor="user")
-        store.sweep_progress.cancel(sweep.id, actor="user")
-        for run_id, state in zip(ids, states, strict=True):
-            run = store.runs.get(run_id)
-            new = store.transitions.of_run(run_id)[before[run_id] :]
-            asked = [one for one in store.requests.of_run(run_id) if one.kind == "cancel"]
-            if state.ended:
-                assert (run.state, new, asked) == (state.value, [], [])
-                continue
-            assert run.desired == Desired.CANCEL.value
-            assert [one.message for one in asked] == ["sweep cancelled"]
-            if state in {RunState.QUEUED, RunState.PAUSED}:
-                [made] = new
-                assert (made.old, made.new, made.attempt) == (state.value, run.state, run.attempt)
-                assert (made.cause, made.message) == ("cancel", "sweep cancelled")
-                assert (run.state, run.cause) == ("cancelled", "cancel")
-                assert run.ended_at == made.at
-            else:
-                assert (run.state, new) == (state.value, [])
-        assert store.runs.get(beside.id).desired == Desired.RUN.value
-        assert check(store.home) == []
-
-
-def bring_to(store: Store, run_id: str, state: RunState) -> None:
-    path = {
-        RunState.QUEUED: [],
-        RunState.PAUSED: [RunState.PAUSED],
-        RunState.CANCELLED: [RunState.CANCELLED],
-        RunState.STARTING: [RunState.STARTING],
-        RunState.RUNNING: [RunState.STARTING, RunState.RUNNING],
-        RunState.STOPPING: [RunState.STARTING, RunState.STOPPING],
-        RunState.COMPLETED: [RunState.STARTING, RunState.RUNNING, RunState.COMPLETED],
-        RunState.FAILED: [RunState.STARTING, RunState.FAILED],
-        RunState.PRUNED: [RunState.STARTING, RunState.STOPPING, RunState.PRUNED],
-    }[state]
-    for new in path:
-        run = store.runs.get(run_id)
-        if new is RunState.STARTING:
-            begin(store, run_id)
-            continue
-        old = RunState(run.state)
-        made = store.transitions.apply(
-            run_id, old=old, new=new, attempt=run.attempt, cause="test", actor="test"
-        )
-        assert made
 
 
 def ended(store: Store, trials: int) -> SweepRow:

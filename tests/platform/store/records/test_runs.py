@@ -131,16 +131,6 @@ def test_a_sweep_that_fails_midway_leaves_nothing(store: Store) -> None:
     assert (store.sweeps.page().total, store.runs.page().total) == (0, 0)
 
 
-def test_transition_of_a_trial_is_published_for_run_and_sweep(store: Store) -> None:
-    spec = sweep_spec()
-    sweep = store.sweeps.create(spec, expand(spec))
-    run = store.sweeps.runs(sweep.id)[0]
-    published: list[Change] = []
-    store.subscribe(published.append)
-    store.transitions.begin_attempt(run.id, placement=[], resume_from=None, token_sha256="")
-    assert published == [Change("run", run.id), Change("sweep", sweep.id)]
-
-
 # ----------------------------------------------------------------------------- transactions
 
 
@@ -158,21 +148,3 @@ def test_transaction_is_atomic_and_publishes_once(store: Store) -> None:
         raise ZeroDivisionError
     assert store.runs.page().total == 1
     assert len(published) == 1
-
-
-def test_checkpoints_are_registered_once(store: Store) -> None:
-    attempt = new_attempt(store)
-    for digest in ("a", "b"):
-        store.checkpoints.add(
-            attempt.run_id,
-            attempt=1,
-            step=5,
-            path="attempt-1/checkpoints/step-00000005",
-            size_bytes=1,
-            digest=digest,
-            reason="interval",
-        )
-    assert [row.digest for row in store.checkpoints.of_run(attempt.run_id)] == ["b"]
-    assert store.checkpoints.mark_removed(attempt.run_id, attempt=1, step=5)
-    assert not store.checkpoints.mark_removed(attempt.run_id, attempt=1, step=5)
-    assert store.checkpoints.of_run(attempt.run_id) == []

@@ -155,55 +155,6 @@ def test_pruner_prunes_only_the_running_attempt(store, controller):
     assert len(store.requests.of_run(bad.id)) == 1
 
 
-RATES = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
-METHODS = {
-    "grid": {"parameters": {"trainer.args.lr": {"values": RATES}}},
-    "list": {"points": [{"trainer.args.lr": rate} for rate in RATES]},
-    "random": {"parameters": {"trainer.args.lr": LR}, "trials": 6},
-    "tpe": {"parameters": {"trainer.args.lr": LR}, "trials": 6},
-}
-PRUNERS = {
-    "median": ({"startup_trials": 2, "min_steps": 4}, "worse than the median trial"),
-    "asha": ({"min_steps": 4, "reduction": 2}, "not among the best 1/2 at this rung"),
-    "hyperband": ({"min_steps": 4, "reduction": 2}, "not among the best 1/2 at this rung"),
-}
-
-
-@pytest.mark.parametrize(
-    ("method", "pruner"),
-    [*(("grid", pruner) for pruner in PRUNERS), *((m, "median") for m in METHODS if m != "grid")],
-)
-def test_trials_of_a_program_are_pruned_by_what_it_logs(store, controller, method, pruner):
-    program = {"module": "train", "args": {"lr": 0, "max_iters": 10}, "steps_arg": "max_iters"}
-    settings, why = PRUNERS[pruner]
-    sweep = made(
-        store,
-        **{"parameters": {}, "method": method, **METHODS[method]},
-        metric={"name": "val/loss"},
-        pruning={"name": pruner, **settings},
-        run={"trainer": program},
-    )
-    *good, bad = runs(store, sweep)
-    assert len({run.spec["trainer"]["args"]["lr"] for run in (*good, bad)}) == 6
-    for run in good:
-        attempt = start(store, run.id)
-        ingest(store, attempt.id, *[metrics(step, val_loss=1.0) for step in (4, 8, 10)])
-        end(store, run.id, RunState.COMPLETED, "completed", None)
-    attempt = start(store, bad.id)
-    ingest(store, attempt.id, metrics(2, time=2.0, val_loss=9.0))
-    controller.tick()
-    assert store.runs.get(bad.id).desired == "run"
-    # The first rung of a bracket of hyperband may be at step 8.
-    for step in (4, 8):
-        ingest(store, attempt.id, metrics(step, time=6.0 * step, val_loss=9.0))
-        controller.tick()
-        if store.runs.get(bad.id).desired == "prune":
-            break
-    assert step == 4 or pruner == "hyperband"
-    [request] = store.requests.of_run(bad.id)
-    assert request.message == f"val/loss, {pruner}: 9 at step {step} is {why}"
-
-
 @pytest.mark.parametrize(("metric", "stops"), [("val/loss", True), ("train/loss", False)])
 def test_a_search_over_trials_of_different_held_out_sets_stops(store, controller, metric, stops):
     space = {"train.optimizer.lr": LR}

@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 
 from lehr.control.lifecycle import RunState
-from lehr.errors import SpecError
-from lehr.specs import load_spec
 from lehr_testing.api import SWEEP_SPEC, api_client, begin, end, ingest, line, started
 from lehr_trainer.contract import layout
 
@@ -71,22 +69,6 @@ def test_a_failed_trial_whose_run_was_deleted_gets_a_new_run(api):
 # ------------------------------------------------------------------- what a sweep may not be
 
 
-@pytest.mark.parametrize(
-    ("name", "near"),
-    [
-        ("val_loss", "val/loss"),
-        ("loss", "val/loss"),
-        ("val/los", "val/loss"),
-        ("token_per_s", "tokens_per_s"),
-    ],
-)
-def test_unknown_metric_gets_a_suggestion(name, near):
-    with pytest.raises(SpecError) as caught:
-        load_spec({**SWEEP_SPEC, "metric": {"name": name}})
-    assert f"metric.name is {name}, which no run logs." in str(caught.value)
-    assert f"Did you mean {near}?" in str(caught.value)
-
-
 def test_valid_sweep_metrics_are_those_that_the_trainer_logs():
     import re
 
@@ -104,21 +86,6 @@ def test_valid_sweep_metrics_are_those_that_the_trainer_logs():
         logged_names |= set(re.findall(r'"((?:train|val|memory)/[a-z0-9_]+)"', text))
     assert logged_names
     assert logged_names <= set(METRICS)
-
-
-def test_trials_with_different_tokens_are_rejected_unless_budget_is_any():
-    batches = {"train.batch.sequences": {"values": [4, 8]}}
-    with pytest.raises(SpecError) as caught:
-        load_spec({**SWEEP_SPEC, "parameters": batches})
-    assert "train on different numbers of tokens" in str(caught.value)
-    assert "25,600" in str(caught.value)
-    assert "51,200" in str(caught.value)
-    load_spec({**SWEEP_SPEC, "parameters": batches, "budget": "any"})
-    trials = [
-        {"train.batch.sequences": 4, "train.steps": 100},
-        {"train.batch.sequences": 8, "train.steps": 50},
-    ]
-    load_spec({**SWEEP_SPEC, "parameters": {}, "method": "list", "points": trials})
 
 
 def test_trials_with_different_batches_are_compared_at_equal_tokens(api):

@@ -30,44 +30,6 @@ from lehr_testing.stores import begin, fresh_store, memory_folder, new_attempt, 
 STATES = st.sampled_from(list(RunState))
 
 
-def queue_again(store: Store, run_id: str, old: RunState, attempt: int = 1) -> bool:
-    return store.transitions.apply(
-        run_id, old=old, new=RunState.QUEUED, attempt=attempt, cause="lost", actor="dispatcher"
-    )
-
-
-def test_illegal_transition_is_rejected(store: Store) -> None:
-    run = store.runs.create(run_spec())
-    wrong = [
-        (old, new)
-        for old in RunState
-        for new in RunState
-        # To starting goes a run with its attempt alone.
-        if not is_move(old.value, new.value) or new is RunState.STARTING
-    ]
-    assert len(wrong) == 81 - 20
-    for old, new in wrong:
-        with pytest.raises(InternalError, match=f"{old}|begin_attempt"):
-            store.transitions.apply(run.id, old=old, new=new, attempt=0, cause="x", actor="test")
-    assert len(store.transitions.of_run(run.id)) == 1
-    assert store.runs.get(run.id).state == "queued"
-
-
-def test_stale_caller_cannot_change_the_state(store: Store) -> None:
-    attempt = new_attempt(store)
-    run_id = attempt.run_id
-    assert queue_again(store, run_id, RunState.STARTING)
-    before = (store.runs.get(run_id), store.transitions.of_run(run_id))
-    assert not queue_again(store, run_id, RunState.STARTING)
-    second = begin(store, run_id)
-    assert second.number == 2
-    assert not queue_again(store, run_id, RunState.STARTING, attempt=1)
-    assert [row.new for row in store.transitions.of_run(run_id)] == [
-        *[row.new for row in before[1]],
-        "starting",
-    ]
-
-
 def test_begin_attempt_records_transition_and_attempt_together(store: Store) -> None:
     run = store.runs.create(run_spec())
     attempt = begin(store, run.id, resume_from="attempt-1/checkpoints/step-00000005")
@@ -102,36 +64,6 @@ def test_only_one_of_many_dispatchers_starts_a_run(store: Store) -> None:
     assert len(store.attempts.of_run(run.id)) == 1
 
 
-def test_transition_sets_reason_and_other_columns(store: Store) -> None:
-    attempt = new_attempt(store)
-    assert store.transitions.apply(
-        attempt.run_id,
-        old=RunState.STARTING,
-        new=RunState.QUEUED,
-        attempt=1,
-        cause="node_lost",
-        message="node n1 is gone",
-        actor="dispatcher",
-        set={"infrastructure_failures": 1},
-    )
-    run = store.runs.get(attempt.run_id)
-    assert (run.cause, run.reason, run.infrastructure_failures) == (
-        "node_lost",
-        "node n1 is gone",
-        1,
-    )
-    with pytest.raises(InternalError, match="cannot set state"):
-        store.transitions.apply(
-            attempt.run_id,
-            old=RunState.QUEUED,
-            new=RunState.CANCELLED,
-            attempt=1,
-            cause="x",
-            actor="test",
-            set={"state": "completed"},
-        )
-
-
 @pytest.mark.parametrize("of_many", [False, True])
 def test_no_run_ends_before_it_starts_when_the_clock_is_set_back(
     tmp_path: Path, of_many: bool
@@ -163,18 +95,6 @@ def test_no_run_ends_before_it_starts_when_the_clock_is_set_back(
         row = store.runs.get(run.id)
         assert (row.started_at, row.ended_at) == (7200.0, 7200.0)
         assert {row.at for row in store.transitions.of_run(run.id)} == {7200.0}
-
-
-def test_a_request_is_recorded_once_and_a_cancel_is_final(store: Store) -> None:
-    run = store.runs.create(run_spec())
-    store.requests.set_desired(run.id, Desired.CANCEL, actor="ada", message="wrong data")
-    store.requests.set_desired(run.id, Desired.CANCEL, actor="ada")
-    assert [(request.kind, request.actor) for request in store.requests.of_run(run.id)] == [
-        ("cancel", "ada")
-    ]
-    with pytest.raises(Conflict):
-        store.requests.set_desired(run.id, Desired.RUN, actor="ada")
-    assert len(store.transitions.of_run(run.id)) == 1
 
 
 def test_ended_run_rejects_requests(store: Store) -> None:

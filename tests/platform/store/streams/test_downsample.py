@@ -89,19 +89,6 @@ def test_buckets_hold_last_lowest_and_highest(data: list[tuple[float, float]], p
     assert len(last) <= points
 
 
-def test_downsampled_series_keeps_every_extreme(store: Store) -> None:
-    attempt = new_attempt(store)
-    values = {step: math.sin(step / 40) for step in range(1, 3001)} | {1234: 99.0, 2222: -99.0}
-    ingest(store, attempt.id, *[metrics(step, train_loss=value) for step, value in values.items()])
-    series = store.series.read(attempt.run_id, "train/loss", points=50)
-    assert (series.exact, series.total_points, len(series.x)) == (False, 3000, 50)
-    assert series.low is not None
-    assert series.high is not None
-    assert (min(series.low), max(series.high)) == (-99.0, 99.0)
-    assert series.step[-1] == 3000
-    assert series.y == [values[step] for step in series.step]
-
-
 def test_smoothing_is_applied_before_range_and_buckets(store: Store) -> None:
     attempt = new_attempt(store)
     values = [float(step % 17) for step in range(1, 2001)]

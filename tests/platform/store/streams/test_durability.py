@@ -82,21 +82,6 @@ def test_new_stream_is_flushed_before_the_commit_and_the_answer(
     assert recorder.at("mkdir", f"replica/{attempt}") < recorder.at("fsync", "replica")
 
 
-def test_appended_bytes_are_flushed_before_the_commit(recorded) -> None:
-    store, recorder = recorded
-    attempt = new_attempt(store).id
-    append(store, recorder, attempt, "rank-0.log", b"one\n")
-    recorder.calls.clear()
-    append(store, recorder, attempt, "rank-0.log", b"two\n")
-    path = f"replica/{attempt}/rank-0.log"
-    assert recorder.calls == [
-        ("pwrite", path),
-        ("fdatasync", path),
-        ("commit", ""),
-        ("answer", f"{attempt}/rank-0.log"),
-    ]
-
-
 def test_group_of_appends_is_flushed_before_any_answer(recorded) -> None:
     store, recorder = recorded
     attempts = [new_attempt(store, name).id for name in "abc"]

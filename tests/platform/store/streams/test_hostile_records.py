@@ -6,20 +6,16 @@ import logging
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from lehr.store import Store
 from lehr.store.streams import reindex
 from lehr.store.streams.indexer import Indexer
 from lehr.store.upkeep import backup, integrity
 from lehr_testing import hostile
-from lehr_testing.properties import examples
 from lehr_testing.stores import (
     fresh_store,
     ingest,
     line,
-    memory_folder,
     metrics,
     new_attempt,
     picture,
@@ -67,35 +63,6 @@ def test_hostile_field_of_a_record_never_stops_the_store(tmp_path: Path, kind: s
         store.series.metrics(odd.rpartition("-")[0])
         assert store.streams.of_attempt(odd)[0].malformed > 0
     stays_usable(tmp_path / "home", healthy, odd)
-
-
-_anything = st.sampled_from(hostile.VALUES) | st.recursive(
-    st.integers().map(str)
-    | st.floats().map(str)
-    | st.text().map(lambda text: '"' + text.encode("unicode_escape").decode() + '"'),
-    lambda inner: st.lists(inner, max_size=3).map(lambda parts: f"[{','.join(parts)}]"),
-    max_leaves=5,
-)
-
-
-@st.composite
-def _records(draw: st.DrawFn) -> bytes:
-    """Any kind of record, with any of its fields replaced by anything."""
-    parts = hostile.fields(draw(st.sampled_from(sorted(hostile.KINDS))))
-    for name in draw(st.sets(st.sampled_from(sorted(parts)), max_size=4)):
-        parts[name] = draw(_anything)
-    return hostile.line(parts).replace(b"\n", b"") + b"\n"
-
-
-@given(st.lists(_records(), min_size=1, max_size=20), st.integers(1, 5))
-@settings(max_examples=examples(20), deadline=None)
-def test_hostile_mixture_of_records_never_stops_the_store(lines: list[bytes], pieces: int) -> None:
-    with memory_folder() as folder:
-        store, healthy, odd = with_neighbour(folder / "home")
-        with store:
-            for first in range(0, len(lines), pieces):
-                ingest(store, odd, *lines[first : first + pieces])
-        stays_usable(folder / "home", healthy, odd)
 
 
 class _Odd(Exception):
@@ -152,23 +119,3 @@ def test_a_stream_that_cannot_be_read_at_start_is_skipped(
             assert store.series.read(healthy, "train/loss").y == [
                 5.0 / step for step in range(1, 6)
             ]
-
-
-def test_invalid_record_accepted_by_an_older_version_has_no_effect(tmp_path: Path) -> None:
-    """The index may still contain it, and the server must continue."""
-    store, _, odd = with_neighbour(tmp_path / "home")
-    with store:
-        path = "attempt-1/checkpoints/step-00000001"
-        ingest(store, odd, line("checkpoint", step=1, path=path, size_bytes=1, digest="d"))
-        store._index_writer.execute(
-            "UPDATE records SET body=replace(body, '\"step\": 1', '\"step\": 9223372036854775808')"
-        )
-        assert (
-            b"9223372036854775808"
-            in store._index_writer.execute("SELECT body FROM records WHERE kind='checkpoint'")
-            .fetchone()[0]
-            .encode()
-        )
-        assert store.event_applier.apply(odd) == []
-        ingest(store, odd, line("started"))
-        assert [one.kind for one in store.event_applier.apply(odd)] == ["running"]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lehr.errors import OffsetMismatch
 from lehr.store import Store
-from lehr.store.streams import compaction, index
+from lehr.store.streams import index, points
 from lehr.store.upkeep.integrity import check
 from lehr_testing.properties import examples
 from lehr_testing.stores import (
@@ -127,23 +127,18 @@ def test_rebuilt_index_is_the_same(story: bytes) -> None:
             assert same(picture(store, first.run_id), expected)
 
 
-def test_index_of_another_version_is_rebuilt(tmp_path: Path) -> None:
+@pytest.mark.parametrize("found", ["another version", "no database"])
+def test_index_that_this_version_cannot_read_is_rebuilt(tmp_path: Path, found: str) -> None:
     with fresh_store(tmp_path / "home") as store:
         attempt = new_attempt(store)
         ingest(store, attempt.id, metrics(1, train_loss=5.0))
-    connection = index.open_writer(tmp_path / "home" / "streams.db")
-    connection.execute("DELETE FROM metrics")
-    connection.execute(f"PRAGMA user_version={index.VERSION + 1}")
-    connection.close()
-    with Store.open(tmp_path / "home") as store:
-        assert store.series.read(attempt.run_id, "train/loss").y == [5.0]
-
-
-def test_index_that_is_not_a_database_is_rebuilt(tmp_path: Path) -> None:
-    with fresh_store(tmp_path / "home") as store:
-        attempt = new_attempt(store)
-        ingest(store, attempt.id, metrics(1, train_loss=5.0))
-    (tmp_path / "home" / "streams.db").write_bytes(b"garbage " * 1000)
+    if found == "no database":
+        (tmp_path / "home" / "streams.db").write_bytes(b"garbage " * 1000)
+    else:
+        connection = index.open_writer(tmp_path / "home" / "streams.db")
+        connection.execute("DELETE FROM metrics")
+        connection.execute(f"PRAGMA user_version={index.VERSION + 1}")
+        connection.close()
     with Store.open(tmp_path / "home") as store:
         assert store.series.read(attempt.run_id, "train/loss").y == [5.0]
 
@@ -188,8 +183,8 @@ def test_rows_and_blocks_read_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
     """However few come at a time, and whether or not they were sealed into blocks."""
-    monkeypatch.setattr(compaction, "BLOCK", 64)
-    monkeypatch.setattr(compaction, "SMALL", 20)
+    monkeypatch.setattr(points, "BLOCK", 64)
+    monkeypatch.setattr(points, "SMALL", 20)
     steps = [*range(1, 301), *range(310, 500, 7)]
     lines = [metrics(step, train_loss=step / 3 if step % 50 else "NaN") for step in steps]
     with fresh_store(tmp_path / "home") as store:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lehr.store.streams import compaction, index
+from lehr.store.streams import index, points
 from lehr.store.streams.indexer import Indexer
 from lehr_testing.stores import fresh_store, memory_folder, metrics, new_attempt
 
@@ -37,7 +37,7 @@ def advance(indexer: Indexer, attempt: str, *lines: bytes) -> None:
 def test_newest_points_are_those_of_all_points(pieces) -> None:
     """Also after repeated steps, and after rows have been sealed into blocks."""
     with (
-        mock.patch.object(compaction, "BLOCK", 4),
+        mock.patch.object(points, "BLOCK", 4),
         memory_folder() as folder,
         fresh_store(folder / "home") as store,
     ):

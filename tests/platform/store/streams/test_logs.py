@@ -139,14 +139,3 @@ def test_invalid_ranges_are_named(store: Store) -> None:
         store.logs.search(attempt.id, "rank-0.log", "")
     beyond = store.logs.read(attempt.id, "rank-0.log", 99)
     assert (beyond.text, beyond.next_offset) == ("", 99)
-
-
-def test_tail_and_search_of_a_stored_log(store: Store) -> None:
-    attempt = new_attempt(store)
-    ingest(store, attempt.id, b"".join(b"line %d\n" % n for n in range(1000)), name="rank-0.log")
-    assert store.logs.tail(attempt.id, "rank-0.log", 2).text == "line 998\nline 999\n"
-    assert store.logs.tail(attempt.id, "rank-0.log", 0).text == ""
-    found = store.logs.search(attempt.id, "rank-0.log", "LINE 99")
-    assert [match.text for match in found] == ["line 99", *[f"line {n}" for n in range(990, 1000)]]
-    at = found[-1].offset
-    assert store.logs.read(attempt.id, "rank-0.log", at).text == "line 999\n"

@@ -45,18 +45,6 @@ def test_resumed_attempt_supersedes_points_after_its_step(store: Store) -> None:
     assert series.x == [0.0, 1.0, 2.0, 3.0, 4.0, 1005.0, 1006.0]
 
 
-def test_attempt_that_starts_over_supersedes_everything(store: Store) -> None:
-    first = new_attempt(store)
-    ingest(store, first.id, line("started"), *losses(1, 2, 3))
-    second = next_attempt(store, first.run_id)
-    ingest(store, second.id, line("started"), *losses(1, of=1))
-    assert drawn(store, first.run_id) == {1: 1.001}
-    assert store.series.latest([first.run_id])[first.run_id]["train/loss"].step == 1
-    (info,) = store.series.metrics(first.run_id)
-    assert (info.points, info.last, info.minimum) == (1, 1.001, 1.001)
-    assert store.series.trend([first.run_id]) == {first.run_id: [1.001]}
-
-
 def test_curve_follows_the_checkpoints_that_were_resumed(store: Store) -> None:
     """Attempt 2 started over by mistake; attempt 3 resumed from a checkpoint of attempt 1."""
     first = new_attempt(store)

@@ -151,13 +151,6 @@ def test_interrupted_restore_is_detected_and_can_be_repeated(
 # --------------------------------------------------------------------------------- check-up
 
 
-def test_sound_home_has_no_findings_open_or_closed(store: Store) -> None:
-    recorded_run(store)
-    assert check(store.home) == []
-    store.close()
-    assert check(store.home) == []
-
-
 UNREAL_MOVE = """
 INSERT INTO transitions (run_id, attempt, old, new, cause, actor, at)
 SELECT id, 1, 'running', 'cancelled', 'x', 'x', 0 FROM runs

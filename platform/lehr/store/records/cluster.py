@@ -1,22 +1,21 @@
-"""Excluded nodes, as notes; the newest note of a node counts. And until when nodes are there."""
+"""What people record of the cluster: excluded nodes, ends of nodes, and quotas of projects."""
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from sqlmodel import col, func, select
 
+from lehr.errors import NotFound, UserError, nearest
+from lehr.specs.run import NAME
 from lehr.store.changes import Change
-from lehr.store.database import Clock, Database
-from lehr.store.tables import Attempt, NodeNote, NodeUntil
+from lehr.store.database import Records
+from lehr.store.tables import Attempt, NodeNote, NodeUntil, QuotaRow
 
 
-class Nodes:
+class Nodes(Records):
     """The notes that exclude or readmit nodes, and why; the ends of nodes."""
-
-    def __init__(self, db: Database, clock: Clock) -> None:
-        self._db = db
-        self._clock = clock
 
     def notes(self) -> dict[str, NodeNote]:
         """Return the newest note of each node that has any."""
@@ -64,3 +63,48 @@ class Nodes:
             if until is not None:
                 session.add(NodeUntil(node=node, until=until))
         self._db.changed(Change("cluster", ""))
+
+
+class QuotaRecords(Records):
+    """The quotas by project. A project without one has no limit."""
+
+    def all(self) -> list[QuotaRow]:
+        """Return the quotas by project."""
+        return self._all(select(QuotaRow).order_by(col(QuotaRow.project)))
+
+    def put(self, project: str, gpus: int, *, actor: str) -> QuotaRow:
+        """Set the quota of a project, old or new.
+
+        Raises:
+            UserError: the name is not that of a project.
+        """
+        if not re.fullmatch(NAME, project):
+            raise UserError(
+                f"{project!r} is not the name of a project.",
+                hint="Up to 100 letters, digits, dots, dashes and underscores: ablations.",
+            )
+        with self._db.write() as session:
+            row = session.get(QuotaRow, project)
+            row = row or QuotaRow(project=project, gpus=0, changed_by="", changed_at=0.0)
+            row.gpus, row.changed_by, row.changed_at = gpus, actor, self._clock()
+            session.add(row)
+        self._db.changed(Change("cluster", ""))
+        return row
+
+    def remove(self, project: str) -> QuotaRow:
+        """Remove the quota of a project: its runs have no limit.
+
+        Raises:
+            NotFound: it has none; the nearest project with one is named.
+        """
+        with self._db.write() as session:
+            row = session.get(QuotaRow, project)
+            if row is None:
+                near = nearest(project, session.exec(select(QuotaRow.project)).all())
+                raise NotFound(
+                    f"project {project!r} has no quota.",
+                    hint=f"Did you mean {near}?" if near else "List them: lehr admin quota ls",
+                )
+            session.delete(row)
+        self._db.changed(Change("cluster", ""))
+        return row
