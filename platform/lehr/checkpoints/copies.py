@@ -12,7 +12,7 @@ import io
 import os
 import secrets
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -160,12 +160,7 @@ class Copy:
         Raises:
             BadCheckpoint: the folder's files do not match its manifest.
         """
-        files = folder.known.manifest.files
-        with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
-            for done in [
-                pool.submit(self._write_file, folder, name, entry) for name, entry in files.items()
-            ]:
-                done.result()
+        _for_each_file(folder.known, lambda name, entry: self._write_file(folder, name, entry))
         self._files.publish(layout.MANIFEST, folder.content)
 
     def _write_file(self, folder: Folder, name: str, entry: FileEntry) -> None:
@@ -199,12 +194,7 @@ class Copy:
         draft = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}.tmp")
         draft.mkdir(parents=True)
         try:
-            with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
-                for done in [
-                    pool.submit(self._fetch_file, draft / name, name, entry)
-                    for name, entry in found.manifest.files.items()
-                ]:
-                    done.result()
+            _for_each_file(found, lambda name, entry: self._fetch_file(draft / name, name, entry))
             _write(draft / layout.MANIFEST, [content])
             if whole(folder) is None:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -241,11 +231,7 @@ class Copy:
                 raise BadCheckpoint(f"{self.url}/{name} is missing") from None
             _compare(f"{self.url}/{name}", entry, digest, size)
 
-        with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
-            for done in [
-                pool.submit(check, name, entry) for name, entry in found.manifest.files.items()
-            ]:
-                done.result()
+        _for_each_file(found, check)
         return found
 
     def remove(self) -> None:
@@ -253,6 +239,12 @@ class Copy:
         repeated.
         """
         self._files.remove(layout.MANIFEST)
+
+
+def _for_each_file(known: Known, act: Callable[[str, FileEntry], None]) -> None:
+    """Call ``act`` for the files of a checkpoint, ``AT_ONCE`` of them in parallel."""
+    with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
+        list(pool.map(lambda file: act(*file), known.manifest.files.items()))
 
 
 def whole(folder: Path) -> Known | None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from lehr.base.stopped import Stopped, never
 from lehr.checkpoints.copies import Copy, Folder, Known, verify_folder
@@ -28,18 +27,8 @@ if TYPE_CHECKING:
     from lehr.store.tables import CheckpointRow, RunRow
 
 
-class Source(Protocol):
-    """A checkpoint that can be read, in its folder or its copy."""
-
-    def read(self, name: str, first: int = 0, size: int | None = None) -> Iterator[bytes]: ...
-    def close(self) -> None: ...
-
-
-@dataclass(frozen=True)
-class Readable:
-    source: Source
-    """Close this after reading."""
-    known: Known
+Source = Folder | Copy
+"""A checkpoint that can be read, in its folder or its copy."""
 
 
 def find(
@@ -98,8 +87,8 @@ class CheckpointLocations:
                     hint="An attempt registered this location. Inspect it before removing it.",
                 )
 
-    def readable(self, hold: Collection[str] = ()) -> Readable:
-        """Return the folder if it is complete, else the copy.
+    def readable(self, hold: Collection[str] = ()) -> tuple[Source, Known]:
+        """Return the folder if it is complete, else the copy; close it after reading.
 
         ``hold``: the files that will be read.
 
@@ -113,7 +102,7 @@ class CheckpointLocations:
             except BadCheckpoint as error:
                 why = str(error) if self.here else "its folder is not on the server's machine"
             else:
-                return Readable(held, held.known)
+                return held, held.known
         if self.stray_copy is not None:
             why = f"{why}; {self.stray_copy}"
         if self.copy_url is not None:
@@ -128,7 +117,7 @@ class CheckpointLocations:
                 why = f"{self.copy_url} cannot be read: {short(error)}"
             else:
                 if known is not None:
-                    return Readable(copy, known)
+                    return copy, known
                 why = f"{self.copy_url} no longer exists"
         raise Conflict(
             f"the checkpoint at step {self.row.step:,} cannot be read: {why}.",
@@ -136,9 +125,8 @@ class CheckpointLocations:
         )
 
     def files(self) -> CheckpointFiles:
-        found = self.readable()
-        found.source.close()
-        known = found.known
+        source, known = self.readable()
+        source.close()
         return CheckpointFiles(
             run_id=self.row.run_id,
             attempt=self.row.attempt,

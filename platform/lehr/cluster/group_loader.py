@@ -19,7 +19,7 @@ from lehr.control.sweeps import OpenSweep, TrialState, needs_reports, pause_of_p
 from lehr.errors import NotFound
 from lehr.specs.sweep import SweepSpec
 from lehr.store import Change, Store
-from lehr.store.records.sweep_progress import TrialProgress
+from lehr.store.records.sweeps import TrialOutline
 
 _KEPT = 10_000
 """Number of trials whose reports are cached while they do not change."""
@@ -74,7 +74,7 @@ class SweepLoader:
         """Return the sweep; its trials have reports only if a decision needs them."""
         sweep = self._store.sweeps.get(sweep_id)
         spec = SweepSpec.model_validate(sweep.spec)
-        progress = self._store.sweep_progress.trials(sweep_id)
+        progress = self._store.sweeps.outlines(sweep_id)
         stopped = sweep.stopped is not None
         trials = [_trial(one) for one in progress]
         judged = not self._is_paused(sweep_id)
@@ -113,7 +113,7 @@ class SweepLoader:
         return known or None
 
     def _read_reports(
-        self, spec: SweepSpec, progress: Sequence[TrialProgress]
+        self, spec: SweepSpec, progress: Sequence[TrialOutline]
     ) -> list[tuple[TrialReport, ...]]:
         name = spec.metric.name
         latest = self._store.series.latest([one.run_id for one in progress], [name])
@@ -131,7 +131,7 @@ class SweepLoader:
             found.append(known[1])
         return found
 
-    def _report(self, one: TrialProgress, name: str) -> tuple[TrialReport, ...]:
+    def _report(self, one: TrialOutline, name: str) -> tuple[TrialReport, ...]:
         try:
             series = self._store.series.read(one.run_id, name, x_axis="time", exact=True)
         except NotFound:
@@ -144,7 +144,7 @@ class SweepLoader:
 
 
 def _trial(
-    one: TrialProgress, reports: tuple[TrialReport, ...] = (), held_out: str | None = None
+    one: TrialOutline, reports: tuple[TrialReport, ...] = (), held_out: str | None = None
 ) -> TrialState:
     return TrialState(
         number=one.number,

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from lehr.base import home as homes
 from lehr.base.filesystems import refuse_network_filesystem
@@ -159,21 +159,14 @@ class Store:
         return CapsuleStore(self.home).collect_garbage(self.runs.capsules_in_use())
 
     @classmethod
-    def open(
-        cls,
-        home: Path,
-        *,
-        clock: Clock = time.time,
-        log_cap_bytes: int = LOG_CAP,
-        wal_limit_bytes: int = WAL_LIMIT,
-    ) -> Self:
+    def open(cls, home: Path, **options: Any) -> Self:
         """Open the store of a home folder; create the folder and its files if they are missing.
 
         Raises:
             HomeUnusable: another process holds it, a newer Lehr wrote it, it is on a network
                 file system, or its record is lost.
         """
-        return cls(home, clock=clock, log_cap_bytes=log_cap_bytes, wal_limit_bytes=wal_limit_bytes)
+        return cls(home, **options)
 
     def close(self) -> None:
         """Finish pending appends, close the files and release the home. May be called twice."""

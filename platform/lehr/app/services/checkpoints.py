@@ -79,20 +79,20 @@ def open_file(
         NotFound: the checkpoint has no such file.
         Conflict: it cannot be read from this machine.
     """
-    readable = _locate(context, run, step, attempt).readable(hold={name})
-    manifest = readable.known.manifest
+    source, known = _locate(context, run, step, attempt).readable(hold={name})
+    manifest = known.manifest
     if name == layout.MANIFEST:
-        size = sum(map(len, readable.source.read(name)))
-        return CheckpointFile(name, size, readable.known.digest, readable.source)
+        size = sum(map(len, source.read(name)))
+        return CheckpointFile(name, size, known.digest, source)
     entry = manifest.files.get(name)
     if entry is None:
-        readable.source.close()
+        source.close()
         near = nearest(name, [*manifest.files, layout.MANIFEST])
         raise NotFound(
             f"the checkpoint at step {step:,} has no file {name!r}.",
             hint=f"Did you mean {near}?" if near else f"It has: {', '.join(manifest.files)}.",
         )
-    return CheckpointFile(name, entry.size, entry.sha256, readable.source)
+    return CheckpointFile(name, entry.size, entry.sha256, source)
 
 
 def estimate_checkpoint_deletion(

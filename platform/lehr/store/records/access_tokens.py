@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import threading
 
 from sqlalchemy import func
 from sqlmodel import col, delete, select
 
 from lehr.errors import NotFound, UserError, nearest
-from lehr.store.database import Clock, Database, Records
+from lehr.store.database import Records
 from lehr.store.tables import AccessTokenRow, AuditRow
 
 MOST = 1_000
@@ -21,12 +20,7 @@ def digest(token: str) -> str:
 
 
 class AccessTokenRecords(Records):
-    """All named tokens. They are kept in memory, too, since every request looks one up."""
-
-    def __init__(self, db: Database, clock: Clock) -> None:
-        super().__init__(db, clock)
-        self._guard = threading.Lock()
-        self._known: dict[str, AccessTokenRow] | None = None
+    """All named tokens."""
 
     def all(self) -> list[AccessTokenRow]:
         """Return the tokens by name, also revoked and expired ones."""
@@ -34,11 +28,12 @@ class AccessTokenRecords(Records):
 
     def of_token(self, token: str) -> AccessTokenRow | None:
         """Return the row of a token, also if it is revoked or expired."""
-        wanted = digest(token)
-        return next((row for row in self._cached().values() if row.sha256 == wanted), None)
+        rows = self._all(select(AccessTokenRow).where(AccessTokenRow.sha256 == digest(token)))
+        return rows[0] if rows else None
 
     def of_name(self, name: str) -> AccessTokenRow | None:
-        return self._cached().get(name)
+        with self._db.read() as session:
+            return session.get(AccessTokenRow, name)
 
     def valid(self, row: AccessTokenRow) -> bool:
         """Return whether the token is neither revoked nor expired."""
@@ -77,9 +72,7 @@ class AccessTokenRecords(Records):
                 expires_at=expires_at,
                 gpu_hours=gpu_hours,
             )
-            made = session.merge(made)
-        self._forget()
-        return made
+            return session.merge(made)
 
     def rotate(self, name: str, token: str) -> AccessTokenRow:
         """Give a valid token another value; the old value ends at once.
@@ -98,7 +91,6 @@ class AccessTokenRecords(Records):
             row.sha256 = digest(token)
             row.created_at = self._clock()
             session.add(row)
-        self._forget()
         return row
 
     def revoke(self, name: str) -> AccessTokenRow:
@@ -111,7 +103,6 @@ class AccessTokenRecords(Records):
             row = self._get(session.get(AccessTokenRow, name), name)
             row.revoked_at = row.revoked_at or self._clock()
             session.add(row)
-        self._forget()
         return row
 
     def _get(self, row: AccessTokenRow | None, name: str) -> AccessTokenRow:
@@ -122,16 +113,6 @@ class AccessTokenRecords(Records):
                 hint=f"Did you mean {near}?" if near else "All of them: lehr admin token ls",
             )
         return row
-
-    def _cached(self) -> dict[str, AccessTokenRow]:
-        with self._guard:
-            if self._known is None:
-                self._known = {row.name: row for row in self.all()}
-            return self._known
-
-    def _forget(self) -> None:
-        with self._guard:
-            self._known = None
 
 
 MOST_ENTRIES = 100_000

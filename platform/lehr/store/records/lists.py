@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack
 
 from sqlalchemy import ColumnElement, func, text
 from sqlmodel import Session, col, or_, select
@@ -100,38 +100,39 @@ class RowPage(Generic[Referable]):
     """The number of rows on all pages."""
 
 
-def filters(
-    table: type[Referable],
-    *,
-    project: str | None,
-    name: str | None,
-    tag: str | None,
-    archived: bool | None,
-    search: str | None,
-    note: str | None = None,
-) -> list[ColumnElement[bool]]:
-    """Return the conditions of a list.
+class Filters(TypedDict, total=False):
+    """The filters of a list. One that is None, or is not there, is left out."""
 
-    ``search`` is a part of a name, id, project or tag, ``note`` of a note. A filter that is None is
-    left out.
-    """
+    project: str | None
+    name: str | None
+    tag: str | None
+    archived: bool | None
+    """False where it is not there."""
+    search: str | None
+    """A part of a name, id, project or tag."""
+    note: str | None
+    """A part of a note."""
+
+
+def filters(table: type[Referable], given: Filters) -> list[ColumnElement[bool]]:
+    """Return the conditions of a list."""
     wanted: list[ColumnElement[bool]] = []
     own = table.__tablename__
-    if project is not None:
+    if (project := given.get("project")) is not None:
         wanted.append(col(table.project) == project)
-    if name is not None:
+    if (name := given.get("name")) is not None:
         wanted.append(col(table.name) == name)
-    if archived is not None:
+    if (archived := given.get("archived", False)) is not None:
         wanted.append(col(table.archived) == archived)
-    if tag is not None:
+    if (tag := given.get("tag")) is not None:
         wanted.append(
             text(
                 f"EXISTS (SELECT 1 FROM json_each({own}.tags) WHERE value = :tag)"  # noqa: S608 - a table's own name
             ).bindparams(tag=tag)  # type: ignore[arg-type]
         )
-    if note:
+    if note := given.get("note"):
         wanted.append(col(table.note).icontains(note, autoescape=True))
-    if search:
+    if search := given.get("search"):
         wanted.append(
             or_(
                 col(table.name).icontains(search, autoescape=True),
@@ -192,29 +193,11 @@ class Groups(Records, Generic[Group]):
             return find(session, self._table, ref, _NOUNS[self._table])
 
     def page(
-        self,
-        *,
-        project: str | None = None,
-        name: str | None = None,
-        tag: str | None = None,
-        archived: bool | None = False,
-        search: str | None = None,
-        note: str | None = None,
-        limit: int = 100,
-        cursor: str | None = None,
+        self, *, limit: int = 100, cursor: str | None = None, **given: Unpack[Filters]
     ) -> RowPage[Group]:
         """Return a page, newest first."""
-        wanted = filters(
-            self._table,
-            project=project,
-            name=name,
-            tag=tag,
-            archived=archived,
-            search=search,
-            note=note,
-        )
         with self._db.read() as session:
-            return fetch_page(session, self._table, wanted, limit, cursor)
+            return fetch_page(session, self._table, filters(self._table, given), limit, cursor)
 
     def set_note(self, group_id: str, note: str) -> Group:
         """Replace the note; the runs do not change."""

@@ -134,11 +134,7 @@ def cancel_runs(
 def add_request(
     session: Session, run: RunRow, kind: str, message: str | None, actor: str, at: float
 ) -> None:
-    session.add(
-        RunRequest(
-            run_id=run.id, attempt=run.attempt, kind=kind, message=message, actor=actor, at=at
-        )
-    )
+    add_requests(session, [(run.id, run.attempt)], kind, message, actor, at)
 
 
 def add_requests(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import Any, Unpack
 
 from sqlalchemy import JSON, bindparam, func, update
 from sqlalchemy import select as columns
@@ -15,7 +15,7 @@ from lehr.errors import Conflict
 from lehr.specs.run import RunSpec
 from lehr.store.changes import Change
 from lehr.store.database import Records
-from lehr.store.records.lists import RowPage, fetch_page, filters, find
+from lehr.store.records.lists import Filters, RowPage, fetch_page, filters, find
 from lehr.store.records.requests import add_request, add_requests
 from lehr.store.records.run_rows import (
     DELETE,
@@ -155,31 +155,15 @@ class Runs(Records):
     def page(
         self,
         *,
-        project: str | None = None,
         states: Collection[str] | None = None,
         sweep_id: str | None = None,
         ids: Collection[str] | None = None,
-        name: str | None = None,
-        tag: str | None = None,
-        archived: bool | None = False,
-        search: str | None = None,
-        note: str | None = None,
         limit: int = 100,
         cursor: str | None = None,
+        **given: Unpack[Filters],
     ) -> RowPage[RunRow]:
-        """Return a page, newest first; with ``archived=None`` archived runs and others.
-
-        ``search`` is a part of a name, id, project or tag, ``note`` of a note.
-        """
-        wanted = filters(
-            RunRow,
-            project=project,
-            name=name,
-            tag=tag,
-            archived=archived,
-            search=search,
-            note=note,
-        )
+        """Return a page, newest first; with ``archived=None`` archived runs and others."""
+        wanted = filters(RunRow, given)
         if states is not None:
             wanted.append(col(RunRow.state).in_([str(RunState(state)) for state in states]))
         if sweep_id is not None:

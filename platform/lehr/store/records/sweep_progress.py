@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
 
 from sqlalchemy import func
-from sqlalchemy import select as sql_select
 from sqlmodel import Session, col, select
 
 from lehr.control.lifecycle import RunState
@@ -18,7 +16,7 @@ from lehr.store.changes import Change
 from lehr.store.database import Records
 from lehr.store.records.lists import get_group
 from lehr.store.records.requests import WITHOUT_ATTEMPT, cancel_runs
-from lehr.store.records.run_rows import DELETE, total_steps
+from lehr.store.records.run_rows import DELETE
 from lehr.store.records.transitions import transition_runs
 from lehr.store.records.trial_rows import TrialRows, replace_runs
 from lehr.store.tables import RunRequest, RunRow, SweepRow, Trial
@@ -27,47 +25,8 @@ SWEEP_STOPPED = "sweep_stopped"
 """The cause of a run that never started because its sweep was stopped."""
 
 
-class TrialProgress(NamedTuple):
-    """A trial and what decides on it, without the run's spec."""
-
-    number: int
-    parameters: dict[str, Any]
-    run_id: str
-    state: str
-    attempt: int
-    desired: str
-    cause: str | None
-    reason: str | None
-    started_at: float | None
-    ended_at: float | None
-    total_steps: int | None
-
-
 class SweepProgress(Records):
     """Changes of a sweep's trials, each fenced by an expected state."""
-
-    def trials(self, sweep_id: str) -> list[TrialProgress]:
-        """List the sweep's trials in order, each with the state of its run."""
-        with self._db.read() as session:
-            rows = session.execute(
-                sql_select(
-                    col(Trial.number),
-                    col(Trial.parameters),
-                    col(RunRow.id),
-                    col(RunRow.state),
-                    col(RunRow.attempt),
-                    col(RunRow.desired),
-                    col(RunRow.cause),
-                    col(RunRow.reason),
-                    col(RunRow.started_at),
-                    col(RunRow.ended_at),
-                    total_steps(),
-                )
-                .join(RunRow, col(RunRow.id) == col(Trial.run_id))
-                .where(col(Trial.sweep_id) == sweep_id)
-                .order_by(col(Trial.number))
-            )
-            return [TrialProgress(*row) for row in rows.all()]
 
     def add_trials(
         self,

@@ -20,7 +20,7 @@ from lehr.store.tables import Attempt, RunRow, SweepRow, Trial
 
 
 class TrialOutline(NamedTuple):
-    """A trial and the parts of its run that rank it, without the run's spec."""
+    """A trial and the parts of its run that rank it or decide on it, without the run's spec."""
 
     number: int
     parameters: dict[str, Any]
@@ -28,7 +28,9 @@ class TrialOutline(NamedTuple):
     name: str
     project: str
     state: str
+    desired: str
     cause: str | None
+    reason: str | None
     created_at: float
     started_at: float | None
     ended_at: float | None
@@ -150,7 +152,9 @@ class Sweeps(Groups[SweepRow]):
                     col(RunRow.name),
                     col(RunRow.project),
                     col(RunRow.state),
+                    col(RunRow.desired),
                     col(RunRow.cause),
+                    col(RunRow.reason),
                     col(RunRow.created_at),
                     col(RunRow.started_at),
                     col(RunRow.ended_at),

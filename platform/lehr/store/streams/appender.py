@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from lehr.base import killpoints, own_logs
+from lehr.base import killpoints
 from lehr.errors import InternalError, LehrError, OffsetMismatch, StoreUnavailable, UserError
 from lehr.store.database import Wal
 from lehr.store.streams import limits
@@ -232,13 +232,7 @@ class Appender:
                 cause = f"more than {limits.EVENTS_CAP:,} bytes, the maximum of an attempt"
                 gap = Gap(stream.name, stream.size, stream.size + wanted, cause, time.time())
                 self._replica.note_gap(stream.attempt_id, gap)
-                _log.warning(
-                    "%s/%s: %s; the rest is dropped",
-                    stream.attempt_id,
-                    stream.name,
-                    cause,
-                    extra=own_logs.of_attempt(stream.attempt_id),
-                )
+                stream.log(logging.WARNING, "%s; the rest is dropped", cause)
             return 0
         room = min(wanted, max(0, self._log_cap - stream.stored))
         if stream.stored + room > limits.SMALL_LOG:

@@ -135,13 +135,18 @@ def create(path: Path, *, durable: bool = True) -> sqlite3.Connection:
 
 def settle(draft: Path, path: Path) -> None:
     """Rename a finished draft to its final name, durably."""
-    descriptor = os.open(draft, os.O_RDONLY)
+    flush(draft)
+    draft.replace(path)
+    remove(draft)
+
+
+def flush(path: Path) -> None:
+    """Flush a file to disk, whoever wrote it."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-    draft.replace(path)
-    remove(draft)
 
 
 def remove(path: Path) -> None:

@@ -44,6 +44,12 @@ class IndexedStream:
     crc32: int = 0
     """Of the bytes in the file, as they were received; -1 if it is not known."""
 
+    def log(self, level: int, text: str, *args: object, exc_info: bool | Exception = False) -> None:
+        """Log something about this stream, which is named first."""
+        fields = own_logs.of_attempt(self.attempt_id)
+        text = f"%s/%s: {text}"
+        _log.log(level, text, self.attempt_id, self.name, *args, exc_info=exc_info, extra=fields)
+
 
 class Indexer:
     def __init__(self, connection: sqlite3.Connection, replica: Replica) -> None:
@@ -180,14 +186,8 @@ class Indexer:
                     raise
                 malformed += 1
             at += len(line) + 1
-        _log.error(
-            "%s/%s: lines up to byte %d cannot be indexed; they are counted as malformed",
-            stream.attempt_id,
-            stream.name,
-            at,
-            exc_info=first,
-            extra=own_logs.of_attempt(stream.attempt_id),
-        )
+        text = "lines up to byte %d cannot be indexed; they are counted as malformed"
+        stream.log(logging.ERROR, text, at, exc_info=first)
         return malformed
 
     def _index_piece(self, stream: IndexedStream, data: bytes, at: int) -> int:

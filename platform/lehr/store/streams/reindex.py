@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from lehr.base import own_logs
 from lehr.store.ids import attempt_id as id_of
 from lehr.store.streams import index
 from lehr.store.streams.indexer import IndexedStream, Indexer
@@ -34,12 +33,8 @@ def open_index(path: Path, replica: Replica, clock: Callable[[], float]) -> Inde
         index.settle(draft, path)
     indexer = Indexer(index.open_writer(path), replica)
     for stream in catch_up(indexer, replica, clock):
-        _log.warning(
-            "%s/%s: the index was updated from the file of %d bytes",
-            stream.attempt_id,
-            stream.name,
-            stream.stored,
-            extra=own_logs.of_attempt(stream.attempt_id),
+        stream.log(
+            logging.WARNING, "the index was updated from the file of %d bytes", stream.stored
         )
     return indexer
 
@@ -81,22 +76,18 @@ def _mended(
         return [_mend(indexer, replica, clock, stream, size)] if size != stream.stored else []
     except _NotFlushed:
         # They do not count as stored, so their sender, if it still runs, sends them again.
-        _log.exception(
-            "%s/%s: bytes that an earlier server left cannot be flushed; they are not read",
-            stream.attempt_id,
-            stream.name,
-            extra=own_logs.of_attempt(stream.attempt_id),
+        stream.log(
+            logging.ERROR,
+            "bytes that an earlier server left cannot be flushed; they are not read",
+            exc_info=True,
         )
         after = indexer.stream(stream.attempt_id, stream.name)
         return [after] if after != stream else []
     except Exception as error:
         if isinstance(error, sqlite3.Error) and not index.is_of_value(error):
             raise  # The index itself fails, so every other stream would fail too.
-        _log.exception(
-            "%s/%s cannot be indexed; skipped until: lehr db rebuild",
-            stream.attempt_id,
-            stream.name,
-            extra=own_logs.of_attempt(stream.attempt_id),
+        stream.log(
+            logging.ERROR, "cannot be indexed; skipped until: lehr db rebuild", exc_info=True
         )
         return [_skip(indexer, replica, clock, stream, size, error)]
 
@@ -120,12 +111,7 @@ def _skip(
         if (gap.offset, gap.expected) not in known:
             replica.note_gap(stream.attempt_id, gap)
     except OSError:
-        _log.exception(
-            "%s/%s: the gap cannot be recorded",
-            stream.attempt_id,
-            stream.name,
-            extra=own_logs.of_attempt(stream.attempt_id),
-        )
+        stream.log(logging.ERROR, "the gap cannot be recorded", exc_info=True)
     skipped = replace(stream, size=max(stream.size, size), stored=size, indexed=size, crc32=-1)
     indexer.connection.execute("BEGIN IMMEDIATE")
     indexer.put(skipped)
@@ -149,13 +135,8 @@ def _mend(
     indexer: Indexer, replica: Replica, clock: Callable[[], float], stream: IndexedStream, size: int
 ) -> IndexedStream:
     if size < stream.stored:
-        _log.error(
-            "%s/%s: the file shrank from %d to %d bytes; indexed again",
-            stream.attempt_id,
-            stream.name,
-            stream.stored,
-            size,
-            extra=own_logs.of_attempt(stream.attempt_id),
+        stream.log(
+            logging.ERROR, "the file shrank from %d to %d bytes; indexed again", stream.stored, size
         )
         cause = "the replica's file lost bytes"
         gap = Gap(stream.name, size, stream.stored, cause, clock())

@@ -17,6 +17,7 @@ from pathlib import Path
 from lehr.errors import NotFound, StoreUnavailable, UserError
 from lehr.store.ids import split_attempt_id
 from lehr_trainer.contract import layout
+from lehr_trainer.files import fsync_folder
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 FLUSHERS = 32
@@ -114,7 +115,7 @@ class Replica:
             return 0
 
     def remove(self, attempt_id: str) -> None:
-        """Remove the attempt's folder, if there is one; ``sync_folder`` makes it durable."""
+        """Remove the attempt's folder, if there is one; ``fsync_folder`` makes it durable."""
         folder = self.folder(attempt_id)
         if folder.exists():
             shutil.rmtree(folder)
@@ -146,8 +147,8 @@ class Replica:
             os.fdatasync(descriptor)
         finally:
             os.close(descriptor)
-        sync_folder(path.parent)
-        sync_folder(self.root)
+        fsync_folder(path.parent)
+        fsync_folder(self.root)
 
     def gaps(self, attempt_id: str) -> list[Gap]:
         try:
@@ -166,7 +167,7 @@ class Replica:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        sync_folder(folder)
+        fsync_folder(folder)
 
 
 class Writing:
@@ -205,7 +206,7 @@ class Writing:
         else:
             self._flush_together(parts)
         for folder in sorted(self._folders, reverse=True):
-            sync_folder(folder)
+            fsync_folder(folder)
 
     def _flush_together(self, parts: Sequence[Sequence[int]]) -> None:
         begun: list[Future[None]] = []
@@ -236,15 +237,6 @@ class Writing:
 def _flush(descriptors: Sequence[int]) -> None:
     for descriptor in descriptors:
         os.fdatasync(descriptor)
-
-
-def sync_folder(folder: Path) -> None:
-    """Flush a folder to disk; only then a new file's name survives a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _attempt_order(entry: os.DirEntry[str]) -> tuple[str, int]:

@@ -14,7 +14,8 @@ from lehr.store.ids import run_of
 from lehr.store.records.attempts import Attempts
 from lehr.store.streams.appender import Answer, Appender, EndOfStream
 from lehr.store.streams.index import Readers
-from lehr.store.streams.replica import SHORTER, Gap, Replica, check_name, is_events, sync_folder
+from lehr.store.streams.replica import SHORTER, Gap, Replica, check_name, is_events
+from lehr_trainer.files import fsync_folder
 
 MAX_APPEND = 16 << 20
 """The maximum of one append in bytes; senders use 1 MiB."""
@@ -119,7 +120,7 @@ class Streams:
         self._appender.call(lambda indexer: indexer.drop(run_id)).result()
         for attempt in attempts:
             self._replica.remove(attempt.id)
-        sync_folder(self._replica.root)
+        fsync_folder(self._replica.root)
         return freed
 
     def stored_bytes(self, run_id: str) -> int:

@@ -6,7 +6,6 @@ lock. ``lehr.store.upkeep.integrity`` checks for damage.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -20,20 +19,23 @@ from pathlib import Path
 
 from lehr import __version__
 from lehr.base import home as homes
+from lehr.code import archive
 from lehr.errors import Conflict, HomeUnusable, LehrError, NotFound, UserError
 from lehr.store.read_only import open_read_only
 from lehr.store.secret_store import SecretStore
 from lehr.store.store import RESTORING, Store
 from lehr.store.streams import index
-from lehr.store.streams.replica import GAPS, is_name, sync_folder
+from lehr.store.streams.replica import GAPS, is_name
 from lehr.store.upkeep import capsules, integrity, lost_record, migrate
 from lehr.store.upkeep.rebuild_record import RebuiltRecord, rebuild_record
 from lehr.store.webhooks import Webhooks
+from lehr_trainer.files import fsync_folder
 
 _MANIFEST = "backup.json"
 _DATED = "%Y%m%dT%H%M%SZ"
 _FORMAT = 1
-_PIECE = 1 << 20
+_KEPT = ("created_at", "version", "revision", "runs", "left_out", "files")
+"""The fields of a backup that its manifest keeps."""
 
 
 @dataclass(frozen=True)
@@ -103,16 +105,16 @@ def backup(home: Path, target: Path) -> Backup:
                 shutil.copyfile(path, copied, follow_symlinks=False)
                 files[str(copied.relative_to(draft))] = _digest(copied)
         for copied in capsules.copied(home, draft / capsules.FOLDER, draft / "lehr.db"):
-            _flush(copied)
+            index.flush(copied)
             files[str(copied.relative_to(draft))] = _digest(copied)
         missing = tuple(capsules.missing(draft / "lehr.db", draft))
         at, left_out = time.time(), _left_out(home)
         found = Backup(target, at, __version__, revision, runs, files, missing, damaged, left_out)
         _write_manifest(draft, found)
         for folder in [draft, *(path for path in draft.rglob("*") if path.is_dir())]:
-            sync_folder(folder)
+            fsync_folder(folder)
         draft.rename(target)
-        sync_folder(target.parent)
+        fsync_folder(target.parent)
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
         raise
@@ -161,15 +163,8 @@ def read_backup(folder: Path) -> Backup:
         if data["format"] != _FORMAT:
             raise UserError(f"{folder} is a backup in another format, {data['format']!r}.")
         files = {path: (int(size), str(digest)) for path, (size, digest) in data["files"].items()}
-        found = Backup(
-            folder,
-            data["created_at"],
-            data["version"],
-            data["revision"],
-            data["runs"],
-            files,
-            left_out=data.get("left_out", {}),
-        )
+        fields = {name: data[name] for name in _KEPT} | {"files": files}
+        found = Backup(folder=folder, **fields)
     except FileNotFoundError:
         raise NotFound(f"{folder} is not a backup: it has no {_MANIFEST}.") from None
     except (ValueError, KeyError, TypeError) as error:
@@ -205,13 +200,13 @@ def restore(folder: Path, home: Path, *, replace: bool = False) -> Backup:
             copied = restoring / path
             copied.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             shutil.copyfile(folder / path, copied)
-            _flush(copied)
+            index.flush(copied)
         (restoring / "replica").mkdir(exist_ok=True)
         _set_aside(home)
         capsules.adopt(restoring / capsules.FOLDER, home)
         (restoring / "replica").rename(home / "replica")
         (restoring / "lehr.db").rename(home / "lehr.db")
-        sync_folder(home)
+        fsync_folder(home)
         restoring.rmdir()
         when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(found.created_at))
         homes.hold(home, f"the record is that of {when}; a server may train its runs since then")
@@ -273,7 +268,7 @@ def _copy_database(source: Path, target: Path) -> tuple[str, ...]:
     except sqlite3.Error as error:
         raise HomeUnusable(f"{source} cannot be copied: {error}.") from error
     target.chmod(0o600)
-    _flush(target)
+    index.flush(target)
     return () if problems == ["ok"] else tuple(f"{source} is damaged: {one}" for one in problems)
 
 
@@ -289,32 +284,11 @@ def _left_out(home: Path) -> dict[str, list[str]]:
 
 
 def _digest(path: Path) -> tuple[int, str]:
-    sha, size = hashlib.sha256(), 0
-    with path.open("rb") as file:
-        while piece := file.read(_PIECE):
-            sha.update(piece)
-            size += len(piece)
-    return size, sha.hexdigest()
+    return path.stat().st_size, archive.digest_of(path)
 
 
 def _write_manifest(folder: Path, found: Backup) -> None:
-    data = {
-        "format": _FORMAT,
-        "created_at": found.created_at,
-        "version": found.version,
-        "revision": found.revision,
-        "runs": found.runs,
-        "left_out": found.left_out,
-        "files": found.files,
-    }
+    data = {"format": _FORMAT, **{name: getattr(found, name) for name in _KEPT}}
     path = folder / _MANIFEST
     path.write_text(json.dumps(data, indent=1) + "\n", "utf-8")
-    _flush(path)
-
-
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    index.flush(path)

@@ -12,7 +12,7 @@ from pathlib import Path
 from lehr.code import archive
 from lehr.code.capsule_store import CapsuleStore
 from lehr.store.read_only import open_read_only
-from lehr.store.streams.replica import sync_folder
+from lehr_trainer.files import fsync_folder
 
 FOLDER = "capsules"
 _SHOWN = 12
@@ -77,7 +77,7 @@ def adopt(restored: Path, home: Path) -> None:
     target.mkdir(mode=0o700, exist_ok=True)
     for path in sorted(restored.iterdir()):
         path.rename(target / path.name)
-    sync_folder(target)
+    fsync_folder(target)
     restored.rmdir()
 
 
