@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from anyio import to_thread
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
+from structlog.contextvars import bind_contextvars
 
 from lehr.base import access, own_logs
 from lehr.base.access import become_actor
@@ -96,7 +97,7 @@ class Guard:
 
         try:
             person = await self._identify(scope)
-            own_logs.become(**_subject(scope["path"]))
+            bind_contextvars(**_subject(scope["path"]))
             if person is not None:
                 scope.setdefault("state", {})["person"] = person
                 become_actor(person.name)

@@ -106,16 +106,3 @@ def send(scene, which: str, body: object) -> Answer:
 def test_many_wrong_keys_get_a_short_answer(scene, which):
     answer = send(scene, which, of_many_keys(4_000)[which])
     assert answer.status == 422, answer.body[:300]
-
-
-@pytest.mark.parametrize("levels", [100, 900, 100_000])
-@pytest.mark.parametrize("part", ["env", "train"])
-def test_spec_of_many_levels_is_rejected(scene, levels, part):
-    api, client, *_ = scene
-    spec = json.dumps({**RUN_SPEC, part: "HERE"})
-    nested = spec.replace('"HERE"', '{"a":' * levels + "1" + "}" * levels)
-    body = f'{{"spec": {nested}}}'.encode()
-    [answer] = ask(client, api.app, [Request("POST", "/api/v1/runs", body=[body])])
-    assert answer.status == 422, answer.body[:300]
-    assert b"nest" in answer.body
-    assert api.store.runs.page(archived=None).total == 1

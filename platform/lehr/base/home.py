@@ -31,6 +31,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from lehr.base import procfs
 from lehr.errors import HomeUnusable, ServerUnavailable
 from lehr_trainer.files import ensure_secret, write_atomically
 
@@ -163,9 +164,6 @@ def _from_env(variable: str, where: Path | None, name: str) -> Path:
     return (home() if where is None else where) / name
 
 
-# ------------------------------------------------------------------ token and server address
-
-
 def read_token(where: Path) -> str | None:
     try:
         return (where / "token").read_text("ascii").strip() or None
@@ -188,21 +186,12 @@ def ensure_token(where: Path) -> str:
     return found.strip()
 
 
-def boot_id() -> str:
-    """Return the id of this boot of the machine; "" on a system without one."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-    except OSError:
-        return ""
-
-
 def own_network() -> str:
     """Return the machine and network namespace of this process: where its 127.0.0.1 is."""
     try:
-        namespace = str(Path("/proc/self/ns/net").readlink())
-    except OSError:
-        namespace = ""
-    return f"{boot_id() or socket.gethostname()} {namespace}"
+        return f"{procfs.boot_id()} {Path('/proc/self/ns/net').readlink()}"
+    except OSError:  # Not Linux.
+        return socket.gethostname()
 
 
 @dataclass(frozen=True)
@@ -214,8 +203,8 @@ class ServerInfo:
     version: str
     ca_file: str | None = None
     """The certificate of the authority that signed the server's, if it was started with --ca."""
-    network: str | None = field(default_factory=own_network)
-    """The server's ``own_network``; None if an earlier version wrote the file."""
+    network: str = field(default_factory=own_network)
+    """The server's ``own_network``."""
 
 
 def server_url(where: Path | None = None) -> str | None:
@@ -232,7 +221,7 @@ def read_server(where: Path) -> ServerInfo | None:
     try:
         data = json.loads((where / "server.json").read_bytes())
         url, pid, version = str(data["url"]).rstrip("/"), int(data["pid"]), str(data["version"])
-        return ServerInfo(url, pid, version, data.get("ca_file"), data.get("network"))
+        return ServerInfo(url, pid, version, data.get("ca_file"), str(data["network"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -252,8 +241,7 @@ def server_runs(where: Path, url: str) -> bool:
         raise ServerUnavailable(
             f"the server of {where} ({url}) may be in another network than this process, on "
             "another machine or in a container; the token was not sent.",
-            hint="Name the server and a token: LEHR_SERVER=URL LEHR_TOKEN=TOKEN\n"
-            "  A server of an earlier version on this machine: lehr down --keep-runs, then lehr up",
+            hint="Name the server and a token: LEHR_SERVER=URL LEHR_TOKEN=TOKEN",
         )
     return True
 
@@ -277,18 +265,8 @@ def remove_server(where: Path) -> None:
         (where / "server.json").unlink(missing_ok=True)
 
 
-# ------------------------------------------------------------------------------- the lock
-
-
-class _Held:
-    """A lock held by this process, shared by all its callers."""
-
-    def __init__(self, descriptor: int) -> None:
-        self.descriptor = descriptor
-        self.holders = 1
-
-
-_held: dict[Path, _Held] = {}
+_held: dict[Path, tuple[int, int]] = {}
+"""Locks held by this process, shared by all its callers: descriptor and number of holders."""
 _held_guard = threading.Lock()
 
 
@@ -309,7 +287,8 @@ def acquire_lock(where: Path) -> None:
     path = ensure_home(where).resolve() / "lehr.lock"
     with _held_guard:
         if path in _held:
-            _held[path].holders += 1
+            descriptor, holders = _held[path]
+            _held[path] = descriptor, holders + 1
             return
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         if not _try_lock(descriptor):
@@ -322,7 +301,7 @@ def acquire_lock(where: Path) -> None:
             )
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
-        _held[path] = _Held(descriptor)
+        _held[path] = descriptor, 1
 
 
 def _try_lock(descriptor: int) -> bool:
@@ -339,12 +318,12 @@ def _try_lock(descriptor: int) -> bool:
 def release_lock(where: Path) -> None:
     path = where.resolve() / "lehr.lock"
     with _held_guard:
-        held = _held[path]
-        held.holders -= 1
-        if held.holders == 0:
-            del _held[path]
-            os.ftruncate(held.descriptor, 0)
-            os.close(held.descriptor)
+        descriptor, holders = _held.pop(path)
+        if holders > 1:
+            _held[path] = descriptor, holders - 1
+            return
+        os.ftruncate(descriptor, 0)
+        os.close(descriptor)
 
 
 def lock_holder(where: Path, name: str = "lehr.lock") -> int | None:

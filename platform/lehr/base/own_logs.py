@@ -5,10 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from contextlib import AbstractContextManager
 from pathlib import Path
-
-from structlog.contextvars import bind_contextvars, bound_contextvars
 
 APPENDED = ("server.out", "bridge.log", "wandb.log", "keeper.log", "ray.log", "ray-node.log")
 MOST_BYTES = 20 * 1000 * 1000
@@ -48,13 +45,3 @@ def of(kind: str, name: str) -> dict[str, str]:
     """
     kind = "run" if kind in {"metrics", "log"} else kind
     return {kind: name} if kind in {"run", "sweep", "rollout"} else {}
-
-
-def about(**fields: str) -> AbstractContextManager[None]:
-    """Bind fields to what this thread or task logs within the block."""
-    return bound_contextvars(**fields)
-
-
-def become(**fields: str) -> None:
-    """Bind fields to what this task logs from now on, as at the start of a request."""
-    bind_contextvars(**fields)

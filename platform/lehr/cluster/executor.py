@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from structlog.contextvars import bound_contextvars
+
 from lehr.analysis.gates import Judgement
-from lehr.base import own_logs
 from lehr.cluster.exits import EXCLUDED
 from lehr.cluster.isolation import Isolation
 from lehr.cluster.launcher import Launcher
@@ -77,7 +78,7 @@ class Executor:
                 applied.failed.append(subject)
                 continue
             act = partial(self._apply, action, subject, applied)
-            with own_logs.about(**_attempt_fields(action)):
+            with bound_contextvars(**_attempt_fields(action)):
                 done = self._isolation.do(subject, f"applying {type(action).__name__}", act)
             if not done:
                 applied.failed.append(subject)

@@ -9,6 +9,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from structlog.contextvars import bound_contextvars
+
 from lehr.base import own_logs
 from lehr.control.step import Subject
 from lehr.errors import StoreUnavailable
@@ -89,7 +91,7 @@ class Isolation:
             StoreUnavailable: the store fails for every subject.
         """
         try:
-            with own_logs.about(**own_logs.of(*subject)):
+            with bound_contextvars(**own_logs.of(*subject)):
                 act()
         except StoreUnavailable:
             raise

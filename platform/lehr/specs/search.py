@@ -9,9 +9,8 @@ import itertools
 import json
 import math
 import random
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -72,23 +71,16 @@ class Range(Config):
         return min(max(value, self.min), self.max)
 
 
-class BasePruning(Config, ABC):
-    """The interface that a sweep needs of every pruning rule, besides its settings."""
+class BasePruning(Config):
+    """What a sweep needs of every pruning rule, besides its settings."""
+
+    needs_length: ClassVar[bool] = False
+    """Whether it needs the number of steps of a trial."""
 
     @property
-    @abstractmethod
     def rung_factor(self) -> int | None:
-        """Return how many times as far each rung is; None if it acts at every report."""
-
-    @property
-    def needs_length(self) -> bool:
-        """Return whether it needs the number of steps of a trial."""
-        return False
-
-    @property
-    @abstractmethod
-    def pruned_for(self) -> str:
-        """Complete the reason "5.2 at step 100 is ..." of a trial that it prunes."""
+        """How many times as far each rung is; None if it acts at every report."""
+        return None
 
 
 class _Halving(BasePruning):
@@ -104,6 +96,7 @@ class _Halving(BasePruning):
 
     @property
     def pruned_for(self) -> str:
+        """Complete the reason "5.2 at step 100 is ..." of a trial that it prunes."""
         return f"not among the best 1/{self.reduction} at this rung"
 
 
@@ -133,10 +126,6 @@ class MedianPruning(BasePruning):
     """Optimizer steps before which no trial is pruned."""
 
     @property
-    def rung_factor(self) -> None:
-        return None
-
-    @property
     def pruned_for(self) -> str:
         return "worse than the median trial"
 
@@ -152,9 +141,7 @@ class HyperbandPruning(_Halving):
     times as far.
     """
 
-    @property
-    def needs_length(self) -> bool:
-        return True
+    needs_length: ClassVar[bool] = True
 
 
 Pruning = Annotated[AshaPruning | MedianPruning | HyperbandPruning, Field(discriminator="name")]

@@ -5,16 +5,14 @@
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from lehr.errors import UserError, nearest
 from lehr_trainer.extras import install
 
 
-@dataclass(frozen=True)
-class Scheme:
+class Scheme(NamedTuple):
     module: str | None
     """The package that fsspec needs for it; None for a folder."""
     install: str

@@ -13,9 +13,9 @@ from lehr_testing.paths import ROOT
 FILES = sorted(examples.FOLDER.glob("*.yaml"))
 TWINS = [
     (examples.LR_GRID, examples.LR_GRID_SMALL),
-    (examples.MUON_LR_GRID, examples.MUON_LR_GRID_SMALL),
-    (examples.TECHNIQUES, examples.TECHNIQUES_SMALL),
-    (examples.ROLLOUT_LLAMA_1B, examples.ROLLOUT_SMALL),
+    (examples.FOLDER / "muon_lr_grid.yaml", examples.FOLDER / "muon_lr_grid_small.yaml"),
+    (examples.FOLDER / "techniques_1000_steps.yaml", examples.FOLDER / "techniques_small.yaml"),
+    (examples.FOLDER / "rollout_llama_1b.yaml", examples.ROLLOUT_SMALL),
 ]
 
 
@@ -61,8 +61,8 @@ def test_rehearsal_needs_no_gpu_and_no_download(small: Path) -> None:
 
 
 def test_comparison_changes_one_technique_at_a_time_over_1000_steps() -> None:
-    spec = sweep(examples.TECHNIQUES)
-    found = runs(examples.TECHNIQUES)
+    spec = sweep(examples.FOLDER / "techniques_1000_steps.yaml")
+    found = runs(examples.FOLDER / "techniques_1000_steps.yaml")
     assert {run.train.steps for run in found} == {1000}
     baseline = found[0].train
     assert (baseline.optimizer.name, baseline.precision.fp8.recipe, baseline.loss.name) == (

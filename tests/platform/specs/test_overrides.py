@@ -60,39 +60,6 @@ def test_override_of_an_absolute_budget_replaces_steps_and_the_other_budget() ->
     assert "are both given; give only one" in refused(lambda: run(RUN, *both))
 
 
-def test_trials_fork_and_rollout_follow_an_absolute_budget() -> None:
-    data = run(TOKENS).model_dump(mode="json", exclude_unset=True)
-    assert data["train"]["tokens"] == 200_000
-    assert "steps" not in data["train"]
-    swept = load_spec(
-        {
-            "kind": "sweep",
-            "name": "s",
-            "parameters": {"train.batch.sequences": {"values": [3, 8]}},
-            "run": data,
-        }
-    )
-    assert isinstance(swept, SweepSpec)
-    assert [one.train.steps for _, one in expand(swept)] == [521, 196]
-    stored = SweepSpec.model_validate(swept.model_dump(mode="json"))
-    assert expand(stored) == expand(swept)
-    budgets = {"train.tokens": {"values": ["100k", 200_000]}}
-    longer = load_spec(
-        {"kind": "sweep", "name": "s", "parameters": budgets, "run": data, "budget": "any"}
-    )
-    assert isinstance(longer, SweepSpec)
-    assert [one.train.steps for _, one in expand(longer)] == [98, 196]
-    source = run(TOKENS).model_dump(mode="json")
-    wider = fork_spec(source, ["train.batch.sequences=16"], step=10)
-    # Of the whole budget, 98 steps: the first 10 had half as many tokens.
-    assert (wider.train.tokens, wider.train.steps) == (200_000, 103)
-    assert fork_spec(source, ["train.tokens=400k"], step=10).train.steps == 391
-    rollout = load_spec({"kind": "rollout", "name": "r", "run": data})
-    found = {stage.name: stage.train.train for stage in stages(rollout)}
-    assert (found["cpu"].steps, found["cpu"].tokens) == (60, None)
-    assert (found["all"].steps, found["all"].tokens) == (196, 200_000)
-
-
 def test_both_lengths_are_one_error_that_names_both() -> None:
     both = RUN.replace("steps: 100", "steps: 100\n  tokens_per_parameter: 20")
     assert "steps 100 and tokens_per_parameter 20 do not agree" in refused(lambda: run(both))

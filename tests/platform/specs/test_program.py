@@ -130,12 +130,6 @@ def test_argument_with_a_nul_is_refused(fields):
         given(**fields)
 
 
-def test_endless_arguments_are_refused():
-    assert given(args={"a": [0] * 9_000}, style="file")
-    with pytest.raises(ValidationError, match="at most 10,000"):
-        given(args={"a": [0] * 9_000, "b": {str(n): n for n in range(1_000)}})
-
-
 def test_flags_have_no_value():
     flags = {"args": {"a": True, "b": False}, "flags": ["a", "b"]}
     assert given(**flags) == ["--a"]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lehr.errors import SpecError
 from lehr.specs import RolloutSpec, RunSpec, json_schema, load_spec, stages
-from lehr.specs.examples import FOLDER, ROLLOUT_LLAMA_1B, ROLLOUT_SMALL
+from lehr.specs.examples import FOLDER, ROLLOUT_SMALL
 from lehr.specs.stages import left_out
 from lehr_testing.paths import ROOT
 from lehr_testing.properties import examples
@@ -174,7 +174,9 @@ def test_error_names_the_valid_values(override, text):
     assert text in message([override])
 
 
-@pytest.mark.parametrize("path", [ROLLOUT_LLAMA_1B, ROLLOUT_SMALL], ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", [FOLDER / "rollout_llama_1b.yaml", ROLLOUT_SMALL], ids=lambda path: path.stem
+)
 def test_example_rollouts_have_four_stages_and_a_link_in_sweeps(path):
     found = load_spec(path)
     assert isinstance(found, RolloutSpec)

@@ -42,7 +42,7 @@ def archive_sweep(context: Context, sweep: SweepRow) -> SweepDetail:
         refuse_unfinished(sweep, runs, "archived")
         store.runs.set_sweep_archived(sweep.id, True)
         store.sweeps.set_archived(sweep.id, True)
-    return context.presenter.sweeps.detail(store.sweeps.get(sweep.id))
+    return context.sweep(sweep.id)
 
 
 def unarchive_sweep(context: Context, sweep: SweepRow) -> SweepDetail:
@@ -59,7 +59,7 @@ def unarchive_sweep(context: Context, sweep: SweepRow) -> SweepDetail:
             raise Conflict(f"{sweep.name} ({sweep.id}) was deleted; only its record is kept.")
         store.runs.set_sweep_archived(sweep.id, False)
         store.sweeps.set_archived(sweep.id, False)
-    return context.presenter.sweeps.detail(store.sweeps.get(sweep.id))
+    return context.sweep(sweep.id)
 
 
 def set_rollout_archived(context: Context, rollout: RolloutRow, archived: bool) -> RolloutDetail:
@@ -75,7 +75,7 @@ def set_rollout_archived(context: Context, rollout: RolloutRow, archived: bool) 
         )
     context.store.rollouts.set_archived(rollout.id, archived=archived)
     context.dispatcher.wake()
-    return context.presenter.rollouts.detail(context.store.rollouts.get(rollout.id))
+    return context.rollout(rollout.id)
 
 
 def refuse_unfinished(sweep: SweepRow, runs: Sequence[RunRow], what: str) -> None:

@@ -29,7 +29,7 @@ def order_checkpoint(context: Context, run: RunRow) -> RunDetail:
     """Have the run save a checkpoint at its next step."""
     context.store.requests.order_checkpoint(run.id, actor=current_actor())
     context.dispatcher.wake()
-    return context.presenter.runs.detail(context.store.runs.get(run.id))
+    return context.run(run.id)
 
 
 def verify(

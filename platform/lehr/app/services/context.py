@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from lehr.app.presenters import Presenter
     from lehr.app.presenters.cluster import ClusterPresenter
     from lehr.cluster.dispatcher import Dispatcher
+    from lehr.schemas.rollouts import RolloutDetail
+    from lehr.schemas.runs import RunDetail
+    from lehr.schemas.sweeps import SweepDetail
     from lehr.store import Store
 
 
@@ -34,6 +37,16 @@ class Context:
     """installed: the server trains with its own installed trainer only, and accepts no code."""
     trainers: tuple[str, ...] = field(default=(), kw_only=True)
     """With code installed: modules that may train besides Lehr's trainer."""
+
+    def run(self, run_id: str) -> RunDetail:
+        """Return the run as it is now; ``sweep`` and ``rollout`` do the same for these."""
+        return self.presenter.runs.detail(self.store.runs.get(run_id))
+
+    def sweep(self, sweep_id: str) -> SweepDetail:
+        return self.presenter.sweeps.detail(self.store.sweeps.get(sweep_id))
+
+    def rollout(self, rollout_id: str) -> RolloutDetail:
+        return self.presenter.rollouts.detail(self.store.rollouts.get(rollout_id))
 
 
 V = TypeVar("V", bound=BaseModel)

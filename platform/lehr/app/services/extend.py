@@ -75,7 +75,7 @@ def extend_sweep(
         f"extension of {sweep.id}",
         {"parameters": parameters, "points": points, "trials": trials},
         prepare,
-        lambda sweep_id: context.presenter.sweeps.detail(store.sweeps.get(sweep_id)),
+        context.sweep,
     )
 
 
@@ -187,7 +187,7 @@ def repeat_run(
         f"seeds of {run.id}",
         {"n": n, "provenance": provenance},
         prepare,
-        lambda sweep_id: context.presenter.sweeps.detail(context.store.sweeps.get(sweep_id)),
+        context.sweep,
     )
 
 

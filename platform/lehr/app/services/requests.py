@@ -29,9 +29,7 @@ if TYPE_CHECKING:
 
 
 def cancel_run(context: Context, run: RunRow) -> RunDetail:
-    context.store.requests.set_desired(run.id, Desired.CANCEL, actor=current_actor())
-    context.dispatcher.wake()
-    return context.presenter.runs.detail(context.store.runs.get(run.id))
+    return _request(context, run, Desired.CANCEL)
 
 
 def cancel_sweep(context: Context, sweep: SweepRow) -> SweepDetail:
@@ -44,13 +42,13 @@ def cancel_sweep(context: Context, sweep: SweepRow) -> SweepDetail:
             )
         store.sweep_progress.cancel(sweep.id, actor=current_actor())
     context.dispatcher.wake()
-    return context.presenter.sweeps.detail(store.sweeps.get(sweep.id))
+    return context.sweep(sweep.id)
 
 
 def cancel_rollout(context: Context, rollout: RolloutRow) -> RolloutDetail:
     context.store.rollout_progress.end(rollout.id, "cancelled", "cancelled", actor=current_actor())
     context.dispatcher.wake()
-    return context.presenter.rollouts.detail(context.store.rollouts.get(rollout.id))
+    return context.rollout(rollout.id)
 
 
 def pause_run(context: Context, run: RunRow) -> RunDetail:
@@ -75,7 +73,7 @@ def resume_run(context: Context, run: RunRow) -> RunDetail:
 def _request(context: Context, run: RunRow, desired: Desired) -> RunDetail:
     context.store.requests.set_desired(run.id, desired, actor=current_actor())
     context.dispatcher.wake()
-    return context.presenter.runs.detail(context.store.runs.get(run.id))
+    return context.run(run.id)
 
 
 def retry_run(context: Context, run: RunRow) -> RunDetail:
@@ -102,7 +100,7 @@ def retry_run(context: Context, run: RunRow) -> RunDetail:
     if not moved:
         raise Conflict(f"{run.name} ({run.id}) is {run.state}; only a failed run can be retried.")
     context.dispatcher.wake()
-    return context.presenter.runs.detail(store.runs.get(run.id))
+    return context.run(run.id)
 
 
 def _refuse_lost_base(store: Store, run: RunRow) -> None:
@@ -142,7 +140,7 @@ def retry_sweep(context: Context, sweep: SweepRow) -> Operation[SweepDetail]:
         f"retry of {sweep.id}",
         {},
         prepare,
-        lambda sweep_id: context.presenter.sweeps.detail(context.store.sweeps.get(sweep_id)),
+        context.sweep,
     )
 
 
@@ -178,7 +176,7 @@ def mirror_run(context: Context, run: RunRow, settings: WandbTracking) -> RunDet
     store = context.store
     request_for(context.home, run.id, settings, at=store.clock())
     store.notify(Change("run", run.id))
-    return context.presenter.runs.detail(store.runs.get(run.id))
+    return context.run(run.id)
 
 
 def note_run(context: Context, run: RunRow, note: str) -> RunDetail:

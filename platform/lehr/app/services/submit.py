@@ -91,13 +91,8 @@ def submit_run(
             context.store.runs.create(loaded, actor=current_actor(), provenance=provenance).id
         )
 
-    return SpecOperation(
-        "runs",
-        _request(spec, overrides, provenance),
-        prepare,
-        lambda run_id: context.presenter.runs.detail(context.store.runs.get(run_id)),
-        loaded,
-    )
+    request = _request(spec, overrides, provenance)
+    return SpecOperation("runs", request, prepare, context.run, loaded)
 
 
 def launch_sweep(
@@ -128,13 +123,8 @@ def launch_sweep(
         sweeps = context.store.sweeps
         return lambda: sweeps.create(loaded, rows, actor=current_actor(), provenance=provenance).id
 
-    return SpecOperation(
-        "sweeps",
-        _request(spec, overrides, provenance),
-        prepare,
-        lambda sweep_id: context.presenter.sweeps.detail(context.store.sweeps.get(sweep_id)),
-        loaded,
-    )
+    request = _request(spec, overrides, provenance)
+    return SpecOperation("sweeps", request, prepare, context.sweep, loaded)
 
 
 def launch_rollout(
@@ -162,15 +152,8 @@ def launch_rollout(
             rollouts.create(loaded, names, actor=current_actor(), provenance=provenance).id
         )
 
-    return SpecOperation(
-        "rollouts",
-        _request(spec, overrides, provenance),
-        prepare,
-        lambda rollout_id: context.presenter.rollouts.detail(
-            context.store.rollouts.get(rollout_id)
-        ),
-        loaded,
-    )
+    request = _request(spec, overrides, provenance)
+    return SpecOperation("rollouts", request, prepare, context.rollout, loaded)
 
 
 def _read(context: Context, spec: Plain, overrides: Overrides, kind: type[AnySpec]) -> AnySpec:
@@ -268,7 +251,7 @@ def fork_run(
         f"fork of {run.id}",
         request,
         prepare,
-        lambda run_id: context.presenter.runs.detail(store.runs.get(run_id)),
+        context.run,
     )
 
 

@@ -47,9 +47,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_RESTART_S = (1.0, 60.0)
-"""Pause before the next child: doubled after each one that ended soon."""
-_SETTLED_S = 60.0
+_AGAIN_S = 5.0
+"""Pause before the next child, after one that ended or could not start."""
 _IDLE_S = 30.0
 """The child is ended after this many seconds without a run to mirror."""
 _GRACE_S = 12.0
@@ -85,13 +84,10 @@ class MirrorController:
         self._every_s = every_s
         self._guard = threading.Lock()
         self._changed: set[str] = set()
-        self._judged: set[str] = set()
-        """Runs that have not ended and whose spec was looked at."""
         self._requested: set[str] = set()
         """Runs whose mirror is not complete."""
         self._child: subprocess.Popen[str] | None = None
-        self._began = self._wanted_at = 0.0
-        self._pause = _RESTART_S[0]
+        self._wanted_at = 0.0
         self._not_before = 0.0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="wandb-mirror", daemon=True)
@@ -167,20 +163,15 @@ class MirrorController:
             return
         if run.archived and self._store.runs.is_deleted(run_id):
             self._requested.discard(run_id)
-            self._judged.discard(run_id)
             if not notes.forget():
                 self._look_again(run_id)
             return
         request = notes.request()
-        if request is None and run_id not in self._judged:
+        if request is None:
             settings = Tracking.model_validate(run.spec.get("tracking") or {}).wandb
             if settings is not None and settings.mode != "off":
                 request = MirrorRequest(settings=settings, at=run.created_at)
                 notes.write(request)
-        if RunState(run.state).ended:
-            self._judged.discard(run_id)  # It hardly changes any more.
-        else:
-            self._judged.add(run_id)
         if request is None:
             return
         if request.settings.mode != "off" and not self._is_done(run):
@@ -204,21 +195,16 @@ class MirrorController:
             message = f"the mirror's process ended (exit {code}); restarting it"
             log.warning(message)
             self._say(message)
-            lived = time.monotonic() - self._began
-            self._pause = (
-                _RESTART_S[0] if lived > _SETTLED_S else min(self._pause * 2, _RESTART_S[1])
-            )
-            self._not_before = time.monotonic() + self._pause
+            self._not_before = time.monotonic() + _AGAIN_S
         if time.monotonic() < self._not_before:
             return False
         missing = lack("offline")
         if missing is not None:
             self._say(". ".join(missing))
-            self._not_before = time.monotonic() + _RESTART_S[1]
+            self._not_before = time.monotonic() + _AGAIN_S
             return False
         logs = homes.logs_dir(self._home)
         logs.mkdir(parents=True, exist_ok=True)
-        self._began = time.monotonic()
         with (logs / "wandb.log").open("ab") as output:
             self._child = subprocess.Popen(
                 [sys.executable, "-P", "-m", "lehr.app.wandb_mirror.worker", str(self._home)],
