@@ -7,6 +7,7 @@ import logging
 import sys
 
 import pytest
+from structlog.contextvars import bound_contextvars
 
 from lehr.base import own_logs
 from lehr.base.signed_tokens import AttemptTokens
@@ -95,7 +96,7 @@ def test_log_rotates_and_keeps_a_bounded_number_of_old_files(tmp_path, own_loggi
     monkeypatch.setattr(server, "_LOG_BYTES", 2_000)
     server.configure_logs(tmp_path / "server.log")
     log = logging.getLogger("lehr.cluster.test")
-    with own_logs.about(**own_logs.of_attempt("k3x-2")):
+    with bound_contextvars(**own_logs.of_attempt("k3x-2")):
         for number in range(200):
             log.warning("line %d", number)
     files = sorted(path.name for path in tmp_path.iterdir())
