@@ -276,11 +276,10 @@ def resume(
         config=context.config,
         fresh_optimizer=not own and context.config.optimizer_state == "fresh",
     )
-    progress.position = state.data_position(saved, data)
+    progress.position = state.data_position(saved)
     held_out = saved["data"]["validation_digest"]
     if own:
         # A fork may change its data; the same run may not.
-        data = data.scored_as(held_out)
         data.require_same(digest=saved["data"]["digest"], validation_digest=held_out)
         chosen = str(directory.relative_to(place.run_dir))
     elif data.validation_digest != held_out:

@@ -39,17 +39,16 @@ def trained(config: LlamaConfig, *, fused: bool) -> tuple[torch.nn.Module, torch
 
 def save_state(folder: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Path:
     target = layout.checkpoint_dir(folder, 2)
+    of_optimizer, tensors = capture(model, optimizer)
     write_checkpoint(
         target,
-        tensors={
-            "model": model.state_dict(),
-            "optimizer": capture(model, optimizer)[1],
-        },
+        tensors={"model": model.state_dict(), "optimizer": tensors},
         documents={
             "state": {
                 "step": 2,
                 "tokens": 20,
                 "best_val_loss": 1.5,
+                "optimizer": of_optimizer,
                 "generators": [json.loads(state.save_generators())],
             }
         },

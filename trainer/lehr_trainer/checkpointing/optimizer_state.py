@@ -78,7 +78,7 @@ def restore(
     directory: Path,
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
-    document: Mapping[str, Any] | None,
+    document: Mapping[str, Any],
     tensors: Mapping[str, Tensor],
 ) -> None:
     """Load what ``capture`` returned; the learning rate and the like stay as the config sets them.
@@ -90,13 +90,12 @@ def restore(
         directory: the checkpoint.
         model: has the optimizer's parameters.
         optimizer: as built.
-        document: None for a checkpoint of Lehr 0.1, whose tensors tell what it holds.
+        document: what ``state.json`` says of it.
         tensors: of the checkpoint's files.
 
     Raises:
         BadCheckpoint: it belongs to another optimizer, or lacks a tensor.
     """
-    document = document or _listed(tensors)
     states, groups = document["state"], document["groups"]
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     ordered = [p for group in optimizer.param_groups for p in group["params"]]
@@ -180,22 +179,6 @@ def _decode(saved: Any, tensors: Mapping[str, Tensor], device: torch.device | No
             if device is None:
                 return tensors[content]
             return tensors[content].to("cpu" if kind == "cpu" else device, copy=True)
-
-
-def _listed(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """List what a checkpoint of Lehr 0.1 holds, from the names of its tensors."""
-    states: dict[str, Any] = {}
-    for entry in tensors:
-        name, _, what = entry.rpartition("/")
-        key, dot, part = what.rpartition(".")
-        state = states.setdefault(name, {})
-        if not dot:
-            state[what] = {"tensor": entry}
-        elif part == "int":
-            state[key] = {"int": entry}
-        elif part == "codes":
-            state[key] = {"torchao": f"{name}/{key}"}
-    return {"state": states, "groups": []}
 
 
 def _marks(group: Mapping[str, Any]) -> dict[str, Any]:

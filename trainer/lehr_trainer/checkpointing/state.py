@@ -22,7 +22,7 @@ from lehr_trainer.checkpointing import checkpoint, optimizer_state
 from lehr_trainer.configs.optimizer import optimizer_kind
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.data import PreparedData
-from lehr_trainer.data.position import DataPosition, earlier_position
+from lehr_trainer.data.position import DataPosition
 from lehr_trainer.errors import BadCheckpoint
 from lehr_trainer.models.fp8 import fp8_state, load_fp8_state
 from lehr_trainer.update_step import UpdateStep
@@ -99,33 +99,28 @@ def restore(
     """
     manifest = checkpoint.read_manifest(directory)
     document = checkpoint.read_document(directory, "state")
-    _load_model(directory, model, checkpoint.read_tensors(directory, manifest, "model"))
-    if not fresh_optimizer:
-        if config is not None:
-            _require_same_optimizer(directory, document, config)
-        optimizer_state.restore(
-            directory,
-            model,
-            optimizer,
-            document.get("optimizer"),
-            checkpoint.read_tensors(directory, manifest, "optimizer"),
-        )
-    if "fp8.safetensors" in manifest.files:
-        load_fp8_state(model, checkpoint.read_tensors(directory, manifest, "fp8"))
-    if update_step is not None and "updates.safetensors" in manifest.files:
-        update_step.load(checkpoint.read_tensors(directory, manifest, "updates"))
     try:
         progress = TrainProgress(
             step=int(document["step"]),
             tokens=int(document["tokens"]),
             best_val_loss=document["best_val_loss"],
         )
-        generators = document["generators"]
-        # A rank that did not exist at the save keeps the generators made from its seed.
-        if rank < len(generators):
-            restore_generators(generators[rank])
+        saved_optimizer, generators = document["optimizer"], document["generators"]
     except (KeyError, TypeError, ValueError) as error:
         raise BadCheckpoint(f"{directory}/state.json lacks a valid {error}") from error
+    _load_model(directory, model, checkpoint.read_tensors(directory, manifest, "model"))
+    if not fresh_optimizer:
+        if config is not None:
+            _require_same_optimizer(directory, document, config)
+        held = checkpoint.read_tensors(directory, manifest, "optimizer")
+        optimizer_state.restore(directory, model, optimizer, saved_optimizer, held)
+    if "fp8.safetensors" in manifest.files:
+        load_fp8_state(model, checkpoint.read_tensors(directory, manifest, "fp8"))
+    if update_step is not None and "updates.safetensors" in manifest.files:
+        update_step.load(checkpoint.read_tensors(directory, manifest, "updates"))
+    # A rank that did not exist at the save keeps the generators made from its seed.
+    if rank < len(generators):
+        restore_generators(generators[rank])
     return progress, document
 
 
@@ -138,15 +133,14 @@ def _require_same_optimizer(directory: Path, document: dict[str, Any], config: T
         )
 
 
-def data_position(document: dict[str, Any], data: PreparedData) -> DataPosition:
+def data_position(document: dict[str, Any]) -> DataPosition:
     """Return where a checkpoint lies in the data, from its JSON part.
 
     Raises:
         BadCheckpoint: it does not say.
     """
     try:
-        saved = document["data"].get("position")
-        return earlier_position(document, data) if saved is None else DataPosition(**saved)
+        return DataPosition(**document["data"]["position"])
     except (KeyError, TypeError, ValueError) as error:
         raise BadCheckpoint(f"state.json holds no valid position in the data: {error}") from error
 

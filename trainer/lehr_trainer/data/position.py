@@ -12,17 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
-from lehr_trainer.configs.train import BatchConfig
-from lehr_trainer.data.mix import Interleave, part_seed, whole_weights
-from lehr_trainer.data.prepared_mix import PreparedMix, mix_digest
 from lehr_trainer.data.shuffle import Passes, shuffled
-from lehr_trainer.data.token_dataset import PreparedData
 
 _BLOCKS_AT_ONCE = 2**22
 
@@ -160,37 +156,4 @@ def _left_out(left: Pieces, block: int) -> str | None:
     return (
         f"{rest:,} of the {tokens:,} tokens that are left of this epoch are left out: they are in "
         f"pieces shorter than a sequence of {block:,}"
-    )
-
-
-def earlier_position(document: dict[str, Any], data: PreparedData) -> DataPosition:
-    """Return the position of a checkpoint of an earlier version.
-
-    Of a mix it held one digest. So where a fork has other corpora than its mix, these begin at
-    their start.
-
-    Args:
-        document: its JSON part.
-        data: what the run trains on from here.
-    """
-    digest, config = document["data"]["digest"], document["config"]
-    batch, seed = BatchConfig.model_validate(config["batch"]), int(config["seed"])
-    corpus = config["data"]["corpus"]
-    block, tokens = batch.longest_sequence, int(document["step"]) * batch.tokens_per_step
-    if corpus["kind"] != "mix":
-        return DataPosition(corpora={digest: CorpusProgress(cuts=(Cut(seed, block, tokens),))})
-    parts = dict(sorted(corpus["parts"].items()))
-    weights = whole_weights({name: part["weight"] for name, part in parts.items()})
-    if not isinstance(data, PreparedMix) or weights.keys() != data.parts.keys():
-        return DataPosition()
-    digests = {name: part.digest for name, part in data.parts.items()}
-    if mix_digest(digests, weights) != digest:
-        return DataPosition()
-    blocks = Interleave(list(weights.values())).counts(tokens // block)
-    return DataPosition(
-        corpora={
-            key: CorpusProgress(cuts=(Cut(part_seed(seed, name), block, count * block),))
-            for key, name, count in zip(keys([*digests.values()]), weights, blocks, strict=True)
-        },
-        mix=MixProgress(digest=digest, block=block, tokens=tokens),
     )

@@ -56,10 +56,6 @@ class PreparedMix(PreparedData):
             **scored_fields(first.tokenizer, sample, validation_tokens),
         )
 
-    def in_reading_order(self) -> PreparedMix:
-        parts = {name: part.in_reading_order() for name, part in self.parts.items()}
-        return PreparedMix.of(parts, self.weights, self.validation_tokens)
-
     def share(self, name: str) -> float:
         """Return the share of a corpus in the training tokens."""
         return self.weights[name] / sum(self.weights.values())

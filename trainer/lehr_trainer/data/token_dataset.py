@@ -18,7 +18,7 @@ import json
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -98,10 +98,8 @@ class HeldOutSample:
     all_documents: int
 
     @classmethod
-    def read(
-        cls, directory: Path, manifest: DatasetManifest, count: int, *, by_hash: bool = True
-    ) -> Self:
-        """Read at most ``count`` tokens to score; without ``by_hash`` in the order of reading."""
+    def read(cls, directory: Path, manifest: DatasetManifest, count: int) -> Self:
+        """Read at most ``count`` tokens to score."""
         documents = np.fromfile(directory / VALIDATION_DOCUMENTS, dtype=DOCUMENT_RECORD)
         runs = manifest.corpus.get("held_out", [])
         sources = list(chain.from_iterable([name] * number for name, number in runs))
@@ -109,7 +107,7 @@ class HeldOutSample:
             sources = [""] * len(documents)
         begins = np.cumsum(documents["tokens"]) - documents["tokens"]
         high, low = documents["hash"].copy().view(">u8").reshape(-1, 2).T
-        order = np.lexsort((low, high)) if by_hash else np.arange(len(documents))
+        order = np.lexsort((low, high))
         ends = np.cumsum(documents["tokens"][order])
         tokens = min(count + 1, int(ends[-1]))
         order = order[: int(np.searchsorted(ends, tokens)) + 1]
@@ -175,23 +173,6 @@ class PreparedData:
     @property
     def train_bytes(self) -> int:
         return self.tokens * np.dtype(self.dtype).itemsize
-
-    def in_reading_order(self) -> PreparedData:
-        """Return these data with the held-out set of earlier versions: the first ones read."""
-        manifest = read_manifest(self.directory)
-        sample = HeldOutSample.read(self.directory, manifest, self.validation_tokens, by_hash=False)
-        return replace(self, **scored_fields(self.tokenizer, sample, self.validation_tokens))
-
-    def scored_as(self, validation_digest: str) -> PreparedData:
-        """Return these data with the held-out set of that digest, if it is one of theirs.
-
-        A run that an earlier version began keeps its set, and with it one curve and one best loss.
-        """
-        if validation_digest != self.validation_digest:
-            earlier = self.in_reading_order()
-            if earlier.validation_digest == validation_digest:
-                return earlier
-        return self
 
     def require_same(
         self, *, digest: str | None = None, validation_digest: str | None = None

@@ -97,13 +97,6 @@ class Muon(torch.optim.Optimizer):
         fused = all(group.get("fused", True) for group in self.param_groups)
         self._step_supports_amp_scaling = fused
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        for group in self.param_groups:
-            if "momentum" in group:
-                # Checkpoints of Lehr 0.1.0 lack it.
-                group.setdefault("distributed", True)
-
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         loss = None
