@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -222,13 +220,10 @@ def test_updates_and_diagnostics_never_wait_for_the_device(name: str) -> None:
         torch.cuda.set_sync_debug_mode("default")
 
 
-def test_model_runs_flash_attention() -> None:
-    from lehr_trainer.diagnostics.memory_by_layer import memory_by_layer
-
+def test_model_runs_a_fused_attention_kernel() -> None:
     model = llama()
     tokens = torch.zeros(2, 128, dtype=torch.int64, device=CUDA)
-    with warnings.catch_warnings(), torch.autocast("cuda", dtype=torch.bfloat16):
-        table = memory_by_layer(model, lambda: model(tokens))
-    kernels = {row.attention_kernel for row in table.rows if row.attention_kernel}
-    assert kernels in ({"flash"}, {"cudnn"})
-    assert table.warnings == ()
+    with torch.profiler.profile() as profile, torch.autocast("cuda", dtype=torch.bfloat16):
+        model(tokens)
+    names = {event.name for event in profile.events()}
+    assert names & {f"aten::_scaled_dot_product_{kind}_attention" for kind in ("flash", "cudnn")}

@@ -274,7 +274,6 @@ def test_memory_pool_grows_in_place_unless_the_environment_decides(
     [
         (["a-run"], "lehr_trainer.runtime.launch.find_place"),
         (["bench", "gpu"], "lehr_trainer.experiments.command.main"),
-        (["memory", "a-run"], "lehr_trainer.diagnostics.memory_command.main"),
     ],
 )
 def test_runs_and_benches_have_the_memory_pool_that_grows_in_place(

@@ -6,10 +6,6 @@ resumes by itself), or an attempt's directory that the platform has made.
 ``python -m lehr_trainer export RUN_DIR OUT_DIR [--step N|best|last]``: write what was trained as a
 folder that ``transformers`` loads.
 
-``python -m lehr_trainer memory RUN_DIR``: what each module keeps for the backward pass, and which
-attention kernel runs there.
-
-``python -m lehr_trainer tolerance RUN_DIR RUN_DIR``: by how much two runs of one config differ.
 ``python -m lehr_trainer trace RUN_DIR``: the memory of a step by phase and kind, without a GPU.
 ``python -m lehr_trainer count RUN_DIR``: the parameters of its model, counted by building it.
 
@@ -57,14 +53,6 @@ def main() -> int:
         from lehr_trainer.export import command as export_command
 
         return export_command.main(sys.argv[2:])
-    if sys.argv[1:2] == ["memory"]:
-        from lehr_trainer.diagnostics import memory_command
-
-        return memory_command.main(sys.argv[2:])
-    if sys.argv[1:2] == ["tolerance"]:
-        from lehr_trainer import tolerance
-
-        return tolerance.main(sys.argv[2:])
     if sys.argv[1:2] == ["trace"]:
         from lehr_trainer.diagnostics import trace_command
 

@@ -1,1 +1,1 @@
-"""Metrics about the training itself: parameter statistics, memory by layer, profiles."""
+"""Metrics about the training itself: parameter statistics, memory traces, profiles."""
