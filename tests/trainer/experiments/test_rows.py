@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lehr_trainer.configs.train import TrainConfig
-from lehr_trainer.experiments import SECTIONS, TABLES
+from lehr_trainer.experiments import SECTIONS, SIZES, TABLES
 from lehr_trainer.experiments.rows import BenchRow, Hardware, rows
-from lehr_trainer.experiments.sizes import SIZES
 
 TINY = SIZES["tiny"]
 LARGE = SIZES["llama-1b-64x2048"]

@@ -6,13 +6,13 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Collection
+from dataclasses import asdict
 from difflib import get_close_matches
 from pathlib import Path
 
 from lehr_trainer.errors import BadConfig, TrainerError
-from lehr_trainer.experiments import SECTIONS, TABLES
-from lehr_trainer.experiments.sizes import SIZES, Size
+from lehr_trainer.experiments import SECTIONS, SIZES, TABLES, Size
 
 
 def main(arguments: list[str]) -> int:
@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> int:
         bench = results.Bench(
             size=size,
             device=device,
-            log=_make_log(name, quiet=options.quiet),
+            log=lambda line: None if options.quiet else print(f"{name}: {line}", file=sys.stderr),
             timeout_s=options.timeout_s,
             folder=folder,
             budget_s=options.budget_s,
@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
     except TrainerError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    print(json.dumps(table.as_dict()) if options.json else table.markdown())
+    print(json.dumps(asdict(table)) if options.json else table.markdown())
     return 0
 
 
@@ -87,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--sequences", type=_positive, help="of a step, other than the size's")
     parser.add_argument("--sequence-length", type=_positive)
     parser.add_argument("--eager", action="store_true", help="compile no row")
-    parser.add_argument("--timeout-s", type=float, default=600.0, help="for one answer of a row")
+    parser.add_argument("--timeout-s", type=float, default=900.0, help="for a row")
     parser.add_argument(
         "--budget-s", type=float, default=math.inf, help="begin no further row after so long"
     )
@@ -126,11 +126,3 @@ def _positive(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"{number} is not 1 or more")
     return number
-
-
-def _make_log(name: str, *, quiet: bool) -> Callable[[str], None]:
-    def log(line: str) -> None:
-        if not quiet:
-            print(f"{name}: {line}", file=sys.stderr, flush=True)
-
-    return log

@@ -21,17 +21,16 @@ import torch
 
 from lehr_trainer.callbacks import LogFn
 from lehr_trainer.configs.train import TrainConfig
-from lehr_trainer.experiments import TABLES, memory
-from lehr_trainer.experiments.best_spec import advice
+from lehr_trainer.experiments import TABLES, Size
+from lehr_trainer.experiments.measure import NO_ANSWER, WARM_UP_STEPS, RowOutcome, measure
 from lehr_trainer.experiments.rows import BenchRow
-from lehr_trainer.experiments.runner import NO_ANSWER, RowOutcome, measure
-from lehr_trainer.experiments.sizes import Size
-from lehr_trainer.experiments.table import BenchTable, Column, TableRow, change, ratio
-from lehr_trainer.experiments.training import WARM_UP_STEPS
+from lehr_trainer.files import write_atomically
 from lehr_trainer.planning.counts import flops_per_token
 from lehr_trainer.planning.hardware import peak_flops
 from lehr_trainer.planning.memory import training_memory
 from lehr_trainer.runtime.precision import Precision
+
+_GB = 1e9
 
 
 @dataclass(frozen=True)
@@ -42,8 +41,8 @@ class Bench:
     device: str
     """cpu or cuda."""
     log: LogFn
-    timeout_s: float = 600.0
-    """For one answer of a row."""
+    timeout_s: float = 900.0
+    """For a row."""
     folder: Path | None = None
     """Keeps results between calls."""
     budget_s: float = math.inf
@@ -52,10 +51,6 @@ class Bench:
     @property
     def on_cuda(self) -> bool:
         return self.device == "cuda"
-
-    @property
-    def unit(self) -> tuple[str, float]:
-        return ("GB", 1e9) if self.on_cuda else ("MB", 1e6)
 
     def machine(self) -> dict[str, Any]:
         """Describe the machine that the figures belong to."""
@@ -72,22 +67,25 @@ def run(bench: Bench, name: str, rows: Sequence[BenchRow]) -> BenchTable:
         bench.folder.mkdir(parents=True, exist_ok=True)
     machine, load = bench.machine(), os.getloadavg()[0]
     outcomes = {row.key: _read(bench.folder, row, machine) for row in rows if not row.skip}
-    # A row that failed is measured again: the reason may have been mended.
-    missing = [row for row in rows if _missing(row, outcomes)]
     began, measured = time.monotonic(), 0
-    for _, group in groupby(missing, lambda row: row.key if bench.on_cuda else row.table):
-        together = list(group)
+    for row in rows:
+        outcome = outcomes.get(row.key)
+        # A row that failed is measured again: the reason may have been mended.
+        if row.skip or (outcome is not None and not outcome.failed):
+            continue
         time_left = bench.budget_s - (time.monotonic() - began)
         if time_left <= 0:
             break
+        bench.log(row.name)
         timeout_s = min(bench.timeout_s, time_left)
-        steps = _steps(bench.size, together[0])
-        log, turns = bench.log, bench.size.turns
-        done = measure(together, turns=turns, steps=steps, log=log, timeout_s=timeout_s)
-        for row, outcome in zip(together, done, strict=True):
-            # Cut off by the budget: it gets another call, unless it had the whole budget already.
-            if measured and timeout_s < bench.timeout_s and outcome.error.startswith(NO_ANSWER):
-                continue
+        outcome = measure(
+            row, turns=bench.size.turns, steps=_steps(bench.size, row), timeout_s=timeout_s
+        )
+        if outcome.error:
+            bench.log(f"{row.name}: {outcome.error}")
+        # Cut off by the budget: it gets another call, unless it had the whole budget already.
+        cut_off = timeout_s < bench.timeout_s and outcome.error.startswith(NO_ANSWER)
+        if not (measured and cut_off):
             outcomes[row.key] = outcome
             _write(bench.folder, row, machine, outcome)
         measured += 1
@@ -98,15 +96,24 @@ def run(bench: Bench, name: str, rows: Sequence[BenchRow]) -> BenchTable:
     return table
 
 
-def _missing(row: BenchRow, outcomes: dict[str, RowOutcome | None]) -> bool:
-    outcome = outcomes.get(row.key)
-    return not row.skip and (outcome is None or outcome.failed)
-
-
 def _steps(size: Size, row: BenchRow) -> int:
     """Return the steps of a turn: small ones get more, for about equally many tokens."""
-    tokens = _tokens(row)
-    return min(20, max(size.steps, size.steps * size.tokens // tokens // 2))
+    return min(20, max(size.steps, size.steps * size.tokens // _tokens(row) // 2))
+
+
+def _tokens(row: BenchRow) -> int:
+    batch = row.config["batch"]
+    return int(batch["sequences"] * batch["sequence_length"])
+
+
+def _cpu_name() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or "unknown"
 
 
 # --- results that stay --------------------------------------------------------------------------
@@ -132,16 +139,62 @@ def _read(folder: Path | None, row: BenchRow, machine: dict[str, Any]) -> RowOut
 def _write(
     folder: Path | None, row: BenchRow, machine: dict[str, Any], outcome: RowOutcome
 ) -> None:
-    if folder is None:
-        return
-    content = {"config": row.config, "machine": machine, "outcome": asdict(outcome)}
-    path = _path(folder, row)
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(content))
-    temporary.replace(path)
+    if folder is not None:
+        content = {"config": row.config, "machine": machine, "outcome": asdict(outcome)}
+        write_atomically(_path(folder, row), json.dumps(content))
 
 
 # --- the table ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Column:
+    key: str
+    title: str
+    unit: str
+    method: str
+    """How the figure was obtained, for readers who want to check it."""
+    digits: int = 1
+
+
+@dataclass(frozen=True)
+class TableRow:
+    name: str
+    values: dict[str, float]
+    note: str = ""
+    """Why there are no figures, or what to know about them."""
+    failed: bool = False
+    """Whether it has no figures because of an error that the machine does not explain."""
+
+
+@dataclass(frozen=True)
+class BenchTable:
+    experiment: str
+    size: str
+    title: str
+    machine: dict[str, Any]
+    columns: tuple[Column, ...]
+    rows: tuple[TableRow, ...]
+
+    def markdown(self) -> str:
+        """Format for a terminal and a page: columns that no row fills are left out."""
+        columns = [c for c in self.columns if any(c.key in row.values for row in self.rows)]
+        head = ["", *(f"{c.title} ({c.unit})" if c.unit else c.title for c in columns), "note"]
+        lines = [head, ["---", *["---:"] * len(columns), "---"]]
+        for row in self.rows:
+            figures = (
+                f"{row.values[c.key]:,.{c.digits}f}" if c.key in row.values else "" for c in columns
+            )
+            lines.append([row.name, *figures, row.note.replace("|", "\\|")])
+        widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+        body = (
+            " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+            for line in lines
+        )
+        methods = [f"- {c.title}: {c.method}" for c in columns]
+        facts = "; ".join(f"{key} {value}" for key, value in self.machine.items())
+        table = [f"| {line} |" for line in body]
+        return "\n".join([f"**{self.title}**", "", *table, "", *methods, f"- Machine: {facts}"])
 
 
 def _table(
@@ -152,23 +205,21 @@ def _table(
     machine: dict[str, Any],
 ) -> BenchTable:
     lines: list[TableRow] = []
-    mfu: dict[str, float] = {}
     for table, group in groupby(rows, lambda row: row.table):
         if name == "gpu":
             lines.append(TableRow(f"{table}: {TABLES[table]}", {}))
-        first: dict[str, float | None] = {}
+        first: dict[str, float] = {}
         for row in group:
             outcome = outcomes.get(row.key)
             values = _values(bench, row, outcome)
-            first = first or ({**values} if values.get("cost") else {})
-            values["speedup"] = ratio(first.get("cost"), values.pop("cost", None))
-            held = "reserved" if bench.on_cuda else "memory"
-            values["saved"] = change(values.get(held), first.get(held))
+            cost, held = ("step", "reserved") if bench.on_cuda else ("cpu", "")
+            first = first or (values if cost in values else {})
+            if cost in values:
+                values["speedup"] = first[cost] / values[cost]
+            if held in values:
+                values["saved"] = 100 * (values[held] / first[held] - 1)
             note = row.skip or (outcome.error if outcome else "not measured yet")
-            failed = outcome is not None and outcome.failed
-            lines.append(TableRow(row.name, values, note, failed))
-            if (reached := values.get("mfu")) is not None:
-                mfu[row.key] = reached
+            lines.append(TableRow(row.name, values, note, outcome is not None and outcome.failed))
     return BenchTable(
         experiment=name,
         size=bench.size.name,
@@ -176,77 +227,69 @@ def _table(
         machine=machine,
         columns=_columns(bench),
         rows=tuple(lines),
-        notes=tuple(advice(mfu, {row.key: row for row in rows})),
     )
 
 
 def _columns(bench: Bench) -> tuple[Column, ...]:
-    unit, _ = bench.unit
-    turns = f"median of {bench.size.turns} turns, by the clock; rows take turns"
+    turns = f"median of {bench.size.turns} turns, by the clock; one row after the other"
+    step = Column("step", "step", "ms", turns)
+    rate = Column("rate", "tokens/s", "", "tokens of a step / its time", 0)
     of_step: tuple[Column, ...] = (
-        Column("step", "step", "ms", turns, 1),
-        Column("cpu", "processor", "ms", "the same, processor time over all threads", 1),
-        Column("rate", "tokens/s", "", "tokens of a step / its time", 0),
-        Column("memory", "memory", unit, memory.ON_CPU, 1),
+        step,
+        Column("cpu", "processor", "ms", "the same, processor time over all threads"),
+        rate,
+        Column("speedup", "speed-up", "x", "processor time of the table's first row / its own", 2),
     )
-    cost, held = "processor time", "memory"
     if bench.on_cuda:
-        turns = f"median of {bench.size.turns} turns, by the clock; one row after the other"
-        of_step = (
-            Column("step", "step", "ms", turns, 1),
-            Column("mfu", "MFU", "%", "tokens/s x FLOPs a token / the dense peak", 1),
-            Column("rate", "tokens/s", "", "tokens of a step / its time", 0),
-            Column("memory", "peak", unit, memory.ON_CUDA),
-            Column("reserved", "reserved", unit, "torch.cuda.max_memory_reserved"),
+        peak = (
+            "torch.cuda.max_memory_allocated over all steps after the first; with CUDA graphs, "
+            "whose replays it does not count, torch.cuda.max_memory_reserved"
         )
-        cost, held = "step", "reserved memory"
+        plan = (
+            "lehr plan's formula for the phases of a step, without evaluation, context and "
+            "fragmentation"
+        )
+        saved = "reserved memory / that of the first row - 1"
+        of_step = (
+            step,
+            Column("mfu", "MFU", "%", "tokens/s x FLOPs a token / the dense peak"),
+            rate,
+            Column("memory", "peak", "GB", peak, 2),
+            Column("reserved", "reserved", "GB", "torch.cuda.max_memory_reserved", 2),
+            Column("planned", "planned", "GB", plan, 2),
+            Column("speedup", "speed-up", "x", "step of the table's first row / its own", 2),
+            Column("saved", "memory change", "%", saved),
+        )
+    setup = f"building the model and its first {WARM_UP_STEPS} steps, compilation included"
     return (
         *of_step,
-        Column(
-            "planned",
-            "planned",
-            unit,
-            "lehr plan's formula for the phases of a step, without evaluation, context and "
-            "fragmentation",
-            of_step[-1].digits,
-        ),
-        Column("speedup", "speed-up", "x", f"{cost} of the table's first row / its own"),
-        Column("saved", "memory change", "%", f"{held} / that of the first row - 1", 1),
-        Column(
-            "setup",
-            "first steps",
-            "s",
-            f"building the model and its first {WARM_UP_STEPS} steps, compilation included",
-            1,
-        ),
+        Column("setup", "first steps", "s", setup),
         Column("loss", "loss", "nats", "of the last step, on random tokens", 3),
     )
 
 
-def _values(bench: Bench, row: BenchRow, outcome: RowOutcome | None) -> dict[str, float | None]:
-    """Return the row's figures, and its ``cost``: the seconds by which rows are compared.
+def _values(bench: Bench, row: BenchRow, outcome: RowOutcome | None) -> dict[str, float]:
+    """Return the row's figures that are known, by column.
 
-    On a shared CPU it is processor time, which other work disturbs least; on a GPU the clock.
+    On a shared CPU rows are compared by processor time, which other work disturbs least; on a GPU
+    by the clock.
     """
-    if row.skip:
-        return {}
-    _, unit = bench.unit
-    planned: dict[str, float | None] = {"planned": planned_bytes(row) / unit}
-    if outcome is None or outcome.error or outcome.step_s is None or outcome.cpu_s is None:
-        return planned
+    values: dict[str, float] = {}
+    if bench.on_cuda and not row.skip:
+        values["planned"] = planned_bytes(row) / _GB
+    if outcome is None or outcome.error:
+        return values
     rate = _tokens(row) / outcome.step_s
-    taken = {name: outcome.facts.get(f"{name}_bytes") for name in ("memory", "reserved")}
-    return {
-        "step": 1e3 * outcome.step_s,
-        "cpu": None if bench.on_cuda else 1e3 * outcome.cpu_s,
-        "mfu": _mfu(row, rate / row.ranks) if bench.on_cuda else None,
-        "rate": rate,
-        **{name: None if size is None else size / unit for name, size in taken.items()},
-        **planned,
-        "setup": outcome.setup_s,
-        "loss": outcome.facts["losses"][-1],
-        "cost": outcome.step_s if bench.on_cuda else outcome.cpu_s,
-    }
+    values |= {"step": 1e3 * outcome.step_s, "rate": rate, "setup": outcome.setup_s}
+    values["loss"] = outcome.loss
+    if not bench.on_cuda:
+        values["cpu"] = 1e3 * outcome.cpu_s
+    elif (mfu := _mfu(row, rate / row.ranks)) is not None:
+        values["mfu"] = mfu
+    if outcome.peak_bytes is not None and outcome.reserved_bytes is not None:
+        values["memory"] = outcome.peak_bytes / _GB
+        values["reserved"] = outcome.reserved_bytes / _GB
+    return values
 
 
 def planned_bytes(row: BenchRow) -> float:
@@ -266,18 +309,3 @@ def _mfu(row: BenchRow, rate: float) -> float | None:
     if peak is None:
         return None
     return 100 * rate * flops_per_token(config.model, config.batch.sequence_length) / peak
-
-
-def _tokens(row: BenchRow) -> int:
-    batch = row.config["batch"]
-    return int(batch["sequences"] * batch["sequence_length"])
-
-
-def _cpu_name() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.processor() or "unknown"

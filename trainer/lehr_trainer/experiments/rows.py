@@ -12,7 +12,7 @@ import torch
 from lehr_trainer.configs.attention import BACKENDS
 from lehr_trainer.configs.loss import LOSSES
 from lehr_trainer.configs.train import TrainConfig
-from lehr_trainer.experiments.sizes import Size
+from lehr_trainer.experiments import Size
 
 LARGE_GB = 100.0
 """Memory of a GPU from which the rows for large ones run: those of an H200."""

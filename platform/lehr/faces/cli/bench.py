@@ -11,8 +11,7 @@ import typer
 
 from lehr.faces.cli.output import JsonOption
 from lehr_trainer import extras
-from lehr_trainer.experiments import TABLES
-from lehr_trainer.experiments.sizes import SIZES
+from lehr_trainer.experiments import SIZES, TABLES
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -60,7 +59,7 @@ def bench(
     as_json: JsonOption = False,
 ) -> None:
     """JSON: {experiment, size, title, machine, columns: [{key, title, unit, method, digits}], rows:
-    [{name, values, note, failed}], notes}.
+    [{name, values, note, failed}]}.
     """
     extras.need("torch")
     options = {
