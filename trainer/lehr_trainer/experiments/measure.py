@@ -67,14 +67,14 @@ class RowOutcome:
 
 def measure(row: BenchRow, *, turns: int, steps: int, timeout_s: float) -> RowOutcome:
     """Measure a row: set up, then ``turns`` times ``steps`` steps, within ``timeout_s`` in all."""
-    multiprocessing.get_context("forkserver").set_forkserver_preload(_PRELOADED)  # type: ignore[attr-defined]
+    multiprocessing.get_context("forkserver").set_forkserver_preload(_PRELOADED)
     # Held by this process, as torchrun does: a port that is only looked up can be taken before
     # rank 0 listens.
     store = TCPStore("127.0.0.1", 0, is_master=True) if row.ranks > 1 else None
     end = time.monotonic() + timeout_s
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "outcome.json")
-        ranks = multiprocessing.start_processes(  # type: ignore[no-untyped-call]
+        ranks = multiprocessing.start_processes(  # type: ignore[attr-defined]
             _train_and_write,
             (row, turns, steps, None if store is None else store.port, path),
             nprocs=row.ranks,
