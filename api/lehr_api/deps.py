@@ -13,7 +13,7 @@ from lehr.app.services import budget
 from lehr.store import Store
 from lehr.store.tables import RolloutRow, RunRow, SweepRow
 from lehr_api.services import Services
-from lehr_trainer.configs.documented import Documented
+from lehr_trainer.configs.base import Documented
 
 
 class RequestBody(Documented):

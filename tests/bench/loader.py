@@ -29,7 +29,9 @@ from lehr_trainer.configs.train import (
     StdlibCorpus,
     ValidationConfig,
 )
-from lehr_trainer.data import Loader, PreparedData, prepare_dataset
+from lehr_trainer.data.loader import Loader
+from lehr_trainer.data.prepare import prepare_dataset
+from lehr_trainer.data.token_dataset import PreparedData
 
 REPEATS = 5
 REQUIRED = 20.0

@@ -24,7 +24,7 @@ import torch.nn.functional as F
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from lehr_testing.assembled import assembled
-from lehr_trainer.data import Loader
+from lehr_trainer.data.loader import Loader
 from lehr_trainer.runtime import environment
 from lehr_trainer.train import Training
 

@@ -5,7 +5,8 @@ import torch
 
 from lehr_testing.corpora import documents, prepare_texts
 from lehr_trainer.configs.train import BatchConfig
-from lehr_trainer.data import Loader, ValidationSet
+from lehr_trainer.data.loader import Loader
+from lehr_trainer.evaluate import ValidationSet
 
 pytestmark = [
     pytest.mark.gpu,

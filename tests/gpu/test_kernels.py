@@ -6,14 +6,18 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lehr_trainer.configs.attention import AttentionConfig
-from lehr_trainer.configs.execution import CompileConfig, Fp8Config
+from lehr_trainer.configs.execution import (
+    AttentionConfig,
+    CompileConfig,
+    Fp8Config,
+    LossScaleConfig,
+    SkipStepConfig,
+)
 from lehr_trainer.configs.loss import LossConfig
 from lehr_trainer.configs.optimizer import MuonConfig
-from lehr_trainer.configs.presets import MODEL_PRESETS
+from lehr_trainer.configs.shapes import MODEL_PRESETS
 from lehr_trainer.configs.train import LlamaConfig
-from lehr_trainer.configs.updates import LossScaleConfig, SkipStepConfig
-from lehr_trainer.diagnostics.parameter_stats import ParameterStats, quality
+from lehr_trainer.diagnostics.diagnostics_logger import ParameterStats, quality
 from lehr_trainer.losses.chunked import cross_entropy
 from lehr_trainer.losses.variants import build_loss
 from lehr_trainer.models.attention import (
@@ -27,8 +31,8 @@ from lehr_trainer.models.attention import (
 )
 from lehr_trainer.models.documents import document_ids, document_mask, make_input_fn
 from lehr_trainer.models.fp8 import convert_to_fp8, fp8_state, require_fp8
-from lehr_trainer.models.init import initialise
 from lehr_trainer.models.llama import Llama
+from lehr_trainer.models.module_map import initialise
 from lehr_trainer.optim.muon import build_muon
 from lehr_trainer.runtime.compiling import Accumulation, compile_model
 from lehr_trainer.update_step import UpdateStep

@@ -19,8 +19,8 @@ from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.orders import LaunchNote
 from lehr_trainer.runtime import environment, launch
-from lehr_trainer.runtime.context import RunContext
 from lehr_trainer.runtime.distributed import Ranks
+from lehr_trainer.runtime.environment import RunContext
 from lehr_trainer.runtime.event_stream import EventStream
 from lehr_trainer.step_control import StopSignal
 from lehr_trainer.train import Training

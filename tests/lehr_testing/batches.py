@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from lehr_trainer.configs.train import BatchConfig, LengthStage
-from lehr_trainer.data import Loader
+from lehr_trainer.data.loader import Loader
 from lehr_trainer.data.shuffle import shuffled
 from lehr_trainer.data.token_dataset import read_manifest
 

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from lehr_trainer.runtime.compile_lock import compile_lock
+from lehr_trainer.runtime.compiling import compile_lock
 
 
 def main(folder: Path, others: int) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from lehr_trainer.configs.train import DataConfig, FilesCorpus, ValidationConfig
-from lehr_trainer.data import PreparedData, PreparedMix, prepare_dataset
+from lehr_trainer.data.prepare import prepare_dataset
+from lehr_trainer.data.token_dataset import PreparedData, PreparedMix
 
 WORDS = [
     "glass",

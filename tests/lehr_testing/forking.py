@@ -24,9 +24,9 @@ PRELOADED = (
     "lehr_trainer.assemble",
     "lehr_trainer.data.files",
     "lehr_trainer.runtime.failures",
-    "lehr_trainer.planning.first_loss",
-    "lehr_trainer.models.init",
-    "lehr_trainer.runtime.context",
+    "lehr_trainer.planning.counts",
+    "lehr_trainer.models.module_map",
+    "lehr_trainer.runtime.launch",
     # Imported by the first step of any optimizer.
     "torch._dynamo",
 )

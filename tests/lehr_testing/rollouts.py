@@ -15,7 +15,7 @@ from lehr.store import Store
 from lehr.store.tables import RolloutRow, RunRow
 from lehr_testing.groups import Groups
 from lehr_testing.stores import begin, ingest, line
-from lehr_trainer.planning.first_loss import predicted_first_loss
+from lehr_trainer.planning.counts import predicted_first_loss
 from lehr_trainer.planning.memory import training_memory
 
 H100 = "NVIDIA H100 80GB HBM3"

@@ -23,7 +23,7 @@ CLIENTS = {"httpx", "pydantic", "rich", "yaml", "lehr_api", "lehr.specs", "sqlal
 OPTIONAL = {"bitsandbytes", "torchao", "liger_kernel", "cut_cross_entropy", "transformer_engine"}
 TECHNIQUES = (
     "losses.variants", "optim.eight_bit", "optim.muon", "models.fp8", "models.attention",
-    "diagnostics.parameter_stats", "diagnostics.profiling", "runtime.compiling", "update_step", "export",
+    "diagnostics.diagnostics_logger", "diagnostics.profiling", "runtime.compiling", "update_step", "export",
 )  # fmt: skip
 TALKING = [
     ["ls"],
@@ -85,8 +85,8 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
 def trainer(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     names = [f"lehr_trainer.configs.{m.name}" for m in pkgutil.iter_modules(parts.__path__)]
     assert len(names) > 5
-    light = ["contract.records", "contract.layout", "runtime.compile_lock"]
-    light += ["planning.memory", "diagnostics.trace_summary"]
+    light = ["contract.records", "contract.layout", "runtime.launch"]
+    light += ["planning.memory"]
     steps = [*names, *(f"lehr_trainer.{name}" for name in light), "lehr.specs.sweep"]
     return loaded_after(
         [*steps, *(f"lehr_trainer.{name}" for name in TECHNIQUES)], tmp_path_factory.mktemp("home")

@@ -25,8 +25,7 @@ from lehr_trainer.losses.chunked import cross_entropy
 from lehr_trainer.models import build_model
 from lehr_trainer.optim import build_optimizer, set_lr_factor
 from lehr_trainer.runtime.compiling import Accumulation
-from lehr_trainer.runtime.compression import overflow_counts
-from lehr_trainer.runtime.distributed import Ranks
+from lehr_trainer.runtime.distributed import Ranks, overflow_counts
 from lehr_trainer.runtime.precision import Precision
 
 CPU = torch.device("cpu")

@@ -14,8 +14,7 @@ from lehr_testing.assembled import assembled
 from lehr_testing.corpora import documents, write_jsonl
 from lehr_testing.specs import text_corpus
 from lehr_testing.specs import train as train_values
-from lehr_trainer.data import ValidationSet
-from lehr_trainer.evaluate import evaluate
+from lehr_trainer.evaluate import ValidationSet, evaluate
 from lehr_trainer.train import Training
 
 CPU = torch.device("cpu")

@@ -9,12 +9,12 @@ import torch
 
 from lehr_testing import optimizers
 from lehr_testing.optimizers import OPTIMIZERS
-from lehr_trainer.configs.presets import MODEL_PRESETS
+from lehr_trainer.configs.execution import LossScaleConfig, SkipStepConfig
+from lehr_trainer.configs.shapes import MODEL_PRESETS
 from lehr_trainer.configs.train import LlamaConfig
-from lehr_trainer.configs.updates import LossScaleConfig, SkipStepConfig
 from lehr_trainer.losses.chunked import cross_entropy
-from lehr_trainer.models.init import initialise
 from lehr_trainer.models.llama import Llama
+from lehr_trainer.models.module_map import initialise
 from lehr_trainer.update_step import LossScale, Spikes, UpdateStep
 
 CPU = torch.device("cpu")

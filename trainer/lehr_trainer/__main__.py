@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pkgutil
 import signal
 import sys
 import time
@@ -46,25 +47,20 @@ if TYPE_CHECKING:
     from lehr_trainer.train import Training
 
 
+_COMMANDS = {
+    "export": "lehr_trainer.export.command:main",
+    "trace": "lehr_trainer.diagnostics.trace_command:trace",
+    "count": "lehr_trainer.diagnostics.trace_command:count",
+    "bench": "lehr_trainer.experiments.command:main",
+}
+"""What is imported on use: some of it takes seconds."""
+
+
 def main() -> int:
     # For benches, too: their figures are for the spec of a run.
     process_start.set_cuda_allocator()
-    if sys.argv[1:2] == ["export"]:
-        from lehr_trainer.export import command as export_command
-
-        return export_command.main(sys.argv[2:])
-    if sys.argv[1:2] == ["trace"]:
-        from lehr_trainer.diagnostics import trace_command
-
-        return trace_command.main(sys.argv[2:])
-    if sys.argv[1:2] == ["count"]:
-        from lehr_trainer import count_command
-
-        return count_command.main(sys.argv[2:])
-    if sys.argv[1:2] == ["bench"]:
-        from lehr_trainer.experiments import command
-
-        return command.main(sys.argv[2:])
+    if command := _COMMANDS.get("".join(sys.argv[1:2])):
+        return int(pkgutil.resolve_name(command)(sys.argv[2:]))
     process_start.die_with_parent()
     process_start.hold_gpus()
     rank = int(os.environ.get("RANK", "0"))
@@ -143,8 +139,8 @@ class RankProcess:
         # torch from here on.
         from lehr_trainer.assemble import assemble
         from lehr_trainer.runtime import environment
-        from lehr_trainer.runtime.context import RunContext
         from lehr_trainer.runtime.distributed import Ranks
+        from lehr_trainer.runtime.environment import RunContext
         from lehr_trainer.step_control import Interrupted, StopSignal
 
         timeline = environment.Timeline()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -15,29 +16,36 @@ from torch import nn
 
 from lehr_trainer import parts
 from lehr_trainer.checkpointing import state
+from lehr_trainer.checkpointing.checkpoint import choose_checkpoint, trained_on
 from lehr_trainer.checkpointing.checkpointer import Checkpointer
-from lehr_trainer.checkpointing.resume import choose_checkpoint, trained_on
 from lehr_trainer.checkpointing.state import TrainProgress
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.records import Notice, Record, Resumed, Started, Warning_
-from lehr_trainer.data import Loader, PreparedData, ValidationSet, prepare_dataset
+from lehr_trainer.data.loader import Loader
+from lehr_trainer.data.prepare import prepare_dataset
+from lehr_trainer.data.token_dataset import PreparedData
 from lehr_trainer.diagnostics.diagnostics_logger import DiagnosticsLogger
 from lehr_trainer.diagnostics.profiling import Profiler
 from lehr_trainer.dry_run import DryRun, compile_under_lock, dry_run_wrapped
 from lehr_trainer.errors import BadConfig
+from lehr_trainer.evaluate import ValidationSet
+from lehr_trainer.losses.variants import Loss, build_loss
 from lehr_trainer.metrics_logger import MetricsLogger
+from lehr_trainer.models import build_model_of
 from lehr_trainer.models.attention import attention_backend, require_operands
 from lehr_trainer.models.documents import make_input_fn
 from lehr_trainer.models.module_map import Decoder
+from lehr_trainer.optim import build_optimizer
+from lehr_trainer.parts import replaced_loss, replaced_optimizer
 from lehr_trainer.planning.counts import flops_per_token, parameter_counts
 from lehr_trainer.planning.hardware import peak_flops
 from lehr_trainer.runtime import environment
-from lehr_trainer.runtime.compression import overflow_counts
-from lehr_trainer.runtime.context import RunContext
+from lehr_trainer.runtime.compiling import Accumulation, compile_model, recompute_activations
+from lehr_trainer.runtime.distributed import Ranks, overflow_counts
+from lehr_trainer.runtime.environment import RunContext
 from lehr_trainer.runtime.precision import Precision
 from lehr_trainer.step_control import StepControl
-from lehr_trainer.step_parts import accumulates, build_parts, prepare_model
 from lehr_trainer.train import Training
 from lehr_trainer.update_step import UpdateStep
 
@@ -319,3 +327,61 @@ def _choose(context: RunContext) -> tuple[str | None, list[str]]:
     place = context.place
     choice = choose_checkpoint(place.run_dir, place.attempt_dir, place.note)
     return (None if choice.directory is None else str(choice.directory), list(choice.skipped))
+
+
+@dataclass(frozen=True)
+class StepParts:
+    model: Decoder
+    optimizer: torch.optim.Optimizer
+    update_step: UpdateStep
+    loss: Loss
+
+
+def build_parts(config: TrainConfig, ranks: Ranks, precision: Precision) -> StepParts:
+    """Build the parts that a checkpoint is restored into: of a run, a benchmark or a memory trace.
+
+    ``config`` is resolved for the device.
+
+    Raises:
+        BadConfig: this machine cannot run one of them.
+    """
+    model = build_model_of(config, device=ranks.device)
+    return StepParts(
+        model=model,
+        optimizer=_optimizer(model, config),
+        update_step=UpdateStep(
+            ranks.device,
+            loss_scale=config.precision.loss_scale if precision.scales_loss else None,
+            skip_step=config.skip_step,
+        ),
+        loss=_loss(config, precision, ranks.device),
+    )
+
+
+def _optimizer(model: Decoder, config: TrainConfig) -> torch.optim.Optimizer:
+    if config.parts is None or config.parts.optimizer is None:
+        return build_optimizer(model, config.optimizer)
+    return replaced_optimizer(config.parts.optimizer, model, config.optimizer)
+
+
+def _loss(config: TrainConfig, precision: Precision, device: torch.device) -> Loss:
+    if config.parts is None or config.parts.loss is None:
+        return build_loss(config.loss, precision.operands, device)
+    return replaced_loss(config.parts.loss)
+
+
+def accumulates(config: TrainConfig, ranks: Ranks) -> bool:
+    """Return whether a step has several micro-batches on each rank."""
+    return config.batch.most_micro_steps(config.steps, ranks.world_size) > 1
+
+
+def prepare_model(model: Decoder, config: TrainConfig, ranks: Ranks) -> Accumulation:
+    """Make the model recompute and compile as in the config, in place, before DDP wraps it.
+
+    The order matters: layers are converted, then checkpointed, then compiled. DDP comes last: it
+    must wrap the weights on which all ranks agree.
+    """
+    recompute_activations(model, config.activation_checkpointing)
+    compile_model(model, config.compile)
+    in_buckets = ranks.world_size > 1 and accumulates(config, ranks)
+    return Accumulation(model, config.compile, in_buckets=in_buckets)

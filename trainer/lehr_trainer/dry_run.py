@@ -20,11 +20,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from lehr_trainer.callbacks import Notify
 from lehr_trainer.checkpointing.optimizer_state import is_replaced
 from lehr_trainer.checkpointing.state import restore_generators, save_generators
 from lehr_trainer.configs.train import GPT2Config, TrainConfig
-from lehr_trainer.contract.records import Notice, Warning_
+from lehr_trainer.contract.records import Notice, Notify, Warning_
 from lehr_trainer.errors import BadConfig
 from lehr_trainer.losses.variants import Loss
 from lehr_trainer.models.attention import AttentionCall, attention_backend, math_fallback
@@ -32,11 +31,9 @@ from lehr_trainer.models.documents import InputFn
 from lehr_trainer.models.fp8 import unmoved_fp8_state
 from lehr_trainer.models.module_map import Decoder
 from lehr_trainer.optim import set_lr_factor
-from lehr_trainer.runtime.compile_lock import compile_key, compile_lock
-from lehr_trainer.runtime.compiling import Accumulation
-from lehr_trainer.runtime.compression import overflow_counts
-from lehr_trainer.runtime.context import RunContext
-from lehr_trainer.runtime.distributed import Ranks
+from lehr_trainer.runtime.compiling import Accumulation, compile_key, compile_lock
+from lehr_trainer.runtime.distributed import Ranks, overflow_counts
+from lehr_trainer.runtime.environment import RunContext
 from lehr_trainer.runtime.precision import Precision
 
 BatchShape = tuple[int, int]

@@ -18,9 +18,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lehr_trainer.callbacks import LogFn
 from lehr_trainer.configs.train import TrainConfig
-from lehr_trainer.contract.records import Metrics
+from lehr_trainer.contract.records import LogFn, Metrics
 from lehr_trainer.errors import NanLoss
 from lehr_trainer.runtime.environment import memory_values
 from lehr_trainer.runtime.event_stream import EventStream

@@ -14,17 +14,16 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from lehr_trainer.callbacks import LogFn
 from lehr_trainer.checkpointing.checkpointer import Checkpointer
 from lehr_trainer.checkpointing.state import TrainProgress
 from lehr_trainer.configs.train import TrainConfig
-from lehr_trainer.contract.records import Evaluation, Finished, Stopping
-from lehr_trainer.data import Loader, PreparedData, ValidationSet
-from lehr_trainer.data.batch_digest import added
+from lehr_trainer.contract.records import Evaluation, Finished, LogFn, Stopping
+from lehr_trainer.data.loader import Loader, added
+from lehr_trainer.data.token_dataset import PreparedData
 from lehr_trainer.diagnostics.diagnostics_logger import Batch, DiagnosticsLogger, every
 from lehr_trainer.diagnostics.profiling import Profiler
 from lehr_trainer.errors import DiskFull
-from lehr_trainer.evaluate import evaluate
+from lehr_trainer.evaluate import ValidationSet, evaluate
 from lehr_trainer.losses.variants import Loss
 from lehr_trainer.metrics_logger import MetricsLogger
 from lehr_trainer.models.attention import attention_backend

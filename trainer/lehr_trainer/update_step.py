@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor
 
-from lehr_trainer.configs.updates import LossScaleConfig, SkipStepConfig
+from lehr_trainer.configs.execution import LossScaleConfig, SkipStepConfig
 
 
 class UpdateStep:

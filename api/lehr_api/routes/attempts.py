@@ -35,7 +35,7 @@ from lehr_api.problems import (
 )
 from lehr_api.services import Services
 from lehr_api.threads import WORKERS
-from lehr_trainer.configs.documented import Documented
+from lehr_trainer.configs.base import Documented
 from lehr_trainer.contract.orders import Orders
 
 PROTOCOL = 1

@@ -18,7 +18,7 @@ from lehr.analysis.diagnosis import Alert
 from lehr.analysis.replaced_parts import changes_memory, not_ours, replaced_model
 from lehr.specs.gates import ExactResume, FallingLoss, FirstLoss, GateName, Memory, Mfu, NoAlerts
 from lehr.specs.stages import PlannedStage
-from lehr_trainer.planning.first_loss import predicted_first_loss
+from lehr_trainer.planning.counts import predicted_first_loss
 from lehr_trainer.planning.hardware import find_gpu
 from lehr_trainer.planning.memory import training_memory
 

@@ -26,14 +26,17 @@ from lehr.errors import PlanRefused
 from lehr.specs.run import Resources, RunSpec
 from lehr.specs.stages import PlannedStage
 from lehr.specs.sweep import SweepSpec
-from lehr_trainer.configs.presets import MODEL_PRESETS
+from lehr_trainer.configs.shapes import MODEL_PRESETS
 from lehr_trainer.configs.sizes import ParameterCounts
 from lehr_trainer.configs.train import MixCorpus, TrainConfig
-from lehr_trainer.planning.checkpoints import CheckpointPlan, checkpoint_plan
-from lehr_trainer.planning.counts import flops_per_token, parameter_counts
+from lehr_trainer.planning.counts import (
+    CheckpointPlan,
+    checkpoint_plan,
+    flops_per_token,
+    parameter_counts,
+)
 from lehr_trainer.planning.hardware import GPUS, GpuType, gpu_of_kind, names
-from lehr_trainer.planning.memory import MemoryPlan, memory_by_stage
-from lehr_trainer.planning.not_counted import not_counted
+from lehr_trainer.planning.memory import MemoryPlan, memory_by_stage, not_counted
 
 
 @dataclass(frozen=True)

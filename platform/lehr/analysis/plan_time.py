@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from lehr.analysis.replaced_parts import not_ours
 from lehr_trainer.configs.train import TrainConfig
-from lehr_trainer.planning.hardware import Arithmetic, GpuType
-from lehr_trainer.planning.published import UsualMfu, usual_mfu
+from lehr_trainer.planning.hardware import Arithmetic, GpuType, UsualMfu, usual_mfu
 
 if TYPE_CHECKING:
     from lehr.specs.run import RunSpec

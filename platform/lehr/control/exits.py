@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, FiniteFloat, ValidationError
 
 from lehr.control.retries import ExitReport, FinishedReport, classify
-from lehr_trainer.configs.documented import Documented
+from lehr_trainer.configs.base import Documented
 from lehr_trainer.contract.records import Count
 
 Text = Annotated[str, Field(max_length=200_000)]

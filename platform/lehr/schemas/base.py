@@ -6,7 +6,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import ConfigDict, Field
 
-from lehr_trainer.configs.documented import Documented
+from lehr_trainer.configs.base import Documented
 
 T = TypeVar("T")
 NON_FINITE = "NaN and infinities are sent as strings"

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field, computed_field
 
 from lehr.schemas.base import Page, View
-from lehr_trainer.configs.documented import Documented
+from lehr_trainer.configs.base import Documented
 
 
 class TokenView(View):

@@ -19,7 +19,7 @@ from lehr.specs import RunSpec, stages
 from lehr_testing import rollouts, specs
 from lehr_testing.rollouts import H100, spec
 from lehr_trainer.configs.train import TrainConfig
-from lehr_trainer.planning.first_loss import predicted_first_loss
+from lehr_trainer.planning.counts import predicted_first_loss
 
 STAGES = {stage.name: stage for stage in stages(spec())}
 ONE = STAGES["one_gpu"]

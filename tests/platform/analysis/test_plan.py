@@ -25,8 +25,7 @@ from lehr.specs.examples import LR_GRID, LR_GRID_SMALL
 from lehr_testing.paths import DATA, ROOT
 from lehr_trainer.configs.train import LengthStage
 from lehr_trainer.planning.counts import flops_per_token
-from lehr_trainer.planning.hardware import gpu_of_kind
-from lehr_trainer.planning.published import usual_mfu
+from lehr_trainer.planning.hardware import gpu_of_kind, usual_mfu
 
 
 def run(**overrides) -> RunSpec:

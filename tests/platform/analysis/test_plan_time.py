@@ -9,8 +9,7 @@ import pytest
 from lehr.analysis.plan_time import SIZES, Measured, differences, estimate_time, traits
 from lehr.specs import RunSpec, load_spec
 from lehr_testing.paths import DATA
-from lehr_trainer.planning.hardware import gpu_of_kind
-from lehr_trainer.planning.published import usual_mfu
+from lehr_trainer.planning.hardware import gpu_of_kind, usual_mfu
 
 FLOPS = 1e18
 PARAMETERS = 100_000_000

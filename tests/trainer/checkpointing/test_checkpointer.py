@@ -24,12 +24,12 @@ from lehr_trainer.checkpointing.state import TrainProgress
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.orders import LaunchNote
-from lehr_trainer.data import PreparedData
+from lehr_trainer.data.token_dataset import PreparedData
 from lehr_trainer.errors import DiskFull
 from lehr_trainer.models import build_model
 from lehr_trainer.optim import build_optimizer
-from lehr_trainer.runtime.context import RunContext
 from lehr_trainer.runtime.distributed import Ranks
+from lehr_trainer.runtime.environment import RunContext
 from lehr_trainer.runtime.event_stream import EventStream
 from lehr_trainer.runtime.launch import RunPaths
 from lehr_trainer.step_control import StepControl, StepDecision

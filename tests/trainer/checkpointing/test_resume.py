@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lehr_testing.saved_checkpoints import attempt, save
-from lehr_trainer.checkpointing.resume import choose_checkpoint
+from lehr_trainer.checkpointing.checkpoint import choose_checkpoint
 from lehr_trainer.contract.orders import LaunchNote
 from lehr_trainer.errors import BadCheckpoint, MissingCheckpoint
 

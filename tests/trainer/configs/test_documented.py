@@ -7,8 +7,8 @@ from typing import Annotated, Any, Generic, TypeVar
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
-from lehr_trainer.configs import documented
-from lehr_trainer.configs.documented import Documented, field_text
+from lehr_trainer.configs import base as documented
+from lehr_trainer.configs.base import Documented, field_text
 from lehr_trainer.configs.train import TrainConfig
 
 T = TypeVar("T")

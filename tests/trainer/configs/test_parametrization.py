@@ -9,13 +9,12 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 
 from lehr_trainer.configs.optimizer import AdamWConfig, MuonConfig
-from lehr_trainer.configs.presets import MODEL_PRESETS
+from lehr_trainer.configs.shapes import MODEL_PRESETS
 from lehr_trainer.configs.train import ModelConfig, TrainConfig
 from lehr_trainer.losses.chunked import cross_entropy
 from lehr_trainer.models import build_model
 from lehr_trainer.optim import build_optimizer
-from lehr_trainer.planning.counts import parameter_counts
-from lehr_trainer.planning.first_loss import predicted_first_loss
+from lehr_trainer.planning.counts import parameter_counts, predicted_first_loss
 
 MUP = {"parametrization": "mup", "base_width": 64}
 

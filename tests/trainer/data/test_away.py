@@ -12,7 +12,9 @@ from lehr_testing.assembled import begin
 from lehr_testing.corpora import documents, jsonl_data, silent, write_jsonl
 from lehr_testing.specs import text_corpus
 from lehr_trainer.configs.train import DataConfig, ValidationConfig
-from lehr_trainer.data import PreparedData, files, prepare_dataset
+from lehr_trainer.data import files
+from lehr_trainer.data.prepare import prepare_dataset
+from lehr_trainer.data.token_dataset import PreparedData
 from lehr_trainer.errors import BadData, DataUnreachable
 
 QUIET = {"validation": {"tokens": 512, "share": 0.1, "every": 0}, "checkpoint": {"every": 0}}

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lehr_testing.properties import examples
-from lehr_trainer.data.batch_digest import MODULUS, added, sequences_digest
+from lehr_trainer.data.loader import MODULUS, added, sequences_digest
 
 WORD = 2**64
 

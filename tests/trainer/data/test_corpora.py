@@ -16,8 +16,7 @@ from lehr_trainer.configs.train import (
     HubCorpus,
     StdlibCorpus,
 )
-from lehr_trainer.data import check_corpus, check_data
-from lehr_trainer.data.checks import check_tokenizer
+from lehr_trainer.data.checks import check_corpus, check_data, check_tokenizer
 from lehr_trainer.data.corpora import open_corpus
 from lehr_trainer.data.hub import HubReader, unreachable_tokenizer
 from lehr_trainer.errors import BadConfig, BadData, DataUnreachable
@@ -109,7 +108,7 @@ def test_missing_path_is_named_with_the_nearest_one(tmp_path):
 def test_a_corpus_is_checked_without_numpy_torch_or_datasets(tmp_path):
     code = (
         "import sys; from lehr_trainer.configs.train import FilesCorpus;"
-        "from lehr_trainer.configs.train import DataConfig; from lehr_trainer.data import check_data;"
+        "from lehr_trainer.configs.train import DataConfig; from lehr_trainer.data.checks import check_data;"
         f"corpus = FilesCorpus(kind='text', paths=[{str(tmp_path)!r} + '/a.txt']);"
         "check_data(DataConfig(corpus=corpus, tokenizer='byte'), 512);"
         "print([m for m in ('numpy', 'torch', 'datasets') if m in sys.modules])"
@@ -123,7 +122,7 @@ def test_preparing_the_standard_library_loads_nothing_that_it_does_not_use(tmp_p
     code = (
         "import sys; from pathlib import Path;"
         "from lehr_trainer.configs.train import DataConfig, StdlibCorpus, ValidationConfig;"
-        "from lehr_trainer.data import prepare_dataset;"
+        "from lehr_trainer.data.prepare import prepare_dataset;"
         "d = DataConfig(corpus=StdlibCorpus(), tokenizer='byte');"
         f"prepare_dataset(d, ValidationConfig(), 512, Path({str(tmp_path)!r}), lambda *a: None);"
         "print([m for m in ('torch', 'datasets', 'tokenizers', 'mistral_common', 'tiktoken')"
@@ -174,7 +173,7 @@ def test_unreachable_hub_is_an_error_with_a_remedy():
         "from lehr_trainer.configs.train import HubCorpus; from lehr_trainer.data.corpora import open_corpus\n"
         "try: open_corpus(HubCorpus(id='HuggingFaceFW/fineweb-edu', name='sample-10BT')).sources()\n"
         "except DataUnreachable as e: print('said:', e)\n"
-        "from lehr_trainer.data import load_tokenizer\n"
+        "from lehr_trainer.data.tokenizers import load_tokenizer\n"
         "try: load_tokenizer('openai-community/no-such-tokenizer')\n"
         "except DataUnreachable as e: print('said:', e)\n"
     )

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from lehr_trainer.configs.train import DataConfig, ValidationConfig
-from lehr_trainer.data import prepare_dataset
-from lehr_trainer.data.corpus_size import check_size, document_hash, is_held_out
-from lehr_trainer.data.validation import ValidationSet
+from lehr_trainer.data.checks import check_size, document_hash, is_held_out
+from lehr_trainer.data.prepare import prepare_dataset
 from lehr_trainer.errors import BadData
+from lehr_trainer.evaluate import ValidationSet
 
 LENGTH = 64
 

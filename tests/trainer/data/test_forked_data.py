@@ -19,9 +19,10 @@ from lehr_testing.corpora import documents, prepare_mix
 from lehr_testing.properties import examples
 from lehr_trainer.checkpointing.state import data_position
 from lehr_trainer.configs.train import BatchConfig
-from lehr_trainer.data import Loader, PreparedData, prepare
+from lehr_trainer.data import prepare
+from lehr_trainer.data.loader import Loader
 from lehr_trainer.data.position import DataPosition, keys
-from lehr_trainer.data.token_dataset import read_manifest
+from lehr_trainer.data.token_dataset import PreparedData, read_manifest
 from lehr_trainer.errors import BadCheckpoint
 
 FIRST_OF_CODE = 10_000

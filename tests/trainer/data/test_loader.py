@@ -13,8 +13,7 @@ from lehr_testing.batches import SHAPE, STAGED, load, naive_rows, step_rows
 from lehr_testing.corpora import documents, prepare_texts
 from lehr_testing.properties import examples
 from lehr_trainer.configs.train import BatchConfig
-from lehr_trainer.data import Loader
-from lehr_trainer.data.batch_digest import added, sequences_digest
+from lehr_trainer.data.loader import Loader, added, sequences_digest
 from lehr_trainer.errors import BadConfig, BadData
 
 

@@ -13,7 +13,7 @@ from lehr_testing.batches import SHAPE, STAGED, load, step_rows
 from lehr_testing.corpora import prepare_mix
 from lehr_testing.properties import examples
 from lehr_trainer.configs.train import BatchConfig
-from lehr_trainer.data import TrainTokens
+from lehr_trainer.data.tokens import TrainTokens
 from lehr_trainer.errors import BadData
 
 

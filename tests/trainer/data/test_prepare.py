@@ -8,8 +8,9 @@ import pytest
 
 from lehr_testing.corpora import documents, jsonl_data, prepare_texts, silent, write_jsonl
 from lehr_trainer.configs.train import ValidationConfig
-from lehr_trainer.data import prepare, prepare_dataset
-from lehr_trainer.data.corpus_size import document_hash, is_held_out
+from lehr_trainer.data import prepare
+from lehr_trainer.data.checks import document_hash, is_held_out
+from lehr_trainer.data.prepare import prepare_dataset
 from lehr_trainer.data.token_dataset import read_manifest
 from lehr_trainer.errors import BadData, DiskFull
 

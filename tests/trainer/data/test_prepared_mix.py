@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from lehr_testing.corpora import documents, prepare_mix, prepare_texts
-from lehr_trainer.data import ValidationSet
 from lehr_trainer.data.token_dataset import read_manifest
 from lehr_trainer.errors import BadData
+from lehr_trainer.evaluate import ValidationSet
 
 WEB, CODE = documents(200, seed=1), documents(100, seed=2)
 

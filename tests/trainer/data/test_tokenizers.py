@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lehr_testing.corpora import documents, prepare_texts
-from lehr_trainer.data import load_tokenizer
-from lehr_trainer.data.tokenizers import TekkenTokenizer
+from lehr_trainer.data.tokenizers import TekkenTokenizer, load_tokenizer
 from lehr_trainer.errors import BadConfig, BadData
 
 SAMPLE = "The meaning of life is 42.\n\n\tdef f(x): return x²  # naïve, 你好 🙂 </s> <s>[INST]"

@@ -5,9 +5,8 @@ import mmap
 import numpy as np
 import pytest
 
-from lehr_trainer.data import TrainTokens
 from lehr_trainer.data.token_dataset import read_manifest
-from lehr_trainer.data.tokens import choose_loading
+from lehr_trainer.data.tokens import TrainTokens, choose_loading
 
 
 def test_memory_and_disk_have_the_same_tokens(prepared):

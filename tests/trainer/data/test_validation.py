@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from lehr_testing.corpora import documents, prepare_texts, silent
 from lehr_testing.properties import examples
 from lehr_trainer.configs.train import DataConfig, FilesCorpus, ValidationConfig
-from lehr_trainer.data import ValidationSet, prepare_dataset
-from lehr_trainer.data.corpus_size import document_hash, is_held_out
+from lehr_trainer.data.checks import document_hash, is_held_out
+from lehr_trainer.data.prepare import prepare_dataset
 from lehr_trainer.data.prepared_sample import prepared_sample, prepared_tokens
 from lehr_trainer.errors import BadData
+from lehr_trainer.evaluate import ValidationSet
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from lehr_trainer.diagnostics.fake_inductor import compiled_on_fake_tensors
+from lehr_trainer.diagnostics.phase_memory import compiled_on_fake_tensors
 
 # One small kernel: a header compiled in advance and the vector units would take longer than they save.
 QUICK = {"cpp_cache_precompile_headers": False, "cpp.simdlen": 1, "compile_threads": 1}

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from lehr_trainer.assemble import build_parts, prepare_model
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.diagnostics.memory_trace import trace_memory, traceable
 from lehr_trainer.errors import BadConfig
@@ -16,7 +17,6 @@ from lehr_trainer.models.documents import make_input_fn
 from lehr_trainer.planning.memory import memory_by_stage, training_memory
 from lehr_trainer.runtime.distributed import Ranks
 from lehr_trainer.runtime.precision import Precision
-from lehr_trainer.step_parts import build_parts, prepare_model
 from lehr_trainer.train import TrainStep
 
 LLAMA: dict[str, Any] = {

@@ -6,18 +6,16 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lehr_trainer.configs.attention import AttentionConfig
-from lehr_trainer.configs.execution import Fp8Config
-from lehr_trainer.configs.presets import MODEL_PRESETS
-from lehr_trainer.configs.shapes import GPT2_TINY, GPT2Config
+from lehr_trainer.configs.execution import AttentionConfig, Fp8Config
+from lehr_trainer.configs.shapes import GPT2_TINY, MODEL_PRESETS, GPT2Config
 from lehr_trainer.configs.train import LlamaConfig
-from lehr_trainer.diagnostics.parameter_stats import ParameterStats, quality, sample
+from lehr_trainer.diagnostics.diagnostics_logger import ParameterStats, quality, sample
 from lehr_trainer.losses.chunked import cross_entropy
 from lehr_trainer.models.attention import attention_backend, masks_by_blocks
 from lehr_trainer.models.fp8 import convert_to_fp8
 from lehr_trainer.models.gpt2 import GPT2
-from lehr_trainer.models.init import initialise
 from lehr_trainer.models.llama import Llama
+from lehr_trainer.models.module_map import initialise
 
 
 def build(kind: str = "llama", **changes):

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from lehr_trainer.configs.diagnostics import ProfileConfig
-from lehr_trainer.diagnostics.profiling import Profiler
-from lehr_trainer.diagnostics.trace_summary import kind_of, summarise
+from lehr_trainer.diagnostics.profiling import Profiler, kind_of, summarise
 
 CPU = torch.device("cpu")
 

@@ -21,7 +21,7 @@ device: cpu
 
 def test_a_run_directory_is_traced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "config.yaml").write_text(CONFIG)
-    assert trace_command.main([str(tmp_path), "--ranks=2"]) == 0
+    assert trace_command.trace([str(tmp_path), "--ranks=2"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["device"], found["ranks"]) == ("cpu", 2)
     (stage,) = found["stages"]
@@ -41,7 +41,7 @@ def test_what_is_wrong_is_one_line(
         ([str(tmp_path / "none")], "config.yaml cannot be read"),
         (["-"], "standard input is not a config"),
     ):
-        assert trace_command.main(arguments) == 2
+        assert trace_command.trace(arguments) == 2
         written = capsys.readouterr()
         assert message in written.err
         assert (written.out, written.err.count("\n")) == ("", 1)

@@ -9,7 +9,7 @@ import pytest
 
 from lehr_testing.exports import run_with, same_logits, transformers_warnings
 from lehr_trainer.contract import layout
-from lehr_trainer.diagnostics.parameter_stats import sample
+from lehr_trainer.diagnostics.diagnostics_logger import sample
 from lehr_trainer.export import command
 from lehr_trainer.export.command import main
 

@@ -9,10 +9,9 @@ import torch
 from pydantic import TypeAdapter
 
 from lehr_testing.exports import same_logits
-from lehr_trainer.configs.presets import MODEL_PRESETS
+from lehr_trainer.configs.shapes import MODEL_PRESETS
 from lehr_trainer.configs.train import ModelConfig
-from lehr_trainer.export.folding import fold_multipliers
-from lehr_trainer.export.weights import write_model
+from lehr_trainer.export.weights import fold_multipliers, write_model
 from lehr_trainer.models import build_model
 
 NARROW = {

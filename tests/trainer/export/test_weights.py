@@ -10,16 +10,14 @@ import torch
 from pydantic import TypeAdapter
 
 from lehr_testing.exports import same_logits, transformers_warnings
-from lehr_trainer.configs.presets import MODEL_PRESETS
-from lehr_trainer.configs.shapes import GPT2Config
+from lehr_trainer.configs.shapes import MODEL_PRESETS, GPT2Config
 from lehr_trainer.configs.train import LlamaConfig, ModelConfig
 from lehr_trainer.errors import BadConfig
 from lehr_trainer.export.tokenizer import SpecialIds
 from lehr_trainer.export.weights import write_model
 from lehr_trainer.models.gpt2 import GPT2
-from lehr_trainer.models.init import initialise
 from lehr_trainer.models.llama import Llama
-from lehr_trainer.models.module_map import use_stable_embedding
+from lehr_trainer.models.module_map import initialise, use_stable_embedding
 
 SMALL = {"vocab_size": 512, "num_hidden_layers": 2, "max_sequence_length": 64}
 

@@ -17,8 +17,14 @@ from lehr_testing.specs import train as train_values
 from lehr_trainer.configs.loss import LossConfig
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.evaluate import held_out_loss
-from lehr_trainer.losses import pointwise
-from lehr_trainer.losses.chunked import cross_entropy
+from lehr_trainer.losses import chunked, variants
+from lehr_trainer.losses.chunked import (
+    Pointwise,
+    cross_entropy,
+    pointwise_compiled,
+    pointwise_eager,
+    pointwise_fusible,
+)
 from lehr_trainer.losses.variants import build_loss
 
 ROWS, WIDTH = 64, 32
@@ -51,7 +57,7 @@ def test_both_forms_give_the_float64_loss_and_gradient(form: str, dtype: torch.d
     logits, targets = logits_and_targets()
     loss, gradient = exact(logits, targets)
     lift = 2.0**15 if dtype == torch.float16 else 1.0
-    ours, slope = getattr(pointwise, form)(logits, targets, lift, dtype)
+    ours, slope = getattr(chunked, f"pointwise_{form}")(logits, targets, lift, dtype)
     assert ours.item() == pytest.approx(loss.item(), rel=1e-6)
     assert slope.dtype == dtype
     off = (slope.double() / lift - gradient).norm(dim=1) / gradient.norm(dim=1)
@@ -74,7 +80,7 @@ def test_compiled_form_is_exact_and_reads_the_logits_three_times_at_most(
     loss, gradient = exact(logits, targets)
     metrics.reset()
     with config.patch(fx_graph_cache=False), functorch.patch(enable_autograd_cache=False):
-        ours, slope = pointwise.compiled()(logits, targets, 1.0, torch.bfloat16)
+        ours, slope = pointwise_compiled()(logits, targets, 1.0, torch.bfloat16)
     assert ours.item() == pytest.approx(loss.item(), rel=1e-6)
     assert float((slope.double() - gradient).norm() / gradient.norm()) < 4e-3
     assert 0 < metrics.num_bytes_accessed < 3 * logits.nbytes + slope.nbytes + logits.nbytes / 10
@@ -115,9 +121,9 @@ def test_the_loss_that_is_built_uses_the_form_of_its_config(
 
     def spy(*given: Any) -> tuple[Tensor, Tensor]:
         used.append("compiled")
-        return pointwise.fusible(*given)
+        return pointwise_fusible(*given)
 
-    monkeypatch.setattr(pointwise, "compiled", lambda: spy)
+    monkeypatch.setattr(variants, "pointwise_compiled", lambda: spy)
     hidden, weight = torch.randn(4, 8, requires_grad=True), torch.randn(16, 8)
     cpu = torch.device("cpu")
     build_loss(LossConfig(pointwise="eager"), torch.float32, cpu)(hidden, weight, torch.arange(4))
@@ -146,10 +152,10 @@ class Columns(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("form", [pointwise.eager, pointwise.fusible])
+@pytest.mark.parametrize("form", [pointwise_eager, pointwise_fusible])
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
 def test_padded_products_give_the_float64_value_and_gradients(
-    form: pointwise.Pointwise, kind: torch.dtype
+    form: Pointwise, kind: torch.dtype
 ) -> None:
     vocabulary = 257
     generator = torch.Generator().manual_seed(0)

@@ -9,14 +9,12 @@ import torch
 import torch.nn.functional as F
 
 from lehr_trainer.configs.execution import ActivationCheckpointingConfig
-from lehr_trainer.configs.presets import MODEL_PRESETS
-from lehr_trainer.configs.shapes import GPT2_TINY, GPT2Config
+from lehr_trainer.configs.shapes import GPT2_TINY, MODEL_PRESETS, GPT2Config
 from lehr_trainer.configs.train import LlamaConfig
-from lehr_trainer.models.activation_checkpointing import recompute_activations
 from lehr_trainer.models.gpt2 import GPT2
-from lehr_trainer.models.init import initialise
 from lehr_trainer.models.llama import Llama
-from lehr_trainer.models.module_map import module_map
+from lehr_trainer.models.module_map import initialise, module_map
+from lehr_trainer.runtime.compiling import recompute_activations
 
 POLICIES = ["embedding", "norms", "attention", "swiglu", "block"]
 

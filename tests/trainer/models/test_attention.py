@@ -10,7 +10,7 @@ import torch
 from pydantic import ValidationError
 from torch.nn.attention import SDPBackend
 
-from lehr_trainer.configs.attention import BACKENDS, AttentionConfig
+from lehr_trainer.configs.execution import BACKENDS, AttentionConfig
 from lehr_trainer.errors import BadConfig
 from lehr_trainer.models import attention, documents
 from lehr_trainer.models.attention import AttentionCall, attend, attention_backend, chosen_kernel

@@ -14,7 +14,7 @@ from lehr_trainer.models.gpt2 import (
     to_transformers,
     transformers_config,
 )
-from lehr_trainer.models.init import initialise
+from lehr_trainer.models.module_map import initialise
 from lehr_trainer.planning.counts import flops_per_token, parameter_counts
 
 SMALL = {**GPT2_TINY, "vocab_size": 300, "hidden_size": 64, "max_sequence_length": 96}

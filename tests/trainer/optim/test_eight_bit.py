@@ -12,12 +12,11 @@ import torch.nn.functional as F
 
 from lehr_trainer.checkpointing import optimizer_state
 from lehr_trainer.configs.optimizer import EightBitAdamWConfig
-from lehr_trainer.configs.presets import MODEL_PRESETS
+from lehr_trainer.configs.shapes import MODEL_PRESETS
 from lehr_trainer.configs.train import LlamaConfig
 from lehr_trainer.errors import BadConfig
-from lehr_trainer.models.init import initialise
 from lehr_trainer.models.llama import Llama
-from lehr_trainer.models.module_map import StableEmbedding, use_stable_embedding
+from lehr_trainer.models.module_map import StableEmbedding, initialise, use_stable_embedding
 from lehr_trainer.optim import eight_bit
 from lehr_trainer.optim.eight_bit import build_eight_bit
 

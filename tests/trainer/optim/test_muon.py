@@ -14,14 +14,13 @@ import torch.nn.functional as F
 from lehr_testing.forking import fork
 from lehr_testing.paths import TESTING
 from lehr_trainer.configs.optimizer import MuonConfig
-from lehr_trainer.configs.presets import MODEL_PRESETS
-from lehr_trainer.configs.shapes import GPT2_TINY, GPT2Config
+from lehr_trainer.configs.shapes import GPT2_TINY, MODEL_PRESETS, GPT2Config
 from lehr_trainer.configs.train import LlamaConfig
 from lehr_trainer.models.gpt2 import GPT2
-from lehr_trainer.models.init import initialise
 from lehr_trainer.models.llama import Llama
+from lehr_trainer.models.module_map import initialise
 from lehr_trainer.optim import muon
-from lehr_trainer.optim.groups import roles
+from lehr_trainer.optim.adamw import roles
 from lehr_trainer.optim.muon import build_muon, orthogonalise
 
 

@@ -10,7 +10,7 @@ import pytest
 from lehr_testing.assembled import begin, recorded
 from lehr_testing.specs import train
 from lehr_trainer.configs.train import TrainConfig
-from lehr_trainer.planning.checkpoints import checkpoint_plan
+from lehr_trainer.planning.counts import checkpoint_plan
 
 
 @pytest.mark.parametrize(

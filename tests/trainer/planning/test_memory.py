@@ -8,7 +8,7 @@ import pytest
 
 from lehr_trainer.configs.loss import LOSSES, LossConfig, LossName
 from lehr_trainer.configs.optimizer import BaseOptimizerConfig, OptimizerConfig
-from lehr_trainer.configs.presets import MODEL_PRESETS
+from lehr_trainer.configs.shapes import MODEL_PRESETS
 from lehr_trainer.configs.sizes import HeadSize
 from lehr_trainer.configs.train import LlamaConfig, TrainConfig
 from lehr_trainer.planning import hardware

@@ -9,7 +9,7 @@ import pytest
 
 from lehr_testing.specs import train as train_values
 from lehr_trainer.configs.train import TrainConfig
-from lehr_trainer.planning.not_counted import not_counted
+from lehr_trainer.planning.memory import not_counted
 
 
 def named(device: str, **changes: Any) -> list[str]:

@@ -5,7 +5,7 @@ import importlib.util
 import pytest
 
 from lehr_testing.paths import ROOT
-from lehr_trainer.planning.published import usual_mfu
+from lehr_trainer.planning.hardware import usual_mfu
 
 _SPEC = importlib.util.spec_from_file_location(
     "published_plans", ROOT / "tests/bench/published_plans.py"

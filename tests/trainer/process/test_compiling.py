@@ -19,15 +19,13 @@ from lehr_testing.graphs import captured_graphs
 from lehr_testing.paths import TESTING
 from lehr_testing.trainer import EAGER, finish, losses, make_run, training
 from lehr_trainer.configs.execution import CompileConfig
-from lehr_trainer.configs.presets import MODEL_PRESETS
-from lehr_trainer.configs.shapes import GPT2_TINY, GPT2Config
+from lehr_trainer.configs.shapes import GPT2_TINY, MODEL_PRESETS, GPT2Config
 from lehr_trainer.configs.train import LlamaConfig
 from lehr_trainer.losses.chunked import cross_entropy
 from lehr_trainer.models.gpt2 import GPT2
-from lehr_trainer.models.init import initialise
 from lehr_trainer.models.llama import Llama
-from lehr_trainer.runtime.compile_lock import compile_key, compile_lock
-from lehr_trainer.runtime.compiling import Accumulation, compile_model
+from lehr_trainer.models.module_map import initialise
+from lehr_trainer.runtime.compiling import Accumulation, compile_key, compile_lock, compile_model
 
 SCRIPT = TESTING / "compile_turns.py"
 EXCHANGING = """

@@ -20,7 +20,8 @@ PREAMBLE = """
 import json, os, sys, time
 from pathlib import Path
 from lehr_trainer.configs.train import DataConfig, FilesCorpus, ValidationConfig
-from lehr_trainer.data import prepare_dataset, prepare, shards
+from lehr_trainer.data.prepare import prepare_dataset
+from lehr_trainer.data import prepare, shards
 
 folder, log = Path(sys.argv[1]), Path(sys.argv[3]).open("w")
 os.dup2(log.fileno(), 1)

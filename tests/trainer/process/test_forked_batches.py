@@ -7,7 +7,7 @@ from pathlib import Path
 from lehr_testing.trainer import make_run, records, series, train_to_end
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.orders import LaunchNote
-from lehr_trainer.data.batch_digest import added
+from lehr_trainer.data.loader import added
 
 QUIET = {"validation": {"tokens": 512, "share": 0.1, "every": 2}, "checkpoint": {"every": 4}}
 

@@ -10,12 +10,12 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from lehr_trainer.configs.execution import ParallelConfig
-from lehr_trainer.configs.presets import MODEL_PRESETS
+from lehr_trainer.configs.shapes import MODEL_PRESETS
 from lehr_trainer.configs.train import LlamaConfig, TrainConfig
 from lehr_trainer.diagnostics.diagnostics_logger import DiagnosticsLogger
 from lehr_trainer.models import build_model
 from lehr_trainer.models.documents import make_input_fn
-from lehr_trainer.runtime.compression import compress_gradients, overflow_counts
+from lehr_trainer.runtime.distributed import compress_gradients, overflow_counts
 from lehr_trainer.runtime.precision import Precision
 from lehr_trainer.update_step import UpdateStep
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from lehr_trainer.configs.presets import MODEL_PRESETS
+from lehr_trainer.configs.shapes import MODEL_PRESETS
 from lehr_trainer.configs.train import LlamaConfig, ParallelConfig
 from lehr_trainer.errors import BadConfig, DiskFull
 from lehr_trainer.models import build_model

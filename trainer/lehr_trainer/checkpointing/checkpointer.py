@@ -16,8 +16,8 @@ import torch
 from torch import nn
 
 from lehr_trainer.checkpointing import checkpoint, optimizer_state, retention, state
-from lehr_trainer.checkpointing.background import Background
 from lehr_trainer.checkpointing.staging import (
+    Background,
     HostCopy,
     Layout,
     Tensors,
@@ -28,10 +28,10 @@ from lehr_trainer.checkpointing.state import TrainProgress
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.orders import read_orders
 from lehr_trainer.contract.records import Checkpoint, CheckpointRemoved, Warning_
-from lehr_trainer.data import PreparedData
+from lehr_trainer.data.token_dataset import PreparedData
 from lehr_trainer.errors import DiskFull
 from lehr_trainer.runtime import environment
-from lehr_trainer.runtime.context import RunContext
+from lehr_trainer.runtime.environment import RunContext
 from lehr_trainer.update_step import UpdateStep
 
 WAIT_WHEN_FAILING_S = 15.0

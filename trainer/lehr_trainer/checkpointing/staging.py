@@ -1,4 +1,4 @@
-"""Copy of a run's state in host memory: taken between two steps, written during the next ones.
+"""Saves beside the training: a copy of the state in host memory, and the thread that writes it.
 
 One block of memory is laid out once and used for every save: copying into pages that exist is ten
 times faster than into fresh ones, and a GPU copies into pinned pages by itself.
@@ -12,13 +12,78 @@ from __future__ import annotations
 
 import contextlib
 import mmap
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from lehr_trainer.data.tokens import free_memory
+
+
+class Background:
+    """Runs tasks on a thread, not a process: hashing and writing release the interpreter lock."""
+
+    def __init__(self, device: torch.device) -> None:
+        """Prepare; the thread starts with the first task.
+
+        Args:
+            device: this rank's.
+        """
+        self._device = device
+        self._pool: ThreadPoolExecutor | None = None
+        self._work: Future[object] | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether the task has failed and its error has not been raised yet."""
+        work = self._work
+        return work is not None and work.done() and work.exception() is not None
+
+    @property
+    def busy(self) -> bool:
+        return self._work is not None and not self._work.done()
+
+    def start(self, act: Callable[[], object]) -> None:
+        """Start ``act`` once the previous task has ended.
+
+        Raises:
+            Exception: the error of the previous task.
+        """
+        self.wait()
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(1, "background", self._enter_thread)
+        self._work = self._pool.submit(act)
+
+    def wait(self) -> None:
+        """Wait for the task to end.
+
+        Raises:
+            Exception: the task's error; it is raised once.
+        """
+        work, self._work = self._work, None
+        if work is not None:
+            work.result()
+
+    def end_within(self, seconds: float) -> BaseException | str | None:
+        """Wait for the task, but not forever: for a process that ends anyway.
+
+        Returns:
+            What is wrong with what was under way, if anything is.
+        """
+        work = self._work
+        if work is None:
+            return None
+        if not wait([work], seconds).done:
+            return f"not done within {seconds:g} s"
+        return work.exception()
+
+    def _enter_thread(self) -> None:
+        if self._device.type == "cuda":
+            # Otherwise pinning memory would open a context on GPU 0 from every rank.
+            torch.cuda.set_device(self._device)
+
 
 Tensors = Mapping[str, Mapping[str, Tensor]]
 """Tensors by name, for each kind (``model``, ``optimizer``)."""

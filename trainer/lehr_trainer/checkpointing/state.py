@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from lehr_trainer.checkpointing import checkpoint, optimizer_state
 from lehr_trainer.configs.optimizer import optimizer_kind
 from lehr_trainer.configs.train import TrainConfig
-from lehr_trainer.data import PreparedData
 from lehr_trainer.data.position import DataPosition
+from lehr_trainer.data.token_dataset import PreparedData
 from lehr_trainer.errors import BadCheckpoint
 from lehr_trainer.models.fp8 import fp8_state, load_fp8_state
 from lehr_trainer.update_step import UpdateStep

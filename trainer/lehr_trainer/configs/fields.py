@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from lehr_trainer.configs.documented import field_text
+from lehr_trainer.configs.base import field_text
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,100 @@
-"""The shapes of the model families: Llama and GPT-2."""
+"""The shapes of the model families, their presets, and what changes with width under muP.
+
+The maximal update parametrization (muP; Yang et al. 2022, arXiv:2203.03466) keeps the size of
+activations and of their updates independent of width. The best learning rate then stays where it
+was when only the width grows. This is the form of the paper's table 8, which allows tied weights:
+
+- blocks' matrices: first weights as in standard, 1/sqrt(fan_in); AdamW's rate times base / width;
+- embeddings, norms, biases: as in standard, with the rate unchanged;
+- head: first weights of the base width; its rate unchanged; its input times base / width. A tied
+  head is the embedding, which then has these first weights instead of its own: with the factor,
+  an embedding's small ones make the model learn slowly, and the more so the narrower the base is;
+- attention scores: divided by the head size, not by its root.
+
+Proportions, such as ``intermediate_size / hidden_size``, are taken to be those at the base width.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+import math
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Protocol, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
 from lehr_trainer.configs.base import Config, PositiveInt, must_name
-from lehr_trainer.configs.parametrization import Parametrization, check_parametrization
+from lehr_trainer.errors import UnknownPreset
+
+Parametrization = Literal["standard", "mup"]
+DEFAULT_HEAD_SIZE = 64
+"""Head size at which muP's attention scores are those of the standard parametrization."""
+
+
+class Shape(Protocol):
+    """What this module reads of a model's config."""
+
+    @property
+    def hidden_size(self) -> int: ...
+    @property
+    def num_attention_heads(self) -> int: ...
+    @property
+    def stable_embedding(self) -> bool: ...
+    @property
+    def parametrization(self) -> Parametrization: ...
+    @property
+    def base_width(self) -> int | None: ...
+    @property
+    def base_head_size(self) -> int | None: ...
+
+
+def check_parametrization(model: Shape) -> None:
+    """Check that the fields of muP are given with it, and only then.
+
+    Raises:
+        ValueError: they do not fit together.
+    """
+    if model.parametrization == "standard":
+        given = [name for name in ("base_width", "base_head_size") if getattr(model, name)]
+        if given:
+            raise ValueError(
+                f"{given[0]} has no effect with parametrization standard; leave it out, or set "
+                "parametrization: mup"
+            )
+        return
+    if model.base_width is None:
+        raise ValueError(
+            "parametrization mup needs base_width: the hidden_size at which the learning rate was "
+            "found"
+        )
+    if model.stable_embedding:
+        raise ValueError(
+            "parametrization mup does not go with stable_embedding, whose first weights depend on "
+            "the width; leave one of the two out"
+        )
+
+
+def width_ratio(model: Shape) -> float:
+    """Return width / base width; 1 in the standard parametrization."""
+    return 1.0 if model.base_width is None else model.hidden_size / model.base_width
+
+
+def output_multiplier(model: Shape) -> float:
+    """Return the factor of the head's input."""
+    return 1.0 / width_ratio(model)
+
+
+def attention_scale(model: Shape) -> float | None:
+    """Return the factor of the attention scores; None is the standard 1/sqrt(head size)."""
+    if model.parametrization == "standard":
+        return None
+    head_size = model.hidden_size // model.num_attention_heads
+    return math.sqrt(model.base_head_size or DEFAULT_HEAD_SIZE) / head_size
+
+
+def head_std(model: Shape) -> float:
+    """Return the standard deviation of a head's first weights: of an untied one, or under muP."""
+    # Not 1 / sqrt: it rounds otherwise, and standard models must keep their first weights.
+    return float((model.base_width or model.hidden_size) ** -0.5)
 
 
 class LlamaConfig(Config):
@@ -146,3 +233,69 @@ GPT2_TINY: dict[str, Any] = {
     "max_sequence_length": 512,
 }
 """For a laptop and for tests."""
+
+
+@dataclass(frozen=True)
+class ModelPreset:
+    summary: str
+    values: dict[str, Any]
+
+
+_LLAMA_1B: dict[str, Any] = {
+    "kind": "llama",
+    "vocab_size": 2**17,
+    "hidden_size": 2048,
+    "intermediate_size": 8192,
+    "num_hidden_layers": 16,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "rope_theta": 500_000.0,
+    "norm_eps": 1e-5,
+    "tie_embeddings": True,
+}
+
+# ``model: llama-1b`` is the whole shape; ``{preset: llama-1b, num_hidden_layers: 8}`` changes it.
+MODEL_PRESETS: dict[str, ModelPreset] = {
+    "llama-1b": ModelPreset("1.24B parameters: 16 layers, tied embeddings, 2^17 tokens", _LLAMA_1B),
+    "llama-1b-8layer": ModelPreset(
+        "the LR grid's: llama-1b with 8 layers", {**_LLAMA_1B, "num_hidden_layers": 8}
+    ),
+    "tiny": ModelPreset(
+        "for a laptop and for tests: seconds on two CPU cores",
+        {
+            "kind": "llama",
+            "vocab_size": 512,
+            "hidden_size": 128,
+            "intermediate_size": 384,
+            "num_hidden_layers": 4,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "rope_theta": 10_000.0,
+            "norm_eps": 1e-5,
+            "tie_embeddings": True,
+            "max_sequence_length": 2048,
+        },
+    ),
+    "gpt2": ModelPreset("the published GPT-2 small", GPT2_SMALL),
+    "gpt2-134m": ModelPreset(
+        "GPT-2 Small class: 32,000 tokens, 512 positions, untied head", GPT2_134M
+    ),
+    "gpt2-tiny": ModelPreset("GPT-2 for a laptop and for tests", GPT2_TINY),
+}
+
+
+def expand_model_preset(raw: Any) -> Any:
+    """Replace a model's preset, if it names one, by the preset's values.
+
+    Raises:
+        UnknownPreset: no preset has that name.
+    """
+    if isinstance(raw, str):
+        raw = {"preset": raw}
+    if not isinstance(raw, dict) or "preset" not in raw:
+        return raw
+    name = raw["preset"]
+    if not isinstance(name, str) or name not in MODEL_PRESETS:
+        raise UnknownPreset(str(name), sorted(MODEL_PRESETS))
+    rest = {key: value for key, value in raw.items() if key != "preset"}
+    return {**MODEL_PRESETS[name].values, **rest}

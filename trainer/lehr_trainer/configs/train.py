@@ -12,10 +12,6 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 
 from lehr_trainer.configs import budget
-from lehr_trainer.configs.attention import (
-    AttentionConfig,
-    sixteen_bit_only,
-)
 from lehr_trainer.configs.base import (
     Config,
     Fraction,
@@ -36,17 +32,19 @@ from lehr_trainer.configs.corpus import (
 from lehr_trainer.configs.diagnostics import DiagnosticsConfig, ProfileConfig
 from lehr_trainer.configs.execution import (
     ActivationCheckpointingConfig,
+    AttentionConfig,
     CompileConfig,
     Fp8Config,
+    LossScaleConfig,
     ParallelConfig,
+    SkipStepConfig,
+    sixteen_bit_only,
 )
 from lehr_trainer.configs.loss import LossConfig
 from lehr_trainer.configs.optimizer import AdamWConfig, MuonConfig, OptimizerConfig, mup_names
 from lehr_trainer.configs.parts import PartsConfig
-from lehr_trainer.configs.presets import expand_model_preset
 from lehr_trainer.configs.schedule import ScheduleConfig
-from lehr_trainer.configs.shapes import GPT2Config, LlamaConfig
-from lehr_trainer.configs.updates import LossScaleConfig, SkipStepConfig
+from lehr_trainer.configs.shapes import GPT2Config, LlamaConfig, expand_model_preset
 
 __all__ = [
     "AdamWConfig",

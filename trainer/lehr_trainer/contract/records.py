@@ -11,6 +11,7 @@ A reader must skip a kind or a field that it does not know: writers may be newer
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
@@ -185,3 +186,10 @@ AnyRecord = Annotated[
 ]
 
 record_adapter: TypeAdapter[AnyRecord] = TypeAdapter(AnyRecord)
+
+
+LogFn = Callable[[str], None]
+"""Print one line."""
+
+Notify = Callable[[str, str, float | None], None]
+"""Report progress: phase, message, and the share done where it is known."""

@@ -12,8 +12,7 @@ from lehr_trainer.contract import layout
 from lehr_trainer.contract.records import Notice
 from lehr_trainer.data.checks import counted, files_read
 from lehr_trainer.data.prepare import prepare_dataset
-from lehr_trainer.data.prepared_mix import PreparedMix
-from lehr_trainer.data.token_dataset import PreparedData, read_manifest
+from lehr_trainer.data.token_dataset import PreparedData, PreparedMix, read_manifest
 from lehr_trainer.errors import TrainerError
 from lehr_trainer.runtime.launch import read_config
 

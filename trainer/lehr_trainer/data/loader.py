@@ -12,7 +12,8 @@ from __future__ import annotations
 import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Self
+from functools import lru_cache
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -20,12 +21,47 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lehr_trainer.configs.train import BatchConfig
-from lehr_trainer.data.batch_digest import added, sequences_digest
 from lehr_trainer.data.position import DataPosition
+from lehr_trainer.data.shuffle import mix64
 from lehr_trainer.data.token_dataset import PreparedData
-from lehr_trainer.data.tokens import Loading
-from lehr_trainer.data.train_stream import open_stream
+from lehr_trainer.data.tokens import Loading, open_stream
 from lehr_trainer.errors import BadConfig
+
+MODULUS = 2**52
+"""Every digest is below it."""
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+"""The increment of SplitMix64."""
+
+
+def sequences_digest(rows: NDArray[Any]) -> int:
+    """Return the digest of sequences: the rows of an array of tokens, targets included.
+
+    It shows whether two steps trained on the same sequences. It is a sum over sequences (the
+    multiset hash of Clarke et al., ASIACRYPT 2003). So it does not depend on how ranks and
+    micro-batches share a step, and ranks need only add their parts. The hash of a sequence is a dot
+    product of its tokens with fixed odd numbers, modulo 2**64, and then SplitMix64's finalizer.
+
+    A digest is below 2**52. So a float holds it exactly, as the value of a metric, and the int64
+    sum over 2,048 ranks does not overflow.
+    """
+    length = rows.shape[1]
+    # einsum multiplies and adds in one pass, without a copy of the tokens in 64 bits.
+    hashes: NDArray[np.uint64] = np.einsum("ij,j->i", rows, _factors(length), dtype=np.uint64)
+    hashes = mix64(hashes + np.uint64(length))
+    return added(hashes.sum(dtype=np.uint64).item())
+
+
+def added(*parts: int) -> int:
+    """Return the digest of all sequences from the digests of parts of them."""
+    return sum(parts) % MODULUS
+
+
+@lru_cache(maxsize=16)
+def _factors(length: int) -> NDArray[np.uint64]:
+    """Return the factor of each position: odd, so that a change of one token always shows."""
+    positions = np.arange(1, length + 1, dtype=np.uint64)
+    return mix64(positions * _GOLDEN) | np.uint64(1)
+
 
 Place = tuple[int, int]
 """Step and micro-step."""

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from lehr_trainer.callbacks import Notify
+from lehr_trainer.contract.records import Notify
 from lehr_trainer.data.corpora import CorpusReader
 from lehr_trainer.data.shards import CorpusPosition
 from lehr_trainer.errors import BadData

@@ -19,16 +19,14 @@ from typing import Literal
 
 import numpy as np
 
-from lehr_trainer.callbacks import Notify
 from lehr_trainer.configs.corpus import Corpus, FilesCorpus, HubCorpus
 from lehr_trainer.configs.train import DataConfig, MixCorpus, ValidationConfig
+from lehr_trainer.contract.records import Notify
 from lehr_trainer.data.away import shards_of_absent
-from lehr_trainer.data.checks import check_vocabulary
+from lehr_trainer.data.checks import check_vocabulary, document_hash, is_held_out
 from lehr_trainer.data.corpora import CorpusReader, identity_digest, open_corpus
-from lehr_trainer.data.corpus_size import document_hash, is_held_out
 from lehr_trainer.data.lock import PHASE, Meter, PreparationLock, preparation_lock
 from lehr_trainer.data.mix import whole_weights
-from lehr_trainer.data.prepared_mix import PreparedMix
 from lehr_trainer.data.shards import (
     STATE,
     CorpusPosition,
@@ -40,6 +38,7 @@ from lehr_trainer.data.token_dataset import (
     MANIFEST,
     DatasetManifest,
     PreparedData,
+    PreparedMix,
     open_prepared,
 )
 from lehr_trainer.data.tokenizers import TokenArray, Tokenizer, load_tokenizer

@@ -9,7 +9,7 @@ model is wrapped in DDP over a process group that sends nothing.
 The device is CUDA if the run is for CUDA, torch can use a GPU and nothing is compiled; else a CPU.
 A fake CUDA tensor without a GPU is of no use: torch turns autocast off, and a build without CUDA
 aborts in the first backward pass. Compiled code runs as Inductor's program for a CPU
-(fake_inductor.py).
+(phase_memory.py).
 """
 
 from __future__ import annotations
@@ -27,22 +27,25 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from lehr_trainer.assemble import build_parts, prepare_model
 from lehr_trainer.checkpointing.staging import layout_of
 from lehr_trainer.checkpointing.state import all_tensors
 from lehr_trainer.configs.optimizer import EightBitAdamWConfig
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.diagnostics.diagnostics_logger import Batch
-from lehr_trainer.diagnostics.fake_inductor import compiled_on_fake_tensors
-from lehr_trainer.diagnostics.phase_memory import PhaseMemory, storage_bytes
+from lehr_trainer.diagnostics.phase_memory import (
+    PhaseMemory,
+    compiled_on_fake_tensors,
+    storage_bytes,
+)
 from lehr_trainer.errors import BadConfig
 from lehr_trainer.evaluate import held_out_losses
 from lehr_trainer.models.attention import attention_backend, require_operands
 from lehr_trainer.models.documents import make_input_fn
 from lehr_trainer.models.fp8 import require_fp8
-from lehr_trainer.planning.moments import PHASES, MemoryMoment
+from lehr_trainer.planning.memory import PHASES, MemoryMoment
 from lehr_trainer.runtime.distributed import Ranks
 from lehr_trainer.runtime.precision import Precision
-from lehr_trainer.step_parts import build_parts, prepare_model
 from lehr_trainer.train import TrainStep
 
 _MOST_MICRO_STEPS = 2

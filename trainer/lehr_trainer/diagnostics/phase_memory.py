@@ -1,20 +1,28 @@
-"""Memory of a step by phase and by kind: torch's MemTracker, read in each phase.
+"""Memory of a step by phase and kind, and compiled code on tensors that take none.
 
-MemTracker sees each tensor that an operation returns, so it counts what torch's allocator would
-hold, fragments and libraries' workspaces aside. It works on fake tensors too, which take no memory.
+torch's MemTracker sees each tensor that an operation returns, so it counts what torch's allocator
+would hold, fragments and libraries' workspaces aside. It works on fake tensors too.
+
+``torch.compile`` works as in a run: Dynamo records the graph, the partitioner chooses what is kept
+for backward, Inductor fuses and plans buffers. What it writes is a Python program that allocates
+each buffer, calls a kernel on it and drops it again. Here this program runs with kernels that do
+nothing, and with allocations that a dispatch mode sees. So what it holds at each moment is what the
+compiled step of a run holds, and no kernel is built, which would take the time. Only a CPU's code
+is run so. Fusion and partitioning are the same code for CUDA.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor, nn
 from torch.distributed._tools.mem_tracker import MemTracker, _MemRefType
 
-from lehr_trainer.planning.moments import MemoryMoment
+from lehr_trainer.planning.memory import MemoryMoment
 
 _TOTAL = "Total"
 _KINDS = _MemRefType
@@ -132,3 +140,66 @@ class PhaseMemory(MemTracker):  # type: ignore[no-untyped-call]
 def storage_bytes(tensors: Iterator[Tensor]) -> int:
     """Count the bytes of the tensors' storages, each once."""
     return sum({id(t.untyped_storage()): t.untyped_storage().nbytes() for t in tensors}.values())
+
+
+def _no_kernel(*_arguments: object) -> None:
+    """Stand for a kernel: its results are buffers that exist already."""
+
+
+def _build_none(_self: object, *_source: object) -> Callable[..., None]:
+    return _no_kernel
+
+
+def _empty(size: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> Tensor:
+    return torch.empty_strided(size, stride, dtype=dtype, device="cpu")
+
+
+def _view(tensor: Tensor, size: Sequence[int], stride: Sequence[int], offset: int = 0) -> Tensor:
+    return tensor.as_strided(size, stride, tensor.storage_offset() + offset)
+
+
+_VISIBLE = {
+    "empty_strided_cpu": _empty,
+    "reinterpret_tensor": _view,
+    "assert_size_stride": _no_kernel,
+    "assert_alignment": _no_kernel,
+}
+"""Names of the generated program that are functions in C++, which no dispatch mode sees."""
+
+
+@contextmanager
+def compiled_on_fake_tensors() -> Iterator[None]:
+    """Let ``torch.compile`` make programs that run on fake tensors.
+
+    The dispatch modes around them must have ``ignore_compile_internals``: otherwise Dynamo leaves
+    functions as they are, without a word. What the process has compiled before is compiled again
+    afterwards.
+    """
+    from torch import _dynamo
+    from torch._functorch import config as functorch_config
+    from torch._inductor import config as inductor_config
+    from torch._inductor.async_compile import AsyncCompile
+    from torch._inductor.graph import GraphLowering
+
+    load = GraphLowering._compile_to_module_lines  # noqa: SLF001 - torch has no public place
+
+    def loaded(self: Any, code: Any) -> Any:
+        module: Any = load(self, code)
+        for name, visible in _VISIBLE.items():
+            setattr(module, name, visible)
+        return module
+
+    _dynamo.reset()
+    with (
+        mock.patch.object(AsyncCompile, "cpp_pybinding", _build_none),
+        mock.patch.object(GraphLowering, "_compile_to_module_lines", loaded),
+        # A cached program would have its kernels, and this one must not get into a cache.
+        inductor_config.patch(fx_graph_cache=False, compile_threads=1),
+        functorch_config.patch(enable_autograd_cache=False),
+        # A run compiles before DDP wraps the model: its blocks are not split at DDP's buckets.
+        _dynamo.config.patch(optimize_ddp=False),
+    ):
+        try:
+            yield
+        finally:
+            _dynamo.reset()

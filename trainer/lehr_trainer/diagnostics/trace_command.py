@@ -1,6 +1,8 @@
-"""``lehr_trainer trace RUN_DIR``: the memory of a config's step, traced on fake tensors, as JSON.
+"""What a config will take, as JSON: nothing is trained, no data and no GPU is needed.
 
-Nothing is trained, no data and no GPU is needed, and the run is not changed.
+``lehr_trainer trace RUN_DIR``: the memory of its step, traced on fake tensors.
+``lehr_trainer count RUN_DIR``: the parameters of its model, built without memory for its weights;
+of the project's own, too, if the config has one.
 """
 
 from __future__ import annotations
@@ -8,7 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,36 +20,59 @@ from pydantic import ValidationError
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.contract import layout
 from lehr_trainer.errors import BadConfig, TrainerError
-from lehr_trainer.planning.memory import memory_by_stage
-from lehr_trainer.planning.moments import MemoryMoment
+from lehr_trainer.planning.memory import MemoryMoment, memory_by_stage
 from lehr_trainer.runtime import launch
 
 if TYPE_CHECKING:
     from lehr_trainer.diagnostics.memory_trace import MemoryTrace
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run the command line; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m lehr_trainer trace",
-        description="The memory of a step by phase and kind, on fake tensors, beside the plan's "
-        "formula for the same device. Prints JSON.",
+def trace(arguments: Sequence[str]) -> int:
+    """Run ``lehr_trainer trace``; returns the exit code."""
+    parser = _parser(
+        "trace",
+        "The memory of a step by phase and kind, on fake tensors, beside the plan's formula for "
+        "the same device. Prints JSON.",
     )
-    parser.add_argument("run_dir", help="a folder with a config.yaml; - reads JSON from stdin")
     parser.add_argument("--ranks", type=int, default=1, help="that share each step's batch")
     given = parser.parse_args(arguments)
-    try:
+
+    def traced(config: TrainConfig) -> dict[str, Any]:
         if given.ranks < 1:
             raise BadConfig(f"--ranks is {given.ranks}; it must be at least 1")
-        config = read_config(given.run_dir)
         # Import torch only when the config is known to be good.
         from lehr_trainer.diagnostics.memory_trace import trace_memory
 
-        trace = trace_memory(config, given.ranks)
+        return as_json(trace_memory(config, given.ranks))
+
+    return _print(given.run_dir, traced)
+
+
+def count(arguments: Sequence[str]) -> int:
+    """Run ``lehr_trainer count``; returns the exit code."""
+
+    def counted(config: TrainConfig) -> dict[str, Any]:
+        from lehr_trainer.parts import built_counts
+
+        total, looked_up = built_counts(config)
+        return {"parameters": total, "looked_up": looked_up}
+
+    about = "The parameters of a config's model, counted by building it. Prints JSON."
+    return _print(_parser("count", about).parse_args(arguments).run_dir, counted)
+
+
+def _parser(command: str, about: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=f"python -m lehr_trainer {command}", description=about)
+    parser.add_argument("run_dir", help="a folder with a config.yaml; - reads JSON from stdin")
+    return parser
+
+
+def _print(run_dir: str, compute: Callable[[TrainConfig], dict[str, Any]]) -> int:
+    try:
+        print(json.dumps(compute(read_config(run_dir))))
     except TrainerError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    print(json.dumps(as_json(trace)))
     return 0
 
 

@@ -22,6 +22,7 @@ import torch.distributed as dist
 from torch import Tensor, multiprocessing
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # It is documented.
 
+from lehr_trainer.assemble import build_parts, prepare_model
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.diagnostics.diagnostics_logger import Batch
 from lehr_trainer.diagnostics.profiling import Profiler
@@ -31,7 +32,6 @@ from lehr_trainer.models.attention import attention_backend
 from lehr_trainer.models.documents import make_input_fn
 from lehr_trainer.runtime.distributed import Ranks
 from lehr_trainer.runtime.precision import Precision
-from lehr_trainer.step_parts import build_parts, prepare_model
 from lehr_trainer.train import TrainStep
 
 WARM_UP_STEPS = 2
@@ -74,7 +74,7 @@ def measure(row: BenchRow, *, turns: int, steps: int, timeout_s: float) -> RowOu
     end = time.monotonic() + timeout_s
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "outcome.json")
-        ranks = multiprocessing.start_processes(  # type: ignore[attr-defined]
+        ranks = multiprocessing.start_processes(  # type: ignore[attr-defined,no-untyped-call]
             _train_and_write,
             (row, turns, steps, None if store is None else store.port, path),
             nprocs=row.ranks,

@@ -19,8 +19,8 @@ from typing import Any
 
 import torch
 
-from lehr_trainer.callbacks import LogFn
 from lehr_trainer.configs.train import TrainConfig
+from lehr_trainer.contract.records import LogFn
 from lehr_trainer.experiments import TABLES, Size
 from lehr_trainer.experiments.measure import NO_ANSWER, WARM_UP_STEPS, RowOutcome, measure
 from lehr_trainer.experiments.rows import BenchRow

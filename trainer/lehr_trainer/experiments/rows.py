@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from lehr_trainer.configs.attention import BACKENDS
+from lehr_trainer.configs.execution import BACKENDS
 from lehr_trainer.configs.loss import LOSSES
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.experiments import Size

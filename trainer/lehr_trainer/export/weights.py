@@ -3,17 +3,51 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from lehr_trainer.configs.shapes import GPT2Config
-from lehr_trainer.configs.train import LlamaConfig
+from lehr_trainer.configs.shapes import GPT2Config, LlamaConfig, attention_scale, output_multiplier
 from lehr_trainer.errors import BadConfig
-from lehr_trainer.export.folding import fold_multipliers
 from lehr_trainer.export.tokenizer import SpecialIds
+
+_LAST_NORM = ("norm.weight", "ln_f.weight", "ln_f.bias")
+
+
+def fold_multipliers(
+    model: LlamaConfig | GPT2Config, tensors: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """Return weights with which the standard model computes what ``model`` does under muP.
+
+    Queries take the attention's scale, and the last norm takes the head's. A training that goes on
+    from such weights is not muP any more.
+
+    Args:
+        model: its config; in the standard parametrization nothing changes.
+        tensors: the model's own state, by name.
+    """
+    scale = attention_scale(model)
+    if scale is None:
+        return dict(tensors)
+    # Scores are linear in the query, and rotary positions leave its length as it is.
+    query = scale * math.sqrt(model.hidden_size // model.num_attention_heads)
+    folded = {}
+    for name, tensor in tensors.items():
+        if name in _LAST_NORM:
+            folded[name] = tensor * output_multiplier(model)
+        elif ".q_proj." in name:
+            folded[name] = tensor * query
+        elif ".c_attn." in name:
+            joint = tensor.clone()  # Rows of query, key and value.
+            joint[: model.hidden_size] *= query
+            folded[name] = joint
+        else:
+            folded[name] = tensor
+    return folded
+
 
 _NO_IDS = SpecialIds(None, None, None)
 

@@ -7,13 +7,58 @@ chunks of rows: [64, 2048] against 131,072 tokens would be 69 GB of fp32 at once
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lehr_trainer.losses import pointwise
+Pointwise = Callable[[Tensor, Tensor, float, torch.dtype], tuple[Tensor, Tensor]]
+"""(logits [R, V] in fp32, targets [R, 1], lift, dtype) -> (sum of losses, gradient [R, V]).
+
+What happens between the matrix products. The gradient is ``lift`` times d(sum)/d(logits), rounded
+to the dtype; the caller drops the logits. A chunk's fp32 logits are 1 GB, so this is bound by
+memory. Operation by operation it moves about eight times that; compiled, it reads the logits for
+the rows' sums and once more for the gradient, which it writes already rounded."""
+
+
+def pointwise_eager(
+    logits: Tensor, targets: Tensor, lift: float, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """Compute operation by operation, the gradient in the log-softmax's place."""
+    log_probs = F.log_softmax(logits, dim=-1)
+    target_log_prob = log_probs.gather(-1, targets)
+    # d(sum of losses)/d(logits) = softmax - onehot(target)
+    gradient = log_probs.exp_().scatter_(-1, targets, target_log_prob.exp() - 1.0)
+    if lift != 1.0:
+        gradient.mul_(lift)
+    return -target_log_prob.sum(), gradient.to(dtype)
+
+
+def pointwise_fusible(
+    logits: Tensor, targets: Tensor, lift: float, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """Compute the same with no intermediate as large as the logits, once it is compiled.
+
+    The logarithm of the sum stays apart from the maximum: added, it would lose the last digits of a
+    confident prediction.
+    """
+    largest = logits.amax(-1, keepdim=True)
+    log_sum = (logits - largest).exp().sum(-1, keepdim=True).log()
+    target_log_prob = logits.gather(-1, targets) - largest - log_sum
+    words = torch.arange(logits.shape[-1], device=logits.device)
+    onehot = (words == targets).to(logits.dtype)
+    gradient = (logits - largest - log_sum).exp() - onehot
+    return -target_log_prob.sum(), (gradient * lift).to(dtype)
+
+
+@functools.cache
+def pointwise_compiled() -> Pointwise:
+    """Compile it, once a process; each shape of a chunk gets kernels of its own."""
+    return torch.compile(pointwise_fusible, dynamic=False, fullgraph=True)
+
 
 CHUNK_BYTES = 2**30
 """Most that the fp32 logits of one chunk take: 2,048 rows of 131,072 tokens."""
@@ -31,7 +76,7 @@ def cross_entropy(
     *,
     operands: torch.dtype = torch.float32,
     chunk_bytes: int = CHUNK_BYTES,
-    between: pointwise.Pointwise = pointwise.eager,
+    between: Pointwise = pointwise_eager,
     pad_to: int = 1,
 ) -> Tensor:
     """Compute the mean negative log-likelihood of ``targets`` in nats: an fp32 scalar.
@@ -103,7 +148,7 @@ class _SummedCrossEntropy(torch.autograd.Function):
         targets: Tensor,
         operands: torch.dtype,
         chunk_bytes: int,
-        between: pointwise.Pointwise,
+        between: Pointwise,
         pad_to: int,
     ) -> Tensor:
         needs_hidden, needs_weight = ctx.needs_input_grad[:2]

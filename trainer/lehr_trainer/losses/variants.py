@@ -23,8 +23,12 @@ from torch import Tensor
 from lehr_trainer.configs.loss import LossConfig
 from lehr_trainer.errors import BadConfig
 from lehr_trainer.extras import install
-from lehr_trainer.losses import pointwise
-from lehr_trainer.losses.chunked import cross_entropy, fp32_product
+from lehr_trainer.losses.chunked import (
+    cross_entropy,
+    fp32_product,
+    pointwise_compiled,
+    pointwise_eager,
+)
 
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(hidden [..., H], head weight [V, H], targets [...]) -> mean loss, a scalar."""
@@ -46,7 +50,7 @@ def build_loss(config: LossConfig, operands: torch.dtype, device: torch.device) 
                 operands=operands,
                 chunk_bytes=config.chunk_mb * 2**20,
                 between=(
-                    pointwise.compiled() if config.pointwise == "compiled" else pointwise.eager
+                    pointwise_compiled() if config.pointwise == "compiled" else pointwise_eager
                 ),
                 pad_to=FAST_ROWS if device.type == "cuda" else 1,
             )

@@ -1,7 +1,4 @@
-"""The models, their first weights, and how many parameters and FLOPs they have.
-
-``counts`` is pure: importing it, or this package, does not import torch.
-"""
+"""The models and their first weights. Importing this package does not import torch."""
 
 from __future__ import annotations
 
@@ -78,7 +75,7 @@ def _build(
 
 
 def _first_weights(model: Decoder, config: ModelConfig, *, seed: int) -> None:
-    from lehr_trainer.models.init import initialise
+    from lehr_trainer.models.module_map import initialise
 
     initialise(model, seed)
     if config.stable_embedding:

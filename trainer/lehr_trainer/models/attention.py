@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import attention as torch_attention
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from lehr_trainer.configs.attention import BACKENDS, AttentionConfig, FlashPackage, sixteen_bit_only
+from lehr_trainer.configs.execution import BACKENDS, AttentionConfig, FlashPackage, sixteen_bit_only
 from lehr_trainer.errors import BadConfig
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lehr_trainer.configs.parametrization import attention_scale, output_multiplier
-from lehr_trainer.configs.shapes import GPT2Config
+from lehr_trainer.configs.shapes import GPT2Config, attention_scale, output_multiplier
 from lehr_trainer.models.attention import attend
 from lehr_trainer.models.documents import document_mask, document_positions
 from lehr_trainer.models.shared_layers import begin_stream

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lehr_trainer.configs.parametrization import attention_scale, output_multiplier
+from lehr_trainer.configs.shapes import attention_scale, output_multiplier
 from lehr_trainer.configs.train import LlamaConfig
 from lehr_trainer.models.attention import attend
 from lehr_trainer.models.documents import document_mask

@@ -1,4 +1,4 @@
-"""Map of a decoder's parts, independent of its family.
+"""Map of a decoder's parts, independent of its family, and their first weights.
 
 Techniques that work on parts (checkpointing, compile, FP8, diagnostics) use it, so that a new
 family is added in one place.
@@ -13,8 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lehr_trainer.configs.shapes import head_std
 from lehr_trainer.models.gpt2 import GPT2
 from lehr_trainer.models.llama import Llama
+from lehr_trainer.planning.counts import EMBEDDING_STD
 
 Decoder = Llama | GPT2
 
@@ -97,3 +99,31 @@ def use_stable_embedding(model: nn.Module, seed: int) -> None:
     generator = torch.Generator(new.weight.device).manual_seed(seed)
     nn.init.xavier_uniform_(new.weight, generator=generator)
     setattr(model, module_map(model).embedding, new)
+
+
+@torch.no_grad()
+def initialise(model: Decoder, seed: int) -> None:
+    """Fill every parameter, in the order of the modules, from one generator.
+
+    The generator lives on the parameters' device: a billion numbers take a blink on a GPU and
+    ten seconds on a CPU core. The same seed therefore gives other weights on another kind of
+    device. A tied weight is filled once, as the embedding, but under muP with the size of a head.
+    """
+    config = model.config
+    generator = torch.Generator(model.head_weight.device).manual_seed(seed)
+    # hidden^-0.5 for both residual projections, although the down projection's input is wider: as
+    # the 1.2B Llama run of docs/reference-runs.md did.
+    residual_std = config.hidden_size**-0.5 / (2 * config.num_hidden_layers) ** 0.5
+    residual = set(model.residual_projections())
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            std = residual_std if module in residual else module.in_features**-0.5
+            if module.weight is model.head_weight:
+                std = head_std(config)
+            module.weight.normal_(0.0, std, generator=generator)
+            if module.bias is not None:
+                module.bias.zero_()
+        elif isinstance(module, nn.Embedding):
+            shared = module.weight is model.head_weight and config.parametrization == "mup"
+            std = head_std(config) if shared else EMBEDDING_STD
+            module.weight.normal_(0.0, std, generator=generator)

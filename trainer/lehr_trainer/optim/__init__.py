@@ -9,7 +9,7 @@ from torch import nn
 
 from lehr_trainer.configs.optimizer import OptimizerConfig
 from lehr_trainer.configs.schedule import lr_factor
-from lehr_trainer.optim.groups import set_lr_factor
+from lehr_trainer.optim.adamw import set_lr_factor
 
 __all__ = ["build_optimizer", "lr_factor", "set_lr_factor"]
 

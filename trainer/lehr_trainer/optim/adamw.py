@@ -1,12 +1,78 @@
-"""AdamW and its parameter groups."""
+"""AdamW; roles of parameters, and the one way to set learning rates.
+
+Every optimizer built here keeps ``name`` and ``peak_lr`` in each group; the schedule's factor then
+means the same to all of them.
+"""
 
 from __future__ import annotations
 
-import torch
-from torch import nn
+from typing import Any, Literal
 
-from lehr_trainer.configs.optimizer import AdamWConfig
-from lehr_trainer.optim.groups import by_role, mup_width
+import torch
+from torch import Tensor, nn
+
+from lehr_trainer.configs.optimizer import AdamWConfig, EightBitAdamWConfig
+from lehr_trainer.configs.shapes import Shape, width_ratio
+
+ParameterRole = Literal["embedding", "head", "matrix", "vector"]
+
+
+def roles(model: nn.Module) -> dict[str, ParameterRole]:
+    """Return the role of each parameter by name; a tied head is the embedding.
+
+    embedding: tables that are looked up. head: an untied head. vector: norms and
+    biases. matrix: the linears of the blocks.
+    """
+    tables = {
+        id(parameter)
+        for module in model.modules()
+        if isinstance(module, nn.Embedding)
+        for name, parameter in module.named_parameters(recurse=False)
+        if name == "weight"
+    }
+    head = id(getattr(model, "head_weight", None))
+    found: dict[str, ParameterRole] = {}
+    for name, parameter in model.named_parameters():
+        if id(parameter) in tables:
+            found[name] = "embedding"
+        elif id(parameter) == head:
+            found[name] = "head"
+        else:
+            found[name] = "matrix" if parameter.ndim >= 2 else "vector"
+    return found
+
+
+def by_role(model: nn.Module) -> dict[ParameterRole, list[nn.Parameter]]:
+    """Sort the trained parameters by role; each is in exactly one list."""
+    lists: dict[ParameterRole, list[nn.Parameter]] = {
+        "embedding": [],
+        "head": [],
+        "matrix": [],
+        "vector": [],
+    }
+    named = dict(model.named_parameters())
+    for name, role in roles(model).items():
+        if named[name].requires_grad:
+            lists[role].append(named[name])
+    return lists
+
+
+def mup_width(model: nn.Module) -> float | None:
+    """Return width / base width of a model under muP; None in the standard parametrization."""
+    config: Shape | None = getattr(model, "config", None)
+    if config is None or config.parametrization == "standard":
+        return None
+    return width_ratio(config)
+
+
+def set_lr_factor(optimizer: torch.optim.Optimizer, factor: float) -> None:
+    """Set each group's rate to ``factor`` of its peak; a tensor rate is filled, not replaced."""
+    for group in optimizer.param_groups:
+        rate = group["peak_lr"] * factor
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
 
 
 def build_adamw(model: nn.Module, config: AdamWConfig) -> torch.optim.Optimizer:
@@ -16,18 +82,11 @@ def build_adamw(model: nn.Module, config: AdamWConfig) -> torch.optim.Optimizer:
     width needs. Their decay is divided by the same factor: what a step takes from a weight is
     rate x decay, which then stays the same at every width, as in the paper's own code.
     """
-    width = mup_width(model)
+    width, lists = mup_width(model), by_role(model)
     if width is None:
-        decayed, kept = split_parameters(model)
-        groups = [
-            {"name": name, "params": members, "weight_decay": decay, "peak_lr": config.lr}
-            for name, members, decay in (
-                ("decayed", decayed, config.weight_decay),
-                ("kept", kept, 0.0),
-            )
-        ]
+        groups = decayed_and_kept(lists, config)
     else:
-        lists, rate = by_role(model), config.mup_rate(width)
+        rate = config.mup_rate(width)
         groups = [
             {
                 "name": name,
@@ -41,9 +100,10 @@ def build_adamw(model: nn.Module, config: AdamWConfig) -> torch.optim.Optimizer:
                 ("decayed", lists["head"], config.weight_decay, 1.0),
                 ("kept", lists["embedding"] + lists["vector"], 0.0, 1.0),
             )
+            if members
         ]
     return torch.optim.AdamW(
-        [group for group in groups if group["params"]],
+        groups,
         lr=config.lr,
         betas=config.betas,
         eps=config.eps,
@@ -51,14 +111,15 @@ def build_adamw(model: nn.Module, config: AdamWConfig) -> torch.optim.Optimizer:
     )
 
 
-def split_parameters(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-    """Split parameters: matrices of linears are decayed; norms, biases and embeddings are kept."""
-    embeddings = {
-        id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)
-    }
-    decayed: list[nn.Parameter] = []
-    kept: list[nn.Parameter] = []
-    for parameter in model.parameters():
-        is_matrix = parameter.ndim >= 2 and id(parameter) not in embeddings
-        (decayed if is_matrix else kept).append(parameter)
-    return decayed, kept
+def decayed_and_kept(
+    lists: dict[ParameterRole, list[nn.Parameter]], config: AdamWConfig | EightBitAdamWConfig
+) -> list[dict[str, Any]]:
+    """Make two groups: matrices of linears are decayed; norms, biases and embeddings are kept."""
+    return [
+        {"name": name, "params": members, "weight_decay": decay, "peak_lr": config.lr}
+        for name, members, decay in (
+            ("decayed", lists["matrix"] + lists["head"], config.weight_decay),
+            ("kept", lists["embedding"] + lists["vector"], 0.0),
+        )
+        if members
+    ]

@@ -11,7 +11,7 @@ from torch import nn
 
 from lehr_trainer.configs.optimizer import EightBitAdamWConfig
 from lehr_trainer.errors import BadConfig
-from lehr_trainer.optim.groups import by_role
+from lehr_trainer.optim.adamw import by_role, decayed_and_kept
 
 
 def build_eight_bit(model: nn.Module, config: EightBitAdamWConfig) -> torch.optim.Optimizer:
@@ -22,16 +22,7 @@ def build_eight_bit(model: nn.Module, config: EightBitAdamWConfig) -> torch.opti
     """
     lists = by_role(model)
     options: dict[str, Any] = {"lr": config.lr, "betas": config.betas, "eps": config.eps}
-    decayed = lists["matrix"] + lists["head"]
-    kept = lists["embedding"] + lists["vector"]
-    groups = [
-        {"name": name, "params": members, "weight_decay": decay, "peak_lr": config.lr}
-        for name, members, decay in (
-            ("decayed", decayed, config.weight_decay),
-            ("kept", kept, 0.0),
-        )
-        if members
-    ]
+    groups = decayed_and_kept(lists, config)
     if config.library == "bitsandbytes":
         return _bitsandbytes(groups, options, lists["embedding"])
     library = _library("torchao.optim", "torchao", config)

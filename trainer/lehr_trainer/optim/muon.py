@@ -25,7 +25,7 @@ from torch._subclasses.fake_tensor import is_fake
 from torch.optim.adam import adam
 
 from lehr_trainer.configs.optimizer import MuonConfig
-from lehr_trainer.optim.groups import by_role, mup_width
+from lehr_trainer.optim.adamw import by_role, mup_width
 
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 _EPS = 1e-7

@@ -1,11 +1,14 @@
-"""Counts of a model's parameters and FLOPs, from its config alone: no torch needed."""
+"""Counts from a config alone: parameters, FLOPs, checkpoints, the first loss. No torch needed."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from dataclasses import dataclass, replace
+from math import lcm
 
-from lehr_trainer.configs.sizes import ParameterCounts
-from lehr_trainer.configs.train import GPT2Config, LlamaConfig, ModelConfig
+from lehr_trainer.configs.shapes import head_std, output_multiplier
+from lehr_trainer.configs.sizes import FP32, ParameterCounts
+from lehr_trainer.configs.train import GPT2Config, LlamaConfig, ModelConfig, TrainConfig
 
 
 def parameter_counts(model: ModelConfig) -> ParameterCounts:
@@ -69,3 +72,63 @@ def flops_per_token(model: ModelConfig, sequence_length: int) -> float:
     multiplied = counts.non_embedding + model.vocab_size * model.hidden_size
     attention = 12 * model.num_hidden_layers * model.hidden_size * sequence_length
     return float(6 * multiplied + attention)
+
+
+EMBEDDING_STD = 0.02
+"""Standard deviation of the initial embeddings."""
+
+
+def predicted_first_loss(model: ModelConfig) -> float:
+    """Estimate the mean cross entropy in nats of freshly initialised weights, on any text.
+
+    The last norm leaves a vector of root mean square 1, so logits are normal with variance
+    ``hidden_size * std^2`` of the head's weights (under muP times (base / width)^2, and a tied
+    head has the first weights of an untied one); for such
+    logits the expected cross entropy is ln(vocabulary) + variance / 2. The 1.2B Llama run of
+    docs/reference-runs.md started at 12.26; this gives 12.19, and ln(V) alone 11.78. A tied
+    ``stable_embedding`` over a few hundred tokens starts up to 0.4 higher: the current token has a
+    large logit of its own, which matters only in a small vocabulary.
+    """
+    std: float
+    if not model.tie_embeddings or model.parametrization == "mup":
+        std = head_std(model)
+    elif model.stable_embedding:  # Xavier's
+        std = math.sqrt(2 / (model.vocab_size + model.hidden_size))
+    else:
+        std = EMBEDDING_STD
+    std *= output_multiplier(model)
+    return math.log(model.vocab_size) + model.hidden_size * std**2 / 2
+
+
+@dataclass(frozen=True)
+class CheckpointPlan:
+    size_bytes: int
+    """Of one: the weights in fp32 and the optimizer's state. Its JSON is small."""
+    saves: int
+    """At the interval and after the last step; orders and stops save more."""
+    kept: int
+    """Of these, after the run's end; until an old one is removed there is one more."""
+    keeps_best: bool
+    """One before the last is at an evaluated step, so it can be kept as the best."""
+
+
+def checkpoint_plan(config: TrainConfig) -> CheckpointPlan:
+    """Plan the checkpoints of a run; the best is assumed to be an early one.
+
+    They are counted, not listed: there may be millions.
+    """
+    policy, steps, every = config.checkpoint, config.steps, config.checkpoint.every
+    saves = steps // every if every else 0
+    saves += policy.save_last and (not every or steps % every > 0)
+    # All but the last save are at the interval. The newest of them that is not kept for its age:
+    oldest = every * max(0, saves - policy.keep_last)
+    by_step = oldest // lcm(every, policy.keep_every) if oldest and policy.keep_every else 0
+    best = lcm(every, config.validation.every) if policy.keep_best else 0
+    is_kept_by_step = policy.keep_every > 0 and best % policy.keep_every == 0
+    counts = parameter_counts(config.model)
+    return CheckpointPlan(
+        size_bytes=FP32 * counts.total + config.optimizer.state_bytes(counts),
+        saves=saves,
+        kept=min(saves, policy.keep_last) + by_step + (0 < best <= oldest and not is_kept_by_step),
+        keeps_best=0 < best <= every * (saves - 1),
+    )

@@ -1,4 +1,4 @@
-"""The table of GPUs: their peaks and prices. An unknown GPU has no entry, so no MFU is claimed.
+"""The table of GPUs: their peaks, prices and usual MFU. An unknown GPU has no entry.
 
 Peaks are dense, with fp32 accumulation, from the vendors' data sheets. The sheets also print twice
 as much for sparse matrices; MFU against that figure is half of what it should be.
@@ -127,3 +127,35 @@ def names(gpus: Iterable[GpuType]) -> list[str]:
     by_memory = sorted(gpus, key=lambda gpu: gpu.memory_bytes)
     every = {gpu.name for gpu in by_memory}
     return [gpu.name for gpu in by_memory if gpu.name == gpu.kind or gpu.kind not in every]
+
+
+@dataclass(frozen=True)
+class UsualMfu:
+    """The share of the dense peak that trainings reach on a GPU, without recomputation."""
+
+    share: float
+    """What a plan assumes, from 0 to 1."""
+    source: str
+    """Where it comes from, with the range of the published figures."""
+
+
+_MFU = {
+    "A100": UsualMfu(0.50, "published runs on A100 reach 29 to 62 %"),
+    "H100": UsualMfu(0.42, "published runs on H100 reach 35 to 44 %"),
+    "H200": UsualMfu(0.50, "Lehr's runs of a 1.2B model on one H200 reached 55 to 58 %"),
+}
+"""From the tables of llm-foundry (scripts/train/benchmarking) for 0.1 to 3 G parameters at 2,048
+tokens. The lowest figure of the A100 is that of nanoGPT's four days on 8 GPUs. That of the H200 is
+from docs/benchmarks.md; less is assumed, since smaller models and several GPUs reach less.
+``tests/bench/published_plans.py`` sets plans beside these runs and others.
+"""
+_LIKE_H100 = ("GH200",)
+"""GPUs with the H100's arithmetic units."""
+_ASSUMED = UsualMfu(0.35, "assumed: no published run on this GPU is known")
+
+
+def usual_mfu(kind: str) -> UsualMfu:
+    """Return the usual MFU on a kind of GPU, as the GPU table names it."""
+    if kind in _LIKE_H100:
+        return _MFU["H100"]
+    return _MFU.get(kind, _ASSUMED)

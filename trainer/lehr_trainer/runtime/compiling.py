@@ -1,4 +1,4 @@
-"""torch.compile by block: one graph, no renamed parameter, safe to accumulate over.
+"""torch.compile and activation checkpointing, by block: no renamed parameter, safe to accumulate.
 
 Order: build the model, checkpointing, FP8, then ``compile_model``, then a mock
 batch under ``compile_lock``, then DDP. Compiled before it is wrapped, a block
@@ -8,11 +8,23 @@ a whole model under DDP splits at every bucket (8 graphs measured).
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
-from lehr_trainer.configs.execution import CompileConfig
-from lehr_trainer.models.module_map import blocks
+from lehr_trainer.configs.execution import ActivationCheckpointingConfig, CompileConfig
+from lehr_trainer.contract.records import Notify
+from lehr_trainer.models.module_map import blocks, module_map, token_embedding
 
 
 def compile_model(model: nn.Module, config: CompileConfig) -> None:
@@ -68,3 +80,125 @@ class Accumulation:
     def clear(self, optimizer: torch.optim.Optimizer) -> None:
         """Clear gradients after the update, in place of ``optimizer.zero_grad``."""
         optimizer.zero_grad(set_to_none=not self._keeps)
+
+
+_POLL_S = 0.5
+_LOG_EVERY_S = 15.0
+
+
+def cache_folder() -> Path:
+    """Return inductor's folder of compiled graphs, shared by all runs of a user on a machine."""
+    from torch._inductor.runtime.cache_dir_utils import cache_dir
+
+    return Path(cache_dir())
+
+
+def compile_key(*facts: Any) -> str:
+    """Make a key that is equal for runs that compile the same graphs, from JSON values."""
+    import torch
+
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+    text = json.dumps([torch.__version__, device, *facts], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@contextmanager
+def compile_lock(key: str, notify: Notify, *, folder: Path | None = None) -> Iterator[bool]:
+    """Run the first forward and backward within: one process compiles, the rest use its cache.
+
+    Trials that start together would all miss the cache and all compile. Here the first takes a
+    lock; the others log that they wait, and then compile from its cache. Nothing within may wait
+    for another rank (run the mock batch on the unwrapped model), or two ranks would wait for each
+    other.
+
+    Yields:
+        Whether this process is the first, the one that fills the cache.
+    """
+    folder = folder or cache_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    done = folder / f"lehr-{key}.done"
+    if done.exists():
+        yield False
+        return
+    with (folder / f"lehr-{key}.lock").open("a+", encoding="utf-8") as lock:
+        _wait_for(lock, notify)
+        first = not done.exists()
+        if not first:
+            # The cache is filled: release the others before this process reads it.
+            fcntl.flock(lock, fcntl.LOCK_UN)
+            yield False
+            return
+        lock.seek(0)
+        lock.truncate()
+        lock.write(f"{os.getpid()}")
+        lock.flush()
+        notify("compile", "compiling the model; runs like this one wait and share the result", None)
+        began = time.monotonic()
+        yield True
+        done.touch()
+        notify("compile", f"compiled in {time.monotonic() - began:.1f} s", 1.0)
+
+
+def _wait_for(lock: TextIO, notify: Notify) -> None:
+    """Take the lock. The kernel releases it if its holder dies, so a dead holder blocks nobody."""
+    began = logged_at = time.monotonic()
+    waited = False
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            now = time.monotonic()
+            if not waited or now - logged_at >= _LOG_EVERY_S:
+                waited, logged_at = True, now
+                lock.seek(0)
+                holder = lock.read().strip() or "unknown"
+                notify(
+                    "compile",
+                    f"process {holder} compiles the same model; waiting for its result "
+                    f"({now - began:.0f} s so far)",
+                    None,
+                )
+            time.sleep(_POLL_S)
+        else:
+            return
+
+
+def recompute_activations(
+    model: nn.Module, config: ActivationCheckpointingConfig
+) -> list[nn.Module]:
+    """Make the config's parts recompute in backward; returns them. Call it before compiling."""
+    chosen = list(_parts(model, config))
+    for module in chosen:
+        # An attribute of the instance: wrapping in a module would rename every parameter.
+        module.forward = _recomputed(module.forward)
+    return chosen
+
+
+def _parts(model: nn.Module, config: ActivationCheckpointingConfig) -> Iterator[nn.Module]:
+    where = module_map(model)
+    if config.policy == "embedding":
+        yield token_embedding(model)
+    if config.policy in {"none", "embedding"}:
+        return
+    for index, block in enumerate(blocks(model)):
+        if index % config.every:
+            continue
+        match config.policy:
+            case "block":
+                yield block
+            case "attention":
+                yield block.get_submodule(where.attention)
+            case "swiglu":
+                yield block.get_submodule(where.mlp)
+            case "norms":
+                yield from (block.get_submodule(name) for name in where.norms)
+
+
+def _recomputed(forward: Callable[..., Any]) -> Callable[..., Any]:
+    def run(*inputs: Any) -> Any:
+        if not torch.is_grad_enabled():
+            return forward(*inputs)
+        # Nothing here uses random numbers, so their state need not be kept.
+        return checkpoint(forward, *inputs, use_reentrant=False, preserve_rng_state=False)
+
+    return run

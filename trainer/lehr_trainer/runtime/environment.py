@@ -1,4 +1,4 @@
-"""Environment of a run: device name, versions, determinism, memory."""
+"""Environment of a run: device name, versions, determinism, memory, and its process's context."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import platform
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from typing import Any
@@ -16,8 +17,13 @@ import psutil
 import torch
 
 from lehr_trainer.configs.train import TrainConfig
+from lehr_trainer.contract.records import LogFn
 from lehr_trainer.errors import BadConfig
+from lehr_trainer.runtime.distributed import Ranks
+from lehr_trainer.runtime.event_stream import EventStream
 from lehr_trainer.runtime.installed import distributions, driver_version
+from lehr_trainer.runtime.launch import RunPaths
+from lehr_trainer.step_control import StopSignal
 
 _WORKSPACES = (":4096:8", ":16:8")
 """With these alone cuBLAS adds in the same order each time."""
@@ -191,3 +197,24 @@ class Timeline:
         now = self._clock()
         self.phases[phase] = round(now - self._last, 3)
         self._last = now
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """Context of one process of one attempt: what most parts of a training need."""
+
+    config: TrainConfig
+    """Resolved for the ranks' device."""
+    place: RunPaths
+    ranks: Ranks
+    events: EventStream
+    """Writes nothing on ranks other than 0."""
+    signals: StopSignal
+    timeline: Timeline
+    log: LogFn
+    """Prints a line of progress, on rank 0 only."""
+    known_checkpoint_seq: int = 0
+    """Sequence number in the orders when the attempt began."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "config", self.config.on(self.ranks.device.type))

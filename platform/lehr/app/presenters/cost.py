@@ -13,8 +13,7 @@ from lehr.base.lru import Lru
 from lehr.errors import LehrError
 from lehr.schemas.runs import CostView
 from lehr.specs.run import RunSpec
-from lehr_trainer.planning.hardware import find_gpu, gpu_of_kind
-from lehr_trainer.planning.published import usual_mfu
+from lehr_trainer.planning.hardware import find_gpu, gpu_of_kind, usual_mfu
 
 if TYPE_CHECKING:
     from lehr.specs.stages import PlannedStage

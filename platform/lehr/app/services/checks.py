@@ -25,8 +25,7 @@ from lehr.store.secret_store import SecretStore, unknown
 from lehr.store.webhooks import Webhooks
 from lehr_trainer.configs.corpus import corpora
 from lehr_trainer.configs.train import FilesCorpus
-from lehr_trainer.data.checks import check_data
-from lehr_trainer.data.corpus_size import check_size
+from lehr_trainer.data.checks import check_data, check_size
 from lehr_trainer.data.first_file import GaveUp, Looks
 from lehr_trainer.errors import TrainerError
 from lehr_trainer.extras import install

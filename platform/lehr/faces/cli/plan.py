@@ -242,8 +242,7 @@ def _of_prepared(train: TrainConfig) -> tuple[str | None, str | None]:
 
 
 def data_problems(specs: Iterable[RunSpec]) -> list[str]:
-    from lehr_trainer.data.checks import check_data
-    from lehr_trainer.data.corpus_size import check_size
+    from lehr_trainer.data.checks import check_data, check_size
     from lehr_trainer.data.first_file import Looks
     from lehr_trainer.errors import BadData, TrainerError
 
