@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import re
-from fnmatch import fnmatchcase
-
 import pytest
 
 from lehr_testing import plugin
-from lehr_testing.paths import ROOT, TESTS
+from lehr_testing.paths import TESTS
 
 TWO_WORKERS = ("-p", "xdist", "-n", "2", "--dist", "loadgroup")
 BOTH = pytest.mark.parametrize("workers", [(), TWO_WORKERS], ids=["alone", "workers"])
@@ -85,16 +82,6 @@ def test_skipped_module_fails_if_skips_fail(suite: pytest.Pytester) -> None:
     done = suite.runpytest_inprocess("--strict-results")
     assert done.ret == pytest.ExitCode.INTERRUPTED
     done.stdout.fnmatch_lines(["*test_it.py may not be skipped here*"])
-
-
-@pytest.mark.parametrize("pattern", plugin.MAY_SKIP)
-def test_each_allowed_skip_names_a_test(pattern: str) -> None:
-    names = {
-        f"{path.relative_to(ROOT)}::{name}"
-        for path in (ROOT / "tests").rglob("test_*.py")
-        for name in re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE)
-    }
-    assert any(fnmatchcase(name, pattern) for name in names)
 
 
 SEES = """

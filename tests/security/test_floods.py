@@ -7,14 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lehr_testing.api import (
-    RUN_SPEC,
-    SWEEP_SPEC,
-    TOKEN,
-    api_client,
-    attempt_token,
-    begin,
-)
+from lehr_testing.api import RUN_SPEC, SWEEP_SPEC, TOKEN, api_client, attempt_token, begin
 from lehr_testing.asgi import Answer, Request, ask
 from lehr_testing.paths import ROOT
 

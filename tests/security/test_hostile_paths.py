@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -132,35 +131,6 @@ def test_no_route_follows_a_hostile_name(scene):
         for request in requests(scene, method, path, which, WORST)
     ]
     assert len(asked) > 500
-    for request, answer in zip(asked, scene.ask(*asked), strict=True):
-        check(scene, request, answer)
-
-
-def first_of_each_parameter() -> list[tuple[str, str, str]]:
-    """One operation for each kind of parameter: those of one kind are read by the same code."""
-    found: dict[str, tuple[str, str, str]] = {}
-    for method, path in operations():
-        for which in _PARAMETER.findall(path):
-            noun = path.split("/")[3] if which == "ref" else path.partition("{" + which)[0]
-            if method != "DELETE":
-                found.setdefault(f"{noun} {which}", (method, path, which))
-    return list(found.values())
-
-
-def shares() -> Iterator[Any]:
-    """Yield each parameter twice: with a quarter of the paths, and for the night with all of them."""
-    for number, (method, path, which) in enumerate(first_of_each_parameter()):
-        name = f"{method}-{path}-{which}"
-        yield pytest.param(method, path, which, PATHS[number % 4 :: 4], id=name)
-        yield pytest.param(
-            *(method, path, which, PATHS), id=f"{name}-all", marks=pytest.mark.nightly
-        )
-
-
-@pytest.mark.parametrize(("method", "path", "which", "texts"), list(shares()))
-def test_no_parameter_takes_any_hostile_path(scene, method, path, which, texts):
-    asked = requests(scene, method, path, which, texts)
-    assert len(asked) >= 50
     for request, answer in zip(asked, scene.ask(*asked), strict=True):
         check(scene, request, answer)
 

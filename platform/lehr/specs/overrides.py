@@ -73,10 +73,7 @@ def set_path(data: dict[str, Any], path: str, value: Any) -> None:
     here = data
     done: list[str] = []
     while True:
-        used = next(
-            (n for n in range(len(names), 0, -1) if ".".join(names[:n]) in here),
-            1,
-        )
+        used = next((n for n in range(len(names), 0, -1) if ".".join(names[:n]) in here), 1)
         key = ".".join(names[:used])
         done += names[:used]
         names = names[used:]

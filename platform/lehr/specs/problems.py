@@ -108,11 +108,7 @@ def translate(error: ValidationError, root: type[BaseModel], origin: Origin) -> 
 
 
 def _translate(
-    detail: ErrorDetails,
-    path: str,
-    where: FieldPath,
-    root: type[BaseModel],
-    origin: Origin,
+    detail: ErrorDetails, path: str, where: FieldPath, root: type[BaseModel], origin: Origin
 ) -> SpecProblem:
     kind = detail["type"]
     context: Mapping[str, Any] = detail.get("ctx", {})

@@ -20,8 +20,7 @@ STAGES: tuple[StageName, ...] = ("cpu", "one_gpu", "two_gpus", "all")
 
 
 Gpus = Annotated[
-    int,
-    Field(ge=0, le=1024, description="Number of GPUs over all nodes; 0: train on the CPU."),
+    int, Field(ge=0, le=1024, description="Number of GPUs over all nodes; 0: train on the CPU.")
 ]
 Steps = Annotated[
     int,

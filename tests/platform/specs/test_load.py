@@ -161,10 +161,7 @@ def test_written_yaml_reads_back_unchanged():
             {"data": {"corpus": {"kind": "stdlib", "paths": ["/texts"]}}},
             "paths goes with kind: text, jsonl, parquet.   Fields here: kind",
         ),
-        (
-            {"optimizer": {"name": "adamw", "momentum": 0.9}},
-            "momentum goes with name: muon.",
-        ),
+        ({"optimizer": {"name": "adamw", "momentum": 0.9}}, "momentum goes with name: muon."),
     ],
 )
 def test_field_of_another_kind_is_named_with_the_kinds_that_have_it(changes, hint):

@@ -79,10 +79,7 @@ def test_each_trial_has_the_steps_of_its_own_budget() -> None:
 
 
 def test_swept_steps_and_budgets_contradict_each_other() -> None:
-    both = {
-        "train.steps": {"values": [30]},
-        "train.tokens_per_parameter": {"values": [20]},
-    }
+    both = {"train.steps": {"values": [30]}, "train.tokens_per_parameter": {"values": [20]}}
     assert "do not agree" in refused(lambda: sweep(both, budget="any"))
 
 

@@ -136,10 +136,7 @@ def test_stage_with_more_gpus_than_the_run_is_omitted(gpus, names, out):
                 "  Did you mean stages.one_gpu.gates.mfu.at_least?"
             ),
         ),
-        (
-            "stages.one_gp.steps=3",
-            "stages.one_gp is not a field.\n  Did you mean stages.one_gpu?",
-        ),
+        ("stages.one_gp.steps=3", "stages.one_gp is not a field.\n  Did you mean stages.one_gpu?"),
         (
             "stages.cpu.set={train.optimizer.learning_rate: 1e-3}",
             (

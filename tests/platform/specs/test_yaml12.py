@@ -8,12 +8,7 @@ import pytest
 
 from lehr.errors import SpecError
 from lehr.specs import yaml12
-from lehr.specs.yaml12 import (
-    MAX_CHARACTERS,
-    MAX_DEPTH,
-    read_json,
-    read_yaml,
-)
+from lehr.specs.yaml12 import MAX_CHARACTERS, MAX_DEPTH, read_json, read_yaml
 
 LARGE = 2**63
 

@@ -246,8 +246,6 @@ def _config(path: Path) -> Points:
             yield Remark(f"{found} is not used: it is no config of a training.")
             return
         yield RunFacts(
-            config.steps,
-            config.schedule.warmup(config.steps),
-            config.batch.changes(config.steps),
+            config.steps, config.schedule.warmup(config.steps), config.batch.changes(config.steps)
         )
         return

@@ -92,12 +92,7 @@ def revoke_token(context: Context, name: str) -> TokenView:
 
 
 def audit(
-    context: Context,
-    *,
-    name: str | None,
-    since: float | None,
-    before: int | None,
-    limit: int,
+    context: Context, *, name: str | None, since: float | None, before: int | None, limit: int
 ) -> AuditPage:
     rows, total = context.store.audit.page(name=name, since=since, before=before, limit=limit)
     return AuditPage(

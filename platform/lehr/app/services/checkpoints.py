@@ -33,11 +33,7 @@ def order_checkpoint(context: Context, run: RunRow) -> RunDetail:
 
 
 def verify(
-    context: Context,
-    run: RunRow,
-    step: int,
-    attempt: int | None,
-    stopped: Stopped = never,
+    context: Context, run: RunRow, step: int, attempt: int | None, stopped: Stopped = never
 ) -> CheckpointVerdict:
     """Read the checkpoint to its end in every place, and compare it with its manifest.
 

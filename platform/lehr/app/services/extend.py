@@ -184,10 +184,7 @@ def repeat_run(
         return record
 
     return Operation(
-        f"seeds of {run.id}",
-        {"n": n, "provenance": provenance},
-        prepare,
-        context.sweep,
+        f"seeds of {run.id}", {"n": n, "provenance": provenance}, prepare, context.sweep
     )
 
 

@@ -136,12 +136,7 @@ def retry_sweep(context: Context, sweep: SweepRow) -> Operation[SweepDetail]:
         context.store.sweep_progress.retry_trials(sweep.id, actor=current_actor())
         return sweep.id
 
-    return Operation(
-        f"retry of {sweep.id}",
-        {},
-        prepare,
-        context.sweep,
-    )
+    return Operation(f"retry of {sweep.id}", {}, prepare, context.sweep)
 
 
 def set_priority(context: Context, run: RunRow, priority: int) -> RunDetail:

@@ -247,12 +247,7 @@ def fork_run(
         "optimizer_state": optimizer_state,
         "provenance": provenance,
     }
-    return Operation(
-        f"fork of {run.id}",
-        request,
-        prepare,
-        context.run,
-    )
+    return Operation(f"fork of {run.id}", request, prepare, context.run)
 
 
 def _refuse_missing(context: Context, run: RunRow, locations: CheckpointLocations) -> None:

@@ -83,11 +83,7 @@ def transfer_rate(
     source = setting_of(trial, None if detail.state == "finished" else detail.compared_at_tokens)
     goal = setting_of(aim)
     found = transfer(fit, source, goal, name)
-    warnings = [
-        *_progress(detail),
-        *found.warnings,
-        *_differences(trial, aim),
-    ]
+    warnings = [*_progress(detail), *found.warnings, *_differences(trial, aim)]
     return _view(sweep, target, fit, source, goal, found, warnings)
 
 

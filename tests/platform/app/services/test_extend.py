@@ -159,10 +159,7 @@ def test_empty_extension_is_rejected(given):
 
 @pytest.mark.parametrize(
     ("path", "hint"),
-    [
-        ("train.optimizer.lrr", f"Did you mean {LR}?"),
-        ("zzz", f"Its parameters: {LR}, train.seed."),
-    ],
+    [("train.optimizer.lrr", f"Did you mean {LR}?"), ("zzz", f"Its parameters: {LR}, train.seed.")],
 )
 def test_constant_path_is_rejected_with_the_varied_ones(path, hint):
     parameters = {**DATA_OF_GRID["parameters"], "train.seed": {"values": [1]}}

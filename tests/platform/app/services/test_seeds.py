@@ -135,9 +135,7 @@ def test_archived_and_deleted_runs_are_refused(context: Context) -> None:
 def test_a_fork_is_refused_and_its_origin_named(context: Context) -> None:
     run = submitted(context)
     fork = context.store.runs.create(
-        RunSpec.model_validate({**run.spec, "name": "fork"}),
-        forked_from=run.id,
-        resume_from="/x",
+        RunSpec.model_validate({**run.spec, "name": "fork"}), forked_from=run.id, resume_from="/x"
     )
     with pytest.raises(Conflict, match="is a fork"):
         repeated(context, fork)

@@ -144,10 +144,7 @@ LR = "train.optimizer.lr"
             {"parameters": {LR: {"values": [1e-3]}, "train.grad_clip": {"values": [0.5, 1.0]}}},
             f"varies train.grad_clip besides {LR}",
         ),
-        (
-            {"metric": {"name": "tokens_per_s", "goal": "maximize"}},
-            "maximizes tokens_per_s",
-        ),
+        ({"metric": {"name": "tokens_per_s", "goal": "maximize"}}, "maximizes tokens_per_s"),
     ],
 )
 def test_sweep_without_a_verdict_is_refused(

@@ -17,7 +17,7 @@ from lehr.specs.run import WandbTracking
 from lehr_testing import mirrors, stores
 from lehr_testing.api import RUN_SPEC, SWEEP_SPEC, begin, end, finished, ingest, line, started
 from lehr_testing.mirrors import assert_equal_series, mirrored_home, mirroring, until_mirrored
-from lehr_testing.stores import fresh_store, metrics, run_spec
+from lehr_testing.stores import fresh_store, run_spec
 from lehr_testing.waiting import until
 from lehr_testing.wandb_files import offline_runs
 from lehr_trainer import extras
@@ -267,27 +267,6 @@ def test_the_key_does_not_reach_a_trainer(monkeypatch):
     environment = clean_environment()
     assert environment["HF_HOME"] == "/data"
     assert "WANDB_API_KEY" not in environment
-
-
-def test_steps_of_a_run_without_a_mirror_are_not_looked_at(tmp_path: Path) -> None:
-    wandb = WandbTracking(mode="offline")
-    with fresh_store(tmp_path / "home") as store:
-        controller = MirrorController(store, Presenter(store), store.home)
-        store.subscribe(controller._on_change)
-        plain = store.runs.create(run_spec())
-        mirrored = store.runs.create(run_spec(tracking={"wandb": wandb.model_dump()}))
-        for run in (plain, mirrored):
-            attempt = stores.begin(store, run.id)
-            controller._judge(run.id)
-            controller._changed.clear()
-            stores.ingest(store, attempt.id, stores.line("started"), metrics(1, train_loss=1.0))
-            assert controller._changed == ({mirrored.id} if run is mirrored else set())
-            store.event_applier.apply(attempt.id)  # It runs now.
-            assert run.id in controller._changed
-            controller._changed.clear()
-            stores.ingest(store, attempt.id, metrics(2, train_loss=1.0))
-            store.event_applier.apply(attempt.id)
-            assert controller._changed == ({mirrored.id} if run is mirrored else set())
 
 
 def test_mirror_of_a_deleted_run_is_not_requested_again(tmp_path: Path) -> None:
