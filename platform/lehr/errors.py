@@ -178,3 +178,9 @@ def nearest(name: str, valid: Iterable[str]) -> str | None:
         return initials
     held = [n for n in names if n in name.split("_") or name in n.split("_")]
     return held[0] if held else None
+
+
+def did_you_mean(name: str, valid: Iterable[str]) -> str | None:
+    """Return the question for the valid name most similar to ``name``; None if none is similar."""
+    near = nearest(name, valid)
+    return f"Did you mean {near}?" if near else None

@@ -12,7 +12,7 @@ from lehr.analysis.noise import Noise, is_value
 from lehr.analysis.significance import Group, mean_text
 from lehr.base import formats
 from lehr.base.names import is_rate, is_seed
-from lehr.errors import NotFound, nearest
+from lehr.errors import NotFound, did_you_mean
 
 if TYPE_CHECKING:
     from lehr.schemas.sweeps import SweepDetail, TrialView
@@ -27,11 +27,10 @@ def parameter_choice(sweep: SweepDetail, requested: str | None = None) -> str:
     """
     if requested is not None:
         if requested not in sweep.parameters:
-            near = nearest(requested, sweep.parameters)
             varied = f"It varies {', '.join(sweep.parameters)}."
             raise NotFound(
                 f"the sweep {sweep.name} does not vary {requested!r}.",
-                hint=f"Did you mean {near}?" if near else varied,
+                hint=did_you_mean(requested, sweep.parameters) or varied,
             )
         return requested
     rates = [path for path in sweep.parameters if is_rate(path)]

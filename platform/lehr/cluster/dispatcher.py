@@ -37,7 +37,7 @@ from lehr.control.liveness import Liveness, Thresholds
 from lehr.control.reconcile import Timeouts
 from lehr.control.resources import Need, Node, can_ever_place
 from lehr.control.step import Action, settled, step
-from lehr.errors import NotFound, StoreUnavailable, nearest
+from lehr.errors import NotFound, StoreUnavailable, did_you_mean
 from lehr.node import gpu_inventory
 from lehr.specs.run import Resources
 from lehr.store import Change, Store
@@ -242,10 +242,9 @@ class Dispatcher:
     def _known_node(self, name: str) -> None:
         known = {*self._cluster.members(), *self.store.nodes.notes()}
         if name not in known:
-            near = nearest(name, known)
             raise NotFound(
                 f"The cluster has no node {name!r}.",
-                hint=f"Did you mean {near}?" if near else f"It has: {', '.join(sorted(known))}.",
+                hint=did_you_mean(name, known) or f"It has: {', '.join(sorted(known))}.",
             )
 
     def can_ever_place(self, resources: Resources) -> str | None:

@@ -17,7 +17,7 @@ from lehr.code.archive import MOST_FILES, PROJECT, TRAINER, BadArchive, SourceFi
 from lehr.code.code_cache import LOCK_FILE, needed
 from lehr.code.script_files import NEVER, script_files
 from lehr.code.secret_files import likely_secret
-from lehr.errors import SpecError, SpecProblem, nearest
+from lehr.errors import SpecError, SpecProblem, did_you_mean
 from lehr.specs.program import Code, compiled, from_root
 from lehr_trainer.contract import layout
 
@@ -148,8 +148,7 @@ def refuse_missing_script(script: str, names: Sequence[str]) -> None:
         return
     there = [name.partition("/")[2] for name in names if name.startswith(f"{PROJECT}/")]
     scripts = [name for name in there if name.endswith(".py")]
-    near = nearest(script, scripts)
-    hint = f"Did you mean {near}?" if near else f"It has: {', '.join(scripts[:10]) or 'no script'}."
+    hint = did_you_mean(script, scripts) or f"It has: {', '.join(scripts[:10]) or 'no script'}."
     raise _problem("trainer.script", f"the code has no file {script}.", hint)
 
 
@@ -250,8 +249,10 @@ class _Tree:
             hint = f"{near} matches **/{pattern}: a pattern begins at the project's root."
             if near is None:
                 names = sorted(entry.name for entry in self._root.iterdir())
-                near = nearest(pattern.rstrip("/"), [*names, *self._others])
-                hint = f"Did you mean {near}?" if near else f"It has: {', '.join(names[:10])}"
+                hint = (
+                    did_you_mean(pattern.rstrip("/"), [*names, *self._others])
+                    or f"It has: {', '.join(names[:10])}"
+                )
             message = f"no file of {self._root} matches {pattern}."
             raise _problem("code.include", message, hint)
 

@@ -10,7 +10,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lehr.errors import InternalError, NotFound, UserError, nearest
+from lehr.errors import InternalError, NotFound, UserError, did_you_mean
 from lehr.specs.run import SECRET_NAME
 from lehr_trainer.files import write_atomically
 
@@ -132,8 +132,7 @@ def _view(name: str, entry: Mapping[str, Any]) -> Secret:
 
 
 def unknown(name: str, known: Mapping[str, Any]) -> NotFound:
-    near = nearest(name, list(known))
     return NotFound(
         f"there is no secret {name!r}.",
-        hint=f"Did you mean {near}?" if near else f"Set it: lehr admin secret set {name}",
+        hint=did_you_mean(name, list(known)) or f"Set it: lehr admin secret set {name}",
     )

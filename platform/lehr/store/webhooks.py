@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from lehr.errors import NotFound, UserError, nearest
+from lehr.errors import NotFound, UserError, did_you_mean
 from lehr_trainer.files import write_atomically
 
 if TYPE_CHECKING:
@@ -56,8 +56,7 @@ class Webhooks:
         """
         found = {webhook.name: webhook for webhook in self.list()}
         if name not in found:
-            near = nearest(name, found)
-            hint = f"Did you mean {near}?" if near else "Add it: lehr admin webhook add NAME URL"
+            hint = did_you_mean(name, found) or "Add it: lehr admin webhook add NAME URL"
             raise NotFound(f"There is no webhook {name!r}.", hint=hint)
         return found[name]
 

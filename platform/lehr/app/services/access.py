@@ -7,7 +7,7 @@ import secrets
 from typing import TYPE_CHECKING
 
 from lehr.base.access import NAME, RESERVED, Role
-from lehr.errors import UserError, nearest
+from lehr.errors import UserError, did_you_mean
 from lehr.schemas.cluster import AuditEntry, AuditPage, CreatedToken, TokensView, TokenView
 
 if TYPE_CHECKING:
@@ -46,10 +46,9 @@ def create_token(
         )
     known = [one.value for one in Role]
     if role not in known:
-        near = nearest(role, known)
         raise UserError(
             f"{role!r} is not a role. The roles are {', '.join(known)}.",
-            hint=f"Did you mean {near}?" if near else None,
+            hint=did_you_mean(role, known),
         )
     if expires_in_days is not None and not 0 < expires_in_days <= LONGEST_DAYS:
         raise UserError(

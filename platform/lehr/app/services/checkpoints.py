@@ -12,7 +12,7 @@ from lehr.base.stopped import Stopped, never
 from lehr.checkpoints.registry import CheckpointLocations, Source, find
 from lehr.control.lifecycle import RunState
 from lehr.control.saved_points import copies_at, copies_to_remove
-from lehr.errors import Conflict, NotFound, UserError, nearest
+from lehr.errors import Conflict, NotFound, UserError, did_you_mean
 from lehr.store.records.checkpoints import CopyReport
 from lehr.store.records.run_rows import shown_run
 from lehr_trainer.contract import layout
@@ -83,10 +83,10 @@ def open_file(
     entry = manifest.files.get(name)
     if entry is None:
         source.close()
-        near = nearest(name, [*manifest.files, layout.MANIFEST])
         raise NotFound(
             f"the checkpoint at step {step:,} has no file {name!r}.",
-            hint=f"Did you mean {near}?" if near else f"It has: {', '.join(manifest.files)}.",
+            hint=did_you_mean(name, [*manifest.files, layout.MANIFEST])
+            or f"It has: {', '.join(manifest.files)}.",
         )
     return CheckpointFile(name, entry.size, entry.sha256, source)
 

@@ -18,7 +18,7 @@ from lehr.app.presenters.streams import flops_per_token
 from lehr.app.services.many_runs import find_runs, specs_with_configs
 from lehr.base.names import Goal, goal_of
 from lehr.control.lifecycle import RunState
-from lehr.errors import NotFound, UserError, nearest
+from lehr.errors import NotFound, UserError, did_you_mean
 from lehr.schemas.comparisons import ComparisonView, RunGroupView, RunResultView
 from lehr.schemas.runs import RunValuesView
 from lehr.specs.sweep import Metric
@@ -201,10 +201,10 @@ def groups_of(
         return group_names(grouped, by)
     except UnknownKey as unknown:
         known = {path for run in grouped for path in (*run.config, *run.metrics)}
-        near = nearest(str(unknown), [*known, *(path.rpartition(".")[2] for path in known)])
         raise NotFound(
             f"by: none of these runs has a config path or a metric {str(unknown)!r}.",
-            hint=f"Did you mean {near}?" if near else "Use a path of the config, such as lr.",
+            hint=did_you_mean(str(unknown), [*known, *(path.rpartition(".")[2] for path in known)])
+            or "Use a path of the config, such as lr.",
         ) from None
 
 
@@ -221,10 +221,9 @@ def _refuse_unknown(metric: str, infos: Sequence[Sequence[MetricSummary]]) -> No
     names = sorted({one.name for known in infos for one in known})
     if metric in names or metric in CORE_METRICS or not names:
         return
-    near = nearest(metric, names)
     raise NotFound(
         f"none of these runs has a metric {metric!r}.",
-        hint=f"Did you mean {near}?" if near else f"They have {', '.join(names)}.",
+        hint=did_you_mean(metric, names) or f"They have {', '.join(names)}.",
     )
 
 

@@ -12,7 +12,7 @@ from lehr.app.services.budget import check_launch
 from lehr.app.services.context import Operation, Record
 from lehr.base.access import current_actor
 from lehr.base.names import PROGRAM_SEED, SEED, seed_path
-from lehr.errors import Conflict, InternalError, UserError, nearest
+from lehr.errors import Conflict, InternalError, UserError, did_you_mean
 from lehr.specs import RunSpec, SweepSpec
 from lehr.specs.load import load_spec
 from lehr.specs.search import point_key
@@ -120,12 +120,10 @@ def extended(
     if parameters is not None:
         for path, values in parameters.items():
             if path not in spec.parameters:
-                near = nearest(path, spec.parameters)
                 raise UserError(
                     f"{path} is not a parameter of {spec.name}.",
-                    hint=f"Did you mean {near}?"
-                    if near
-                    else f"Its parameters: {', '.join(spec.paths)}.",
+                    hint=did_you_mean(path, spec.parameters)
+                    or f"Its parameters: {', '.join(spec.paths)}.",
                 )
             data["parameters"][path]["values"] += list(values)
     if seeds:

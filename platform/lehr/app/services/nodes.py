@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from lehr.base import home, signed_tokens
 from lehr.control.nodes import LEFT
-from lehr.errors import NotFound, RayStarting, UserError, nearest
+from lehr.errors import NotFound, RayStarting, UserError, did_you_mean
 from lehr.schemas.cluster import ClusterView, JoinView, LeaveView
 
 if TYPE_CHECKING:
@@ -51,10 +51,9 @@ def set_node_until(context: Context, name: str, until: float | None) -> ClusterV
     check_until(context, until)
     known = [node.name for node in context.dispatcher.nodes()]
     if name not in known:
-        near = nearest(name, known)
         raise NotFound(
             f"The cluster has no node {name[:200]!r}.",
-            hint=f"Did you mean {near}?" if near else f"It has: {', '.join(known) or 'none'}.",
+            hint=did_you_mean(name, known) or f"It has: {', '.join(known) or 'none'}.",
         )
     context.store.nodes.set_until(name, until)
     context.dispatcher.wake()

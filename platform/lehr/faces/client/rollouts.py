@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lehr.errors import NotFound, nearest
+from lehr.errors import NotFound, did_you_mean
 from lehr.faces.client.notebook import gates_frame, import_pandas
 from lehr.faces.client.runs import Run
 from lehr.faces.client.server_object import ObjectMethods
@@ -49,10 +49,9 @@ class Rollout(ObjectMethods[RolloutView, RolloutDetail]):
         found = next((one for one in self.stages if one.name == stage), None)
         if found is None:
             names = [one.name for one in self.stages]
-            near = nearest(stage, names)
             raise NotFound(
                 f"rollout {self.name} has no stage {stage!r}.",
-                hint=f"Did you mean {near}?" if near else f"It has: {', '.join(names)}",
+                hint=did_you_mean(stage, names) or f"It has: {', '.join(names)}",
             )
         return found.gates
 

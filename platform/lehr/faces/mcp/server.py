@@ -12,7 +12,7 @@ from mcp.server.mcpserver.exceptions import ResourceError, ToolError
 from mcp_types import ToolAnnotations
 
 from lehr import __version__
-from lehr.errors import LehrError, NotFound, nearest
+from lehr.errors import LehrError, NotFound, did_you_mean
 from lehr.faces.mcp.answers import Answer, text_of
 from lehr.faces.mcp.launching import Launching
 from lehr.faces.mcp.reading import Reading
@@ -116,10 +116,9 @@ def _add_resources(server: MCPServer, client: Client, reading: Reading) -> None:
         for kind in _KINDS:
             if ref == kind:
                 return json.dumps(json_schema(kind), separators=(",", ":"))
-        near = nearest(ref, _KINDS)
         raise NotFound(
             f"there is no schema {ref!r}.",
-            hint=f"Did you mean {near}?" if near else f"There are: {', '.join(_KINDS)}.",
+            hint=did_you_mean(ref, _KINDS) or f"There are: {', '.join(_KINDS)}.",
         )
 
     for noun, show in (

@@ -7,7 +7,7 @@ import hashlib
 from sqlalchemy import func
 from sqlmodel import col, delete, select
 
-from lehr.errors import NotFound, UserError, nearest
+from lehr.errors import NotFound, UserError, did_you_mean
 from lehr.store.database import Records
 from lehr.store.tables import AccessTokenRow, AuditRow
 
@@ -107,10 +107,10 @@ class AccessTokenRecords(Records):
 
     def _get(self, row: AccessTokenRow | None, name: str) -> AccessTokenRow:
         if row is None:
-            near = nearest(name, [one.name for one in self.all()])
             raise NotFound(
                 f"There is no token {name!r}.",
-                hint=f"Did you mean {near}?" if near else "All of them: lehr admin token ls",
+                hint=did_you_mean(name, [one.name for one in self.all()])
+                or "All of them: lehr admin token ls",
             )
         return row
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from sqlmodel import col, func, select
 
-from lehr.errors import NotFound, UserError, nearest
+from lehr.errors import NotFound, UserError, did_you_mean
 from lehr.specs.run import NAME
 from lehr.store.changes import Change
 from lehr.store.database import Records
@@ -100,10 +100,10 @@ class QuotaRecords(Records):
         with self._db.write() as session:
             row = session.get(QuotaRow, project)
             if row is None:
-                near = nearest(project, session.exec(select(QuotaRow.project)).all())
                 raise NotFound(
                     f"project {project!r} has no quota.",
-                    hint=f"Did you mean {near}?" if near else "List them: lehr admin quota ls",
+                    hint=did_you_mean(project, session.exec(select(QuotaRow.project)).all())
+                    or "List them: lehr admin quota ls",
                 )
             session.delete(row)
         self._db.changed(Change("cluster", ""))

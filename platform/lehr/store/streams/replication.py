@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from lehr.base.lru import Lru
-from lehr.errors import Fenced, NotFound, UserError, nearest
+from lehr.errors import Fenced, NotFound, UserError, did_you_mean
 from lehr.store.changes import Change
 from lehr.store.database import Clock, Database
 from lehr.store.ids import run_of
@@ -134,12 +134,9 @@ class Streams:
         check_name(name)
         known = {stream.name: stream for stream in self.of_attempt(attempt_id)}
         if name not in known:
-            near = nearest(name, known)
             raise NotFound(
                 f"{attempt_id} has no stream {name}.",
-                hint=f"Did you mean {near}?"
-                if near
-                else f"It has: {', '.join(known) or 'none yet'}.",
+                hint=did_you_mean(name, known) or f"It has: {', '.join(known) or 'none yet'}.",
             )
         return known[name]
 
