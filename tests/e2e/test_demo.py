@@ -58,7 +58,7 @@ def prepared(machine: Server) -> dict[str, int]:
 
 
 @pytest.mark.usefixtures("taken")
-def test_the_demo_prints_a_ranked_table_and_reuses_a_running_server(machine):
+def test_the_demo_prints_a_ranked_table(machine):
     first = machine.cli("demo", *SMALL, timeout=600)
     output = " ".join(first.stderr.split())
     assert "server http://127.0.0.1:" in output
@@ -90,23 +90,10 @@ def test_the_demo_prints_a_ranked_table_and_reuses_a_running_server(machine):
     assert f"lehr show {best}" in " ".join(first.stdout.split())
     assert f"dashboard  {address}" in first.stdout
     assert f"log in     {address}/login?code=" in first.stdout
-    corpus = prepared(machine)
-    assert corpus
-    pid = machine.pid
+    assert prepared(machine)
     if shutil.which("nvidia-smi") is None:
         status = " ".join(machine.cli("status").stdout.split())
         assert "8 GPUs busy (logical GPUs: training runs on the CPU)" in status
-
-    again = machine.cli("demo", *SMALL, "--json", timeout=600)
-    output = " ".join(again.stderr.split())
-    assert f"server {address} (already running)" in output
-    assert "(already run; to train again: lehr demo --again)" in output
-    found = json.loads(again.stdout)["sweep"]
-    assert found["id"] == sweep.id
-    assert [trial["run"]["name"] for trial in found["trials"] if trial["best"]] == [best]
-    assert machine.pid == pid
-    assert prepared(machine) == corpus
-    assert {run.id: run.view.attempt for run in client.runs()} == runs
 
 
 def test_unknown_override_is_rejected_before_anything_starts(machine):

@@ -34,8 +34,7 @@ def bench(
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     sequences: Annotated[
-        int | None,
-        typer.Option(min=1, help="Sequences per optimizer step. Default: from --size."),
+        int | None, typer.Option(min=1, help="Sequences per optimizer step. Default: from --size.")
     ] = None,
     sequence_length: Annotated[
         int | None, typer.Option(min=1, help="Tokens per sequence. Default: from --size.")

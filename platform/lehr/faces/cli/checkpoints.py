@@ -212,12 +212,7 @@ def export(
     run = connect().run(ref)
     with _DownloadBar("weights", quiet=as_json) as bar:
         run.export_model(
-            folder,
-            at,
-            attempt=attempt,
-            tokenizer=tokenizer,
-            overwrite=overwrite,
-            progress=bar,
+            folder, at, attempt=attempt, tokenizer=tokenizer, overwrite=overwrite, progress=bar
         )
     size = sum(path.stat().st_size for path in folder.iterdir())
     print_result(

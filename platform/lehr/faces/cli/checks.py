@@ -177,11 +177,7 @@ def check_cpu() -> list[Check]:
 def check_disk() -> list[Check]:
     checks = []
     seen = set()
-    for what, path in (
-        ("home", home.home()),
-        ("runs", home.runs_dir()),
-        ("data", home.data_dir()),
-    ):
+    for what, path in (("home", home.home()), ("runs", home.runs_dir()), ("data", home.data_dir())):
         existing = _existing(path)
         device = existing.stat().st_dev
         if device in seen:

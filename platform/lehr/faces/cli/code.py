@@ -21,8 +21,7 @@ code = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 app.add_typer(code, name="code")
 
 Capsule = Annotated[
-    str,
-    typer.Argument(metavar="RUN", help="A run, or 6 or more characters of a capsule's digest."),
+    str, typer.Argument(metavar="RUN", help="A run, or 6 or more characters of a capsule's digest.")
 ]
 
 

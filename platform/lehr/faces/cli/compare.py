@@ -70,7 +70,7 @@ def compare(
         str,
         typer.Option(
             help="Group the runs by a path of the config, a metric, tag or project; several with "
-            "commas. val/loss makes groups of equal size, val/loss<2.5 the runs below and above.",
+            "commas. val/loss makes groups of equal size, val/loss<2.5 the runs below and above."
         ),
     ] = "",
     factors: Annotated[

@@ -1,4 +1,4 @@
-"""``lehr data``: prepare token shards before a run needs GPUs, and list them."""
+"""``lehr data``: prepare token shards before a run needs GPUs."""
 
 from __future__ import annotations
 
@@ -7,25 +7,14 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from lehr.base import formats, home
+from lehr.base import home
 from lehr.errors import UserError
-from lehr.faces.cli.output import (
-    JsonOption,
-    after_ctrl_c,
-    console,
-    escaped,
-    fitting,
-    notes,
-    print_json,
-    table,
-)
+from lehr.faces.cli.output import JsonOption, after_ctrl_c, console, notes, print_json
 from lehr.faces.cli.plan import OverridesArgument, SpecFile, read_spec, runs_of
 from lehr_trainer import extras
 
@@ -35,7 +24,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(rich_markup_mode=None)
 data = typer.Typer(
-    help="Prepare token shards of a corpus before training, and list them.",
+    help="Prepare token shards of a corpus before training.",
     rich_markup_mode=None,
     no_args_is_help=True,
 )
@@ -58,38 +47,6 @@ def prepare(
     else:
         for text in summaries:
             console().print(text, markup=False)
-
-
-@data.command("ls")
-def ls(as_json: JsonOption = False) -> None:
-    """List the prepared corpora of this machine, the newest first.
-
-    A folder can be removed while no run uses it: the next run that needs it prepares it again.
-
-    JSON: {folder: PATH, prepared: [{folder, corpus, tokenizer, tokens, size_bytes, written_at,
-    finished}]}.
-    """
-    folder = home.data_dir()
-    found = prepared_corpora(folder)
-    if as_json:
-        print_json({"folder": str(folder), "prepared": [one.json() for one in found]})
-        return
-    if not found:
-        notes().print(f"No corpus is prepared in {folder}.", markup=False)
-        return
-    out = console()
-    rows = table("folder", "corpus", "tokenizer", "tokens", "size", "age", right=("tokens", "size"))
-    for one in found:
-        rows.add_row(
-            one.folder,
-            escaped(one.corpus) if one.finished else "not finished",
-            escaped(one.tokenizer),
-            formats.millions(one.tokens),
-            formats.size(one.size_bytes),
-            formats.ago(one.written_at),
-        )
-    out.print(fitting(rows, out, fold="corpus", spare=["age", "tokenizer"]))
-    notes().print(f"They are in {folder}.", markup=False, style="dim")
 
 
 def corpora(spec: Spec) -> list[TrainConfig]:
@@ -170,66 +127,3 @@ def _follow(lines: Any, *, quiet: bool) -> None:
                 total=None if done is None else 1.0,
                 completed=done or 0.0,
             )
-
-
-_MOST_NAMES = 3
-
-
-@dataclass(frozen=True)
-class PreparedCorpus:
-    """A folder of token shards."""
-
-    folder: str
-    corpus: str
-    """Where its text came from; empty if the folder is not finished."""
-    tokenizer: str
-    tokens: int | None
-    """Training tokens; None if the folder is not finished."""
-    size_bytes: int
-    written_at: float
-
-    @property
-    def finished(self) -> bool:
-        return self.tokens is not None
-
-    def json(self) -> dict[str, Any]:
-        return {**asdict(self), "finished": self.finished}
-
-
-def prepared_corpora(folder: Path) -> list[PreparedCorpus]:
-    """List what ``folder`` has, the newest first, without folders of other things."""
-    if not folder.is_dir():
-        return []
-    return sorted(_read(folder), key=lambda one: -one.written_at)
-
-
-def _read(folder: Path) -> Iterator[PreparedCorpus]:
-    for path in folder.iterdir():
-        manifest = path / "manifest.json"
-        try:
-            if path.suffix == ".partial" and path.is_dir():
-                yield PreparedCorpus(path.name, "", "", None, _size(path), path.stat().st_mtime)
-            elif manifest.is_file():
-                found = json.loads(manifest.read_text())
-                yield PreparedCorpus(
-                    path.name,
-                    _described(found["corpus"]),
-                    found["tokenizer"],
-                    sum(shard["tokens"] for shard in found["train"]),
-                    _size(path),
-                    manifest.stat().st_mtime,
-                )
-        except (OSError, ValueError, KeyError, TypeError):
-            continue  # It is being removed, or is not Lehr's.
-
-
-def _size(path: Path) -> int:
-    return sum(file.stat().st_size for file in path.iterdir() if file.is_file())
-
-
-def _described(corpus: dict[str, Any]) -> str:
-    """Describe a corpus by its kind and what else identifies it to people."""
-    files = [Path(one).name for one in corpus.get("files", [])]
-    more = f" and {len(files) - _MOST_NAMES} more" if len(files) > _MOST_NAMES else ""
-    names = ", ".join(files[:_MOST_NAMES]) + more
-    return " ".join(filter(None, [str(corpus["kind"]), names or str(corpus.get("dataset", ""))]))

@@ -210,10 +210,7 @@ def _print_record(record: dict[str, list[str]]) -> None:
     for name, text in (
         ("living", "may be training, and count as running"),
         ("by_config", "started by an older Lehr: name, project, tags and retries are not known"),
-        (
-            "variables",
-            "the values of their env are not known, and a retry lacks them",
-        ),
+        ("variables", "the values of their env are not known, and a retry lacks them"),
         ("left_out", "not recorded: no configuration, or no streams here"),
     ):
         if record[name]:

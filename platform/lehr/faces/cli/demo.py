@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from lehr.errors import LehrError, NotFound, SpecError, UserError
+from lehr.errors import LehrError, SpecError, UserError
 from lehr.faces.cli.launch import launch, nothing_recorded
-from lehr.faces.cli.output import (
-    JsonOption,
-    console,
-    notes,
-    print_json,
-)
+from lehr.faces.cli.output import JsonOption, console, notes, print_json
 from lehr.faces.cli.plan import OverridesArgument, read_spec
 
 if TYPE_CHECKING:
@@ -30,17 +25,11 @@ _CLUSTER_TIMEOUT_S = 120.0
 
 
 @app.command("demo")
-def demo(
-    overrides: OverridesArgument = None,
-    again: Annotated[
-        bool, typer.Option("--again", help="Train again, even if the sweep has already run.")
-    ] = False,
-    as_json: JsonOption = False,
-) -> None:
+def demo(overrides: OverridesArgument = None, as_json: JsonOption = False) -> None:
     """Start the server, prepare a corpus, train eight learning rates, rank them.
 
-    Reuses a running server, a prepared corpus and a finished sweep. Takes the same overrides as
-    `lehr sweep`. A short demo: lehr demo run.train.steps=50. Exit code 1 if a trial failed.
+    Uses a running server, and a prepared corpus. Takes the same overrides as `lehr sweep`. A short
+    demo: lehr demo run.train.steps=50. Exit code 1 if a trial failed.
 
     JSON: {sweep: SweepDetail}.
     """
@@ -65,13 +54,8 @@ def demo(
 
     _say("corpus", _prepare(spec))
 
-    sweep = None if again else _earlier(client, spec)
-    known = sweep is not None
-    if sweep is None:
-        sweep = launch(client, client.sweep, spec)
-    rates = spec.trial_count
-    ended = " (already run; to train again: lehr demo --again)" if known and sweep.ended else ""
-    _say("sweep", f"{spec.name}: {rates} learning rates, one trial a GPU{ended}")
+    sweep = launch(client, client.sweep, spec)
+    _say("sweep", f"{spec.name}: {spec.trial_count} learning rates, one trial a GPU")
     notes().print()
 
     healthy = watch_until_end(client, sweep, quiet=as_json)
@@ -122,27 +106,6 @@ def _prepare(spec: SweepSpec) -> str:
     first = corpus_text.splitlines()[0] if corpus_text else ""
     own = spec.run.own.data.corpus.kind == "stdlib"
     return f"Python's standard library: {first}" if own else first
-
-
-def _earlier(client: Client, spec: SweepSpec) -> Sweep | None:
-    """Find an earlier launch of the same sweep of which no trial has failed."""
-    from lehr.specs import SweepSpec
-
-    try:
-        sweep = client.find_sweep(spec.name)
-    except NotFound:
-        return None
-    ended_badly = [c.run for c in sweep.trials if c.run.state in {"failed", "cancelled", "pruned"}]
-    lost = any(run.cause != "nan_loss" for run in ended_badly)
-    if lost or _without_digest(SweepSpec.model_validate(sweep.detail.spec)) != spec:
-        return None
-    return sweep
-
-
-def _without_digest(spec: SweepSpec) -> SweepSpec:
-    """Return the spec as it was before its code was pinned at submission."""
-    code = spec.run.code.model_copy(update={"digest": None})
-    return spec.model_copy(update={"run": spec.run.model_copy(update={"code": code})})
 
 
 def _next(client: Client, sweep: Sweep, token_hint: str) -> None:

@@ -73,8 +73,7 @@ def export(
 def report(
     ref: Ref,
     output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="Output file. Default: NAME-report.html."),
+        Path | None, typer.Option("--output", "-o", help="Output file. Default: NAME-report.html.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -28,8 +28,7 @@ def fork(
         ),
     ] = None,
     step: Annotated[
-        int | None,
-        typer.Option(min=0, help="Step of the checkpoint. Default: the newest."),
+        int | None, typer.Option(min=0, help="Step of the checkpoint. Default: the newest.")
     ] = None,
     name: Annotated[
         str | None, typer.Option(help="Name of the new run. Default: NAME-fork-STEP.")

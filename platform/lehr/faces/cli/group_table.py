@@ -67,9 +67,7 @@ def live_table(sweep: SweepDetail, *, width: int) -> Table:
 
 
 def _table(
-    trials: Sequence[TrialView],
-    columns: dict[str, list[str]],
-    states: Sequence[str | Text],
+    trials: Sequence[TrialView], columns: dict[str, list[str]], states: Sequence[str | Text]
 ) -> Table:
     left = {"run", _BEST, "trend", "GPU"}
     rows = table()

@@ -41,7 +41,7 @@ def join(
         Path | None,
         typer.Option(
             help="Folder of runs on this machine: the shared folder, if the cluster has one. "
-            "Default: the server's path if it is shared, else a local folder.",
+            "Default: the server's path if it is shared, else a local folder."
         ),
     ] = None,
     data: Annotated[
@@ -51,7 +51,7 @@ def join(
         str | None,
         typer.Option(
             help="Network interface for Ray, NCCL and gloo. Default: that of the route to the "
-            "server.",
+            "server."
         ),
     ] = None,
     base_port: Annotated[
@@ -112,19 +112,19 @@ def join(
     where = home.home() if check else home.ensure_home()
     home.check_home(where)
     _refuse_server(where)
-    options = machine.JoinOptions(
+    wanted, view, found = machine.prepare(
+        where,
         server,
         token,
-        name,
-        gpus,
-        _absolute(runs),
-        _absolute(data),
-        interface,
-        base_port,
-        _file(ca),
-        check,
+        name=name,
+        gpus=gpus,
+        runs_dir=_absolute(runs),
+        data_dir=_absolute(data),
+        interface=interface,
+        base_port=base_port,
+        ca_file=_file(ca),
+        check=check,
     )
-    wanted, view, found = machine.prepare(where, options)
     machine.refuse_changes(where, wanted)
     found = machine.without_own_ports(where, found)
     checks = check_machine(found, view, Ports(base_port or DEFAULT_BASE))

@@ -35,8 +35,7 @@ def logs(
         int | None, typer.Option("--rank", "-r", min=0, help="Rank. Default: 0.")
     ] = None,
     name: Annotated[
-        str | None,
-        typer.Option(help="Name of the log, e.g. launcher.log or events.jsonl."),
+        str | None, typer.Option(help="Name of the log, e.g. launcher.log or events.jsonl.")
     ] = None,
     attempt: Annotated[
         int | None, typer.Option(min=1, help="Attempt. Default: the newest.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -66,30 +66,19 @@ def ls(
     [RolloutView]}.
     """
     client = connect()
-    if rollouts:
-        views = [one.view for one in client.rollouts(project=project, note=note, limit=limit)]
-        views = [view for view in views if search is None or search in view.name]
+    if rollouts or sweeps:
+        noun = "rollout" if rollouts else "sweep"
+        listed = client.rollouts if rollouts else client.sweeps
+        groups = listed(project=project, note=note, limit=limit)
+        views: list[Any] = [group.view for group in groups if (search or "") in group.name]
         if as_json:
-            print_json({"rollouts": views})
+            print_json({f"{noun}s": views})
         elif views:
-            _print_rollouts(views)
+            (_print_rollouts if rollouts else _print_sweeps)(views)
         elif search or project or note:
-            notes().print("No rollout matches. All rollouts: lehr ls --rollouts")
+            notes().print(f"No {noun} matches. All {noun}s: lehr ls --{noun}s")
         else:
-            notes().print("No rollouts. Create one: lehr rollout sweeps/rollout_small.yaml")
-        return
-    if sweeps:
-        found = [sweep_.view for sweep_ in client.sweeps(project=project, note=note, limit=limit)]
-        if search:
-            found = [view for view in found if search in view.name]
-        if as_json:
-            print_json({"sweeps": found})
-        elif found:
-            _print_sweeps(found)
-        elif search or project or note:
-            notes().print("No sweep matches. All sweeps: lehr ls --sweeps")
-        else:
-            notes().print("No sweeps. The first one: lehr demo, or lehr sweep sweeps/lr_grid.yaml")
+            notes().print(f"No {noun}s. Create one: lehr spec new {noun}, then lehr {noun} FILE")
         return
     of_sweep = client.find_sweep(sweep) if sweep is not None else None
 

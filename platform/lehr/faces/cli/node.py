@@ -187,13 +187,7 @@ def leave(
         daemon.retire(where)
     node = folders[-1].name if joined is None else joined.node
     if as_json:
-        print_json(
-            {
-                "node": node,
-                **result.trainings.counts,
-                "runs": list(result.runs),
-            }
-        )
+        print_json({"node": node, **result.trainings.counts, "runs": list(result.runs)})
         return
     out = console()
     if joined is None:

@@ -32,11 +32,7 @@ app = typer.Typer(rich_markup_mode=None)
 
 
 @app.command("cancel")
-def cancel(
-    ref: ActRef,
-    yes: YesOption = False,
-    as_json: JsonOption = False,
-) -> None:
+def cancel(ref: ActRef, yes: YesOption = False, as_json: JsonOption = False) -> None:
     """Stop a run, sweep or rollout for good, without saving. To save a run first: `lehr pause`.
 
     JSON: {run: RunDetail}, {sweep: SweepDetail} or {rollout: RolloutDetail}.
@@ -163,11 +159,7 @@ def archive(
 
 
 @app.command("delete")
-def delete(
-    ref: ActRef,
-    yes: YesOption = False,
-    as_json: JsonOption = False,
-) -> None:
+def delete(ref: ActRef, yes: YesOption = False, as_json: JsonOption = False) -> None:
     """Delete checkpoints, metrics and logs of an ended run, or of all runs of a sweep, for good.
 
     Shows first how much space it frees, including copies in storage. Spec, provenance and state

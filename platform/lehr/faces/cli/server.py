@@ -56,14 +56,11 @@ def up(
     port: Annotated[
         int | None,
         typer.Option(
-            min=1,
-            max=65535,
-            help="Port to listen on. Default: 5347, or the next free port.",
+            min=1, max=65535, help="Port to listen on. Default: 5347, or the next free port."
         ),
     ] = None,
     tls_certificate: Annotated[
-        str | None,
-        typer.Option(help="TLS certificate, a PEM file. Requires --tls-key."),
+        str | None, typer.Option(help="TLS certificate, a PEM file. Requires --tls-key.")
     ] = None,
     tls_key: Annotated[
         str | None, typer.Option(help="Key of the TLS certificate, a PEM file.")
@@ -71,16 +68,14 @@ def up(
     public_url: Annotated[
         str | None,
         typer.Option(
-            help="URL at which workers and browsers reach the server, if it differs from --host.",
+            help="URL at which workers and browsers reach the server, if it differs from --host."
         ),
     ] = None,
     allowed_host: Annotated[
-        list[str] | None,
-        typer.Option(help="Additional host name to accept. May be repeated."),
+        list[str] | None, typer.Option(help="Additional host name to accept. May be repeated.")
     ] = None,
     insecure: Annotated[
-        bool,
-        typer.Option("--insecure", help="Allow addresses other than loopback without TLS."),
+        bool, typer.Option("--insecure", help="Allow addresses other than loopback without TLS.")
     ] = False,
     foreground: Annotated[
         bool, typer.Option("--foreground", help="Run in this process, for systemd and containers.")

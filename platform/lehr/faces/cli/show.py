@@ -166,8 +166,7 @@ def _print_run(run: Run) -> None:
         out.print(fitting(rows, out, fold="what"))
     out.print(f"\n  {run.url}", style="dim")
     out.print(
-        f"  Output: lehr logs {view.id}        All details: lehr show {view.id} --json",
-        style="dim",
+        f"  Output: lehr logs {view.id}        All details: lehr show {view.id} --json", style="dim"
     )
 
 

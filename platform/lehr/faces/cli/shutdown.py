@@ -26,15 +26,12 @@ SERVER_TIMEOUT_S = 120.0
 @app.command("down")
 def down(
     keep_runs: Annotated[
-        bool,
-        typer.Option("--keep-runs", help="Leave runs training. The next `up` adopts them."),
+        bool, typer.Option("--keep-runs", help="Leave runs training. The next `up` adopts them.")
     ] = False,
     timeout_s: Annotated[
         float,
         typer.Option(
-            "--timeout",
-            min=1,
-            help="Seconds to wait for runs to save and for copies to finish.",
+            "--timeout", min=1, help="Seconds to wait for runs to save and for copies to finish."
         ),
     ] = 120.0,
     as_json: JsonOption = False,

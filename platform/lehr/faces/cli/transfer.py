@@ -31,7 +31,7 @@ def transfer(
         str | None,
         typer.Option(
             help="Rule that scales the rate: quarter, square_root, width, horizon, keep, step_law "
-            "or deepseek. Default: quarter, the best rule on published runs.",
+            "or deepseek. Default: quarter, the best rule on published runs."
         ),
     ] = None,
     output: Annotated[

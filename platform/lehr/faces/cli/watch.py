@@ -13,13 +13,7 @@ import typer
 from lehr.base import formats
 from lehr.errors import ServerUnavailable
 from lehr.faces.cli.connect import Ref, connect
-from lehr.faces.cli.group_table import (
-    gates_table,
-    rollout_headline,
-    stages_table,
-    sweep_eta,
-    why,
-)
+from lehr.faces.cli.group_table import gates_table, rollout_headline, stages_table, sweep_eta, why
 from lehr.faces.cli.live import LiveState, gpu_map, run_frame, run_lines, sweep_frame
 from lehr.faces.cli.output import (
     JsonOption,
@@ -140,9 +134,7 @@ def _watch(
 
 
 def _live(
-    client: Client,
-    wait: Callable[..., Any],
-    render: Callable[[Any, LiveState], RenderableType],
+    client: Client, wait: Callable[..., Any], render: Callable[[Any, LiveState], RenderableType]
 ) -> None:
     """Redraw in place twice a second, and clear at the end, before the result is printed."""
     from rich.live import Live

@@ -15,8 +15,6 @@ from lehr.faces.check import Check, clock, space
 from lehr.schemas.cluster import JoinView
 from lehr_trainer.extras import install
 
-OWN_NAME_NOTE_S = 2.0
-
 
 @dataclass(frozen=True)
 class Machine:
@@ -32,8 +30,6 @@ class Machine:
     head_error: str | None
     """Why Ray's head cannot be reached; None if it can."""
     clock_offset_s: float
-    own_name_s: float
-    """How long it takes to resolve the host's own name."""
     home: Path
     home_kind: str
     """The type of the file system of Lehr's home."""
@@ -51,7 +47,6 @@ def check_machine(machine: Machine, view: JoinView, ports: Ports) -> list[Check]
         *_versions(machine.versions, view.versions),
         *_name(machine, view),
         *_network(machine, view, ports),
-        *_own_name(machine.own_name_s),
         clock(machine.clock_offset_s),
         *_gpus(machine),
         *_disk(machine),
@@ -160,16 +155,6 @@ def _network(machine: Machine, view: JoinView, ports: Ports) -> Iterator[Check]:
         )
     else:
         yield Check("ports", "ok", f"{ports.base} to {ports.workers[-1]} are free")
-
-
-def _own_name(resolved_in_s: float) -> Iterator[Check]:
-    if resolved_in_s > OWN_NAME_NOTE_S:
-        yield Check(
-            "host name",
-            "note",
-            f"it takes {resolved_in_s:.0f} s to resolve it: Ray starts slowly, or not at all",
-            f"Add it to /etc/hosts: 127.0.1.1 {socket.gethostname()}; or correct /etc/resolv.conf",
-        )
 
 
 def _gpus(machine: Machine) -> Iterator[Check]:

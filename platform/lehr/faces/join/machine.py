@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
-import socket
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from lehr.base import filesystems, home
@@ -26,23 +24,6 @@ from lehr.schemas.cluster import NODE_NAME, JoinView
 HEAD_S = 60.0
 RETRY_S = 1.0
 _LONGEST_NAME = 63
-
-
-@dataclass(frozen=True)
-class JoinOptions:
-    """The options of ``lehr node join``; None: choose."""
-
-    server_url: str
-    token: str
-    name: str | None = None
-    gpus: int | None = None
-    runs_dir: Path | None = None
-    data_dir: Path | None = None
-    interface: str | None = None
-    base_port: int | None = None
-    ca_file: Path | None = None
-    check: bool = False
-    """Dry run: changes nothing on this machine and receives no secrets."""
 
 
 def ask(client: Client, name: str, *, check: bool = False) -> tuple[JoinView, tuple[float, float]]:
@@ -65,44 +46,60 @@ def ask(client: Client, name: str, *, check: bool = False) -> tuple[JoinView, tu
             time.sleep(RETRY_S)
 
 
-def prepare(home_dir: Path, options: JoinOptions) -> tuple[JoinRecord, JoinView, Machine]:
+def prepare(
+    home_dir: Path,
+    server_url: str,
+    token: str,
+    *,
+    name: str | None,
+    gpus: int | None,
+    runs_dir: Path | None,
+    data_dir: Path | None,
+    interface: str | None,
+    base_port: int | None,
+    ca_file: Path | None,
+    check: bool,
+) -> tuple[JoinRecord, JoinView, Machine]:
     """Return how the machine would join, what the server answered, and what was found here.
+
+    Of the options of ``lehr node join``, None: choose. ``check``: a dry run, which receives no
+    secrets.
 
     Raises:
         LehrError: the server does not answer, or rejects the token.
         UserError: an option is wrong.
     """
-    name = options.name or own_name()
+    name = name or own_name()
     if not re.fullmatch(NODE_NAME, name) or len(name) > _LONGEST_NAME:
         raise UserError(
             f"--name {name!r} is not a node's name.",
             hint="Use letters, digits, dots, dashes and underscores, at most 63: --name gpu-2",
         )
-    if options.ca_file is not None:
-        os.environ["SSL_CERT_FILE"] = str(options.ca_file)
-    with Client(options.server_url, options.token) as client:
-        view, between = ask(client, name, check=options.check)
+    if ca_file is not None:
+        os.environ["SSL_CERT_FILE"] = str(ca_file)
+    with Client(server_url, token) as client:
+        view, between = ask(client, name, check=check)
     real = len(gpu_inventory.visible(gpu_inventory.real_gpus(), _visible()))
-    if real and options.gpus is not None and options.gpus > real:
+    if real and gpus is not None and gpus > real:
         raise UserError(
-            f"--gpus {options.gpus}: this machine has {real} GPU{'s' if real > 1 else ''}.",
+            f"--gpus {gpus}: this machine has {real} GPU{'s' if real > 1 else ''}.",
             hint="Omit --gpus to use all.",
         )
-    ports = Ports(options.base_port or DEFAULT_BASE)
+    ports = Ports(base_port or DEFAULT_BASE)
     shared = _shares(Path(view.runs_dir), view.runs_folder)
-    runs_dir = options.runs_dir or (Path(view.runs_dir) if shared else home.runs_dir(home_dir))
-    data_dir = options.data_dir or home.data_dir(home_dir)
+    runs_dir = runs_dir or (Path(view.runs_dir) if shared else home.runs_dir(home_dir))
+    data_dir = data_dir or home.data_dir(home_dir)
     record = JoinRecord(
-        server_url=options.server_url.rstrip("/"),
+        server_url=server_url.rstrip("/"),
         node=name,
         node_token=view.node_token,
-        gpus=(real if options.gpus is None else options.gpus) if real else options.gpus or 0,
+        gpus=(real if gpus is None else gpus) if real else gpus or 0,
         logical=not real,
         runs_dir=str(runs_dir),
         data_dir=str(data_dir),
-        interface=options.interface,
+        interface=interface,
         base_port=ports.base,
-        ca_file=None if options.ca_file is None else str(options.ca_file),
+        ca_file=None if ca_file is None else str(ca_file),
     )
     return record, view, _look(home_dir, record, view, ports, between)
 
@@ -122,7 +119,6 @@ def _look(
         head_error=head_error(view.ray_address),
         # The server read its clock at some moment between the two.
         clock_offset_s=min(max(view.time, between[0]), between[1]) - view.time,
-        own_name_s=_own_name_s(),
         home=home_dir,
         home_kind=_kind(home_dir),
         runs_dir=runs,
@@ -180,13 +176,6 @@ def _shares(folder: Path, identity: str | None) -> bool:
     if identity is None or not folder.is_dir():
         return False
     return known_id(folder) == identity
-
-
-def _own_name_s() -> float:
-    began = time.monotonic()
-    with contextlib.suppress(OSError):
-        socket.getaddrinfo(socket.gethostname(), None)
-    return time.monotonic() - began
 
 
 def _kind(path: Path) -> str:

@@ -54,7 +54,6 @@ NOT_HERE = {
         }.items()
         for command in commands
     },
-    "data ls": "tests/platform/faces/cli/test_data.py::test_corpus_of_a_sweep_is_prepared_once_and_reused",
     "spec new": "tests/platform/faces/cli/test_spec.py::test_spec_to_begin_with_is_written_and_planned",
     "spec trainer": "tests/platform/faces/cli/test_spec.py::"
     "test_project_is_written_planned_and_pinned_by_its_capsule",
@@ -62,7 +61,7 @@ NOT_HERE = {
     "code diff": "tests/platform/faces/cli/test_code.py::test_code_of_a_run_is_shown_compared_and_checked_out",
     "code checkout": "tests/platform/faces/cli/test_code.py::test_code_of_a_run_is_shown_compared_and_checked_out",
     # Commands without a golden, and a test that runs each.
-    "demo": "tests/e2e/test_demo.py::test_the_demo_prints_a_ranked_table_and_reuses_a_running_server",
+    "demo": "tests/e2e/test_demo.py::test_the_demo_prints_a_ranked_table",
     "up": "tests/e2e/test_up_defaults.py::test_up_without_gpus_remembers_their_number",
     "down": "tests/e2e/test_up_defaults.py::test_up_without_gpus_remembers_their_number",
     "doctor": "tests/platform/faces/cli/test_offline.py::test_doctor_lists_its_findings",
