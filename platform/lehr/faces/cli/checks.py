@@ -165,15 +165,6 @@ def _program(variable: str, *names: str) -> bool:
     return any(shutil.which(name) for name in ((chosen,) if chosen else names))
 
 
-def check_cpu() -> list[Check]:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    memory = _memory_bytes()
-    text = f"{cores} cores, {formats.size(memory)} memory"
-    if memory is not None and memory < 4 * _GB:
-        return [Check("CPU", "note", text, "Ray and torch together need 4 GB or more.")]
-    return [Check("CPU", "ok", text)]
-
-
 def check_disk() -> list[Check]:
     checks = []
     seen = set()
@@ -262,7 +253,6 @@ CHECKS: tuple[Callable[[], list[Check]], ...] = (
     check_torch,
     check_gpu_use,
     check_compiler,
-    check_cpu,
     check_disk,
     check_filesystem,
     check_shared_memory,
@@ -302,19 +292,6 @@ def _nvidia_smi(fields: str) -> list[str]:
     except (OSError, subprocess.TimeoutExpired):
         return []
     return done.stdout.strip().splitlines() if done.returncode == 0 else []
-
-
-def _memory_bytes() -> int | None:
-    """Return the memory of the machine, or of the container if that is less."""
-    try:
-        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError):
-        return None
-    try:
-        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
-    except OSError:
-        return total
-    return min(total, int(limit)) if limit.isdigit() else total
 
 
 def _existing(path: Path) -> Path:

@@ -129,13 +129,7 @@ def _stop_starting(where: Path, pid: int) -> None:
 
 
 def did_not_start(why: str, log: Path, begin: int) -> LehrError:
-    """Return the error of a server that did not start.
-
-    Args:
-        why: how it failed, as seen from outside.
-        log: the file with its output.
-        begin: where its output begins in the file.
-    """
+    """Return the error of a server that did not start, whose output begins at a byte of ``log``."""
     with log.open("rb") as file:
         file.seek(begin)
         lines = explaining_lines(file.read().decode("utf-8", "replace"))

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from lehr.base import formats
-from lehr.faces.cli.output import escaped, state_text, table, unicode_safe
+from lehr.faces.cli.output import escaped, fitting, state_text, table, unicode_safe
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -21,11 +22,8 @@ _WAITING = frozenset({"queued", "paused"})
 _BAR = 8
 _BEST = "best of all"
 """The column that marks the best; it has no heading."""
-_WIDE, _WIDEST = 100, 120
-"""Terminal width from which the display shows losses, bars and longer curves."""
-_LEAST_STATE = 12
 SPARE = ("trend", "MFU", "tok/s", "GPU")
-"""Columns of ``trials_table`` that narrow terminals leave out, the first one first."""
+"""Columns of trials that narrow terminals leave out, the first one first."""
 
 
 def trials_table(sweep: SweepDetail) -> Table:
@@ -35,35 +33,28 @@ def trials_table(sweep: SweepDetail) -> Table:
         "#": [str(trial.rank or formats.NOTHING) for trial in trials],
         "run": [escaped(trial.run.name) for trial in trials],
         **_values(sweep, trials),
-        "trend": [_trend(trial, 8) for trial in trials],
-        **_speed(trials, mfu=True),
-        "GPU": _places(trials),
+        **_course(trials),
     }
     return _table(trials, columns, [_state(trial) for trial in trials])
 
 
-def live_table(sweep: SweepDetail, *, width: int) -> Table:
-    """Return the same in ``width`` characters: one line per trial, with its progress."""
+def live_table(sweep: SweepDetail, out: Console) -> Table:
+    """Return the trials in the width of ``out``: one line each, with its progress."""
+    from rich.text import Text
+
     trials = sweep.trials
-    wide, widest = width >= _WIDE, width >= _WIDEST
     columns = {
         "#": [str(trial.number) for trial in trials],
         **_values(sweep, trials),
-        **(
-            {"loss": [formats.loss(_latest(trial, "train/loss")) for trial in trials]}
-            if wide
-            else {}
-        ),
-        "trend": [_trend(trial, 16 if widest else 8) for trial in trials],
-        **_speed(trials, mfu=wide),
-        "GPU": _places(trials),
-        "done": [_done(trial.run, bar=wide) for trial in trials],
+        "loss": [formats.loss(_latest(trial, "train/loss")) for trial in trials],
+        **_course(trials),
+        "done": [_done(trial.run) for trial in trials],
     }
-    used = sum(
-        max(_length(text) for text in [_head(name), *texts]) + 2 for name, texts in columns.items()
-    )
-    states = [_cut(_state(trial), max(width - used, _LEAST_STATE)) for trial in trials]
-    return _table(trials, columns, states)
+    states = [Text.from_markup(_state(trial), overflow="ellipsis") for trial in trials]
+    for text in states:
+        text.no_wrap = True
+    rows = _table(trials, columns, states)
+    return fitting(rows, out, fold="state", spare=("loss", *SPARE))
 
 
 def _table(
@@ -97,39 +88,24 @@ def _values(sweep: SweepDetail, trials: Sequence[TrialView]) -> dict[str, list[s
     return columns
 
 
-def _speed(trials: Sequence[TrialView], *, mfu: bool) -> dict[str, list[str]]:
-    columns = {"tok/s": [formats.si(_latest(trial, "tokens_per_s")) for trial in trials]}
-    if mfu and any("mfu" in trial.run.latest for trial in trials):
+def _course(trials: Sequence[TrialView]) -> dict[str, list[str]]:
+    """Return the curves, the speed and the places."""
+    columns = {
+        "trend": [
+            formats.sparkline(trial.run.trend, 8, unicode=unicode_safe()) for trial in trials
+        ],
+        "tok/s": [formats.si(_latest(trial, "tokens_per_s")) for trial in trials],
+    }
+    if any("mfu" in trial.run.latest for trial in trials):
         columns["MFU"] = [formats.share(_latest(trial, "mfu")) for trial in trials]
-    return columns
-
-
-def _places(trials: Sequence[TrialView]) -> list[str]:
     several_nodes = len({gpu.node for trial in trials for gpu in trial.run.placement}) > 1
-    return [_place(trial, several_nodes) for trial in trials]
+    columns["GPU"] = [_place(trial, several_nodes) for trial in trials]
+    return columns
 
 
 def _latest(trial: TrialView, name: str) -> float | None:
     found = trial.run.latest.get(name)
     return None if found is None else found.value
-
-
-def _trend(trial: TrialView, width: int) -> str:
-    return formats.sparkline(trial.run.trend, width, unicode=unicode_safe())
-
-
-def _length(markup: str) -> int:
-    from rich.text import Text
-
-    return Text.from_markup(markup).cell_len
-
-
-def _cut(markup: str, width: int) -> Text:
-    from rich.text import Text
-
-    text = Text.from_markup(markup)
-    text.truncate(width, overflow="ellipsis")
-    return text
 
 
 def headline(sweep: SweepDetail) -> str:
@@ -187,16 +163,13 @@ def _rank(trial: TrialView) -> tuple[bool, int, int]:
     return (trial.rank is None, trial.rank or 0, trial.number)
 
 
-def _done(run: RunView, *, bar: bool) -> str:
+def _done(run: RunView) -> str:
     if not run.total_steps:
         return formats.NOTHING if run.step is None else f"step {run.step:,}"
     share = min((run.step or 0) / run.total_steps, 1.0)
-    text = f"{share * 100:.0f} %"
-    if not bar:
-        return text
     full = round(share * _BAR)
     whole, empty = ("━", "─") if unicode_safe() else ("#", "-")
-    return f"[green]{whole * full}[/][dim]{empty * (_BAR - full)}[/] {text:>5}"
+    return f"[green]{whole * full}[/][dim]{empty * (_BAR - full)}[/] {share * 100:3.0f} %"
 
 
 def _place(trial: TrialView, several_nodes: bool) -> str:

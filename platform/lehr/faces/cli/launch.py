@@ -154,17 +154,8 @@ def show_launched(
     watch: bool,
     as_json: bool,
 ) -> None:
-    """Print what was recorded, and with ``watch`` its progress until it ends.
-
-    Args:
-        client: the client that recorded it.
-        made: the run, sweep or rollout.
-        about: its state, as markup.
-        warnings: what the server said about it.
-        lines: more lines below the first one, as markup.
-        then: a command that is useful next, beside `lehr watch`.
-        watch: show its progress; exit code 1 if something failed.
-        as_json: print JSON.
+    """Print what was recorded, and with ``watch`` its progress until it ends. Exit code 1 if
+    something failed. ``then``: a command that is useful next, beside `lehr watch`.
     """
     if as_json:
         print_json({made.noun: made.detail})

@@ -18,7 +18,7 @@ from lehr.faces.cli.output import escaped, state_text, unicode_safe
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rich.console import Group
+    from rich.console import Console, Group
     from rich.text import Text
 
     from lehr.schemas.cluster import ClusterView, GpuView
@@ -51,15 +51,13 @@ class LiveState:
     heard_at: float = field(default_factory=time.time)
 
 
-def sweep_frame(
-    view: SweepDetail, seen: LiveState, *, height: int = 40, width: int = 100, now: float
-) -> Group:
-    """Draw a sweep in ``height`` lines; trials that do not fit are counted."""
+def sweep_frame(view: SweepDetail, seen: LiveState, out: Console, *, now: float) -> Group:
+    """Draw a sweep in the size of ``out``; trials that do not fit are counted."""
     from rich.console import Group
 
     gpus = gpu_map(seen.cluster, {trial.run.id: str(trial.number) for trial in view.trials})
     alerts = _alerts([trial.run for trial in view.trials])
-    room = max(height - _OVER_AND_UNDER - len(gpus) - len(alerts), _LEAST_TRIALS)
+    room = max(out.height - _OVER_AND_UNDER - len(gpus) - len(alerts), _LEAST_TRIALS)
     shown, left_out = fitting(view, room)
     parts = [headline(view), f"  {_sweep_bar(view, now)}"]
     if view.held_out == "different":
@@ -67,11 +65,9 @@ def sweep_frame(
         parts.append(f"  [yellow]{text}[/]")
     elif view.best_value is not None:
         parts.append(f"  {_best(view)}")
-    part = view.model_copy(update={"trials": shown})
-    parts.append("")
-    table = live_table(part, width=width)
+    table = live_table(view.model_copy(update={"trials": shown}), out)
     below = [f"  [dim]{left_out}[/]"] if left_out else []
-    return Group(*parts, table, *below, "", *gpus, *alerts, *_silence(seen, now))
+    return Group(*parts, "", table, *below, "", *gpus, *alerts, *_silence(seen, now))
 
 
 def run_frame(view: RunView, seen: LiveState, *, now: float) -> Group:

@@ -119,13 +119,8 @@ def show_plan(
 ) -> None:
     """Print the plan of a run, sweep or rollout, then fail if it cannot work.
 
-    Args:
-        spec: what is planned.
-        price: dollars per GPU-hour.
-        as_json: print the documented JSON.
-        trace: also trace the memory of a step, of a run.
-        each_trial: also print the table of a sweep's trials.
-        check: called before anything is printed; its warnings follow the plan.
+    ``price`` is in dollars per GPU-hour. ``each_trial`` adds the table of a sweep's trials.
+    ``check`` is called before anything is printed; its warnings follow the plan.
 
     Raises:
         PlanRefused: a run does not fit in the requested GPU.

@@ -166,12 +166,7 @@ def _by_the_record(where: Path, ends: dict[str, End]) -> dict[str, End]:
 
 
 def show_ends(counts: Mapping[str, int], *, then: str) -> None:
-    """Print how many ended in which way.
-
-    Args:
-        counts: the numbers, by ``lehr.node.stop.End``.
-        then: what has those resume that are to, as the start of a sentence.
-    """
+    """Print how many ended in which way. ``then`` has those resume that are to: a subject."""
     out = console()
     if saved := counts["saved"]:
         out.print(f"  {_were(saved)} saved. {then} resumes {_it(saved)}.")

@@ -91,8 +91,7 @@ def watch_until_end(
 
 
 def _sweep_frame(view: SweepDetail, seen: LiveState) -> RenderableType:
-    size = console().size
-    return sweep_frame(view, seen, height=size.height, width=size.width, now=time.time())
+    return sweep_frame(view, seen, console(), now=time.time())
 
 
 def rollout_frame(view: RolloutDetail, seen: LiveState) -> RenderableType:
@@ -183,9 +182,7 @@ class WatchFeed:
 class PipeLines:
     """Lines for a pipe: one per change of a state, and one whenever the progress is larger.
 
-    Args:
-        states: names with their states, of a view.
-        progress: a number and a line, of a view.
+    ``states`` gives names with their states, and ``progress`` a number and a line, of a view.
     """
 
     def __init__(

@@ -54,15 +54,8 @@ def drain_agents(
     """Have the agents report that this node leaves; then wait for trainings, or have them save.
 
     For nodes of KubeRay and of Ray cluster files. They have no token of the server; their agents
-    report to it by Ray.
-
-    Args:
-        where: Lehr's home on this machine.
-        folders: the agents' folders.
-        wait: whether trainings may finish first.
-        timeout_s: how long they may take, to finish or to save.
-        notice_s: how long the server gets to learn it, before the first training ends.
-        deliver_s: limit for the last bytes of streams to reach the server.
+    report to it by Ray, which gets ``notice_s`` before the first training ends. ``wait``: trainings
+    may finish first.
     """
     for folder in folders:
         (folder / stop.DRAINING).touch()
@@ -75,12 +68,6 @@ def drain(where: Path, joined: JoinRecord, *, wait: bool, timeout_s: float) -> D
 
     Trainings that save are requeued by the server, and start where there is place. If the server
     cannot be reached, they save all the same: the machine may have to go.
-
-    Args:
-        where: Lehr's home on this machine.
-        joined: how it joined.
-        wait: whether trainings may finish first.
-        timeout_s: how long they may take, to finish or to save.
     """
     unreachable, names = None, {}
     try:

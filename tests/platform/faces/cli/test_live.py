@@ -97,6 +97,10 @@ def make_cluster(*busy: str | None, alive: bool = True) -> ClusterView:
     )
 
 
+def screen(width: int = 120, height: int = 40) -> Console:
+    return Console(file=io.StringIO(), width=width, height=height)
+
+
 def drawn(renderable, width: int = 120) -> str:
     out = io.StringIO()
     Console(file=out, width=width, highlight=False).print(renderable)
@@ -123,20 +127,20 @@ CLUSTER = make_cluster("run00001", "run00002", "run00003", "other", None, None, 
 
 def test_frame_of_a_sweep_over_different_held_out_sets_has_no_best():
     mixed = SWEEP.model_copy(update={"held_out": "different"})
-    text = drawn(sweep_frame(mixed, LiveState(CLUSTER, heard_at=NOW), width=100, now=NOW), 100)
+    text = drawn(sweep_frame(mixed, LiveState(CLUSTER, heard_at=NOW), screen(100), now=NOW), 100)
     assert "no best trial: val/loss was measured on different held-out sets" in text
     assert "best so far" not in text
 
 
 def test_frame_of_a_sweep_over_seeds_has_their_mean():
     sweep = SWEEP.model_copy(update={"parameters": ["train.seed"], "best_parameters": {}})
-    text = drawn(sweep_frame(sweep, LiveState(CLUSTER, heard_at=NOW), width=120, now=NOW))
+    text = drawn(sweep_frame(sweep, LiveState(CLUSTER, heard_at=NOW), screen(), now=NOW))
     assert "best so far: mean of the seeds   val/loss 5.304 at step 400" in text
 
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_sweep_frame_matches_its_golden(width):
-    frame = sweep_frame(SWEEP, LiveState(CLUSTER, heard_at=NOW), width=width, now=NOW)
+    frame = sweep_frame(SWEEP, LiveState(CLUSTER, heard_at=NOW), screen(width), now=NOW)
     text = drawn(frame, width)
     assert all(len(line) <= width for line in text.splitlines())
     goldens.check(f"watch/sweep-{width}.txt", text)
@@ -176,7 +180,7 @@ def test_frames_without_a_number_of_steps_show_the_step_alone():
     assert "%" not in frame.splitlines()[1]
     ended = make_run(2, "completed", ended_at=NOW, **unknown)
     sweep = make_sweep(make_run(1, **unknown), ended, make_run(3, "queued", step=0, **unknown))
-    text = drawn(sweep_frame(sweep, seen, now=NOW))
+    text = drawn(sweep_frame(sweep, seen, screen(), now=NOW))
     assert "step 274 " in text.replace("\n", " ")
     assert " 33 %" in text
     assert "step 412" in text
@@ -201,7 +205,7 @@ def test_a_sweep_of_many_trials_fits_the_terminal_and_counts_the_rest():
         make_run(n, state, step=0 if state == "queued" else 5) for n, state in enumerate(states, 1)
     ]
     view = make_sweep(*runs)
-    text = drawn(sweep_frame(view, LiveState(CLUSTER, heard_at=NOW), height=24, now=NOW))
+    text = drawn(sweep_frame(view, LiveState(CLUSTER, heard_at=NOW), screen(height=24), now=NOW))
     assert len(text.splitlines()) <= 24
     assert "queued: lehr show lists all" in text
     shown, left_out = fitting(view, 11)
