@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from lehr.faces.cli import watch
+from lehr.faces.cli.group_table import trials_table
 from lehr.faces.cli.live import LiveState, fitting, gpu_map, run_frame, sweep_frame
 from lehr.schemas.cluster import ClusterView, GpuView, NodeView
 from lehr.schemas.runs import GpuRef, Latest, RunDetail, RunView
@@ -71,7 +72,6 @@ def make_sweep(*runs: RunView, **more) -> SweepDetail:
         name="lr-grid",
         project="omk",
         method="grid",
-        metric="val/loss",
         goal="minimize",
         parameters=["train.optimizer.lr"],
         counts=counts,
@@ -82,7 +82,7 @@ def make_sweep(*runs: RunView, **more) -> SweepDetail:
         created_at=NOW,
         spec={},
         trials=trials,
-        **{**progress_fields(runs), **more},
+        **{"metric": "val/loss", **progress_fields(runs), **more},
     )
 
 
@@ -123,6 +123,28 @@ SWEEP = make_sweep(
     make_run(6, "queued", step=0, pending_reason="waits for 1 x A100; next in line"),
 )
 CLUSTER = make_cluster("run00001", "run00002", "run00003", "other", None, None, None, None)
+
+
+def test_table_has_the_best_first_the_unranked_last_and_names_each_run():
+    lines = drawn(trials_table(SWEEP)).splitlines()
+    assert lines[0].split() == [
+        "#", "run", "lr", "val/loss", "trend", "tok/s", "MFU", "GPU", "state",
+    ]  # fmt: skip
+    assert lines[1].split()[:5] == ["1", "lr-grid-1", "1.0e-4", "5.304", "best"]
+    assert lines[3].endswith("failed: loss became NaN (LR too high)")
+    assert [line.split()[:2] for line in lines[-2:]] == [["—", "lr-grid-3"], ["—", "lr-grid-6"]]
+    assert lines[-1].endswith("queued: waits for 1 x A100; next in line")
+
+
+def test_user_text_is_not_markup_and_has_no_terminal_codes():
+    reason = "\x1b[2J\x1b]0;title\x07gone [/dim] C:\\temp"
+    odd = make_sweep(make_run(1, "failed", step=0, reason=reason), metric="[/val]")
+    odd.trials[0].parameters = {"train.optimizer.lr": "[/]"}
+    lines = drawn(trials_table(odd)).splitlines()
+    assert "[/val]" in lines[0]
+    assert lines[1].split()[2] == "[/]"
+    assert lines[1].endswith("failed: gone [/dim] C:\\temp")
+    assert "\x1b" not in "".join(lines)
 
 
 def test_frame_of_a_sweep_over_different_held_out_sets_has_no_best():
