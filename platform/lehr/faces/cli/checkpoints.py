@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -25,7 +27,7 @@ from lehr.faces.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
+    from rich.table import Table
 
     from lehr.faces.client import Run
     from lehr.schemas.checkpoints import CheckpointView
@@ -75,11 +77,19 @@ def ls(
     if not found:
         notes().print(f"{run.name} ({run.id}) has no checkpoint.", markup=False)
         return
+    console().print(checkpoints_table(found))
+    for one in found:
+        if one.copy_error:
+            notes().print(f"step {one.step:,}: {one.copy_error}", markup=False)
+
+
+def checkpoints_table(shown: Sequence[CheckpointView]) -> Table:
+    """Return a table with one row per checkpoint: what it is, and why it is kept."""
     rows = table(
         *("step", "attempt", "size", "val/loss", "saved", "", "copy", "kept as"),
         right=("step", "attempt", "size", "val/loss"),
     )
-    for one in found:
+    for one in shown:
         marks = [word for word, so in (("latest", one.latest), ("best", one.best)) if so]
         rows.add_row(
             formats.count(one.step),
@@ -91,21 +101,16 @@ def ls(
             escaped(_copy(one)),
             escaped(", ".join(one.kept)),
         )
-    console().print(rows)
-    for one in found:
-        if one.copy_error:
-            notes().print(f"step {one.step:,}: {one.copy_error}", markup=False)
+    return rows
 
 
 @checkpoints.command("save")
 def save(ref: Ref, as_json: JsonOption = False) -> None:
     """Save a checkpoint of a running run after its current step. JSON: {run: RunDetail}."""
     run = connect().run(ref).checkpoint()
-    if as_json:
-        print_json({"run": run.detail})
-        return
-    console().print(f"{run.name} ({run.id}) will save after its current step.", markup=False)
-    notes().print(f"  List it: lehr checkpoints ls {run.id}", markup=False)
+    text = f"{escaped(run.name)} ({run.id}) will save after its current step."
+    more = f"\n[dim]  List it: lehr checkpoints ls {run.id}[/]"
+    print_result({"run": run.detail}, text + more, as_json=as_json)
 
 
 @checkpoints.command("verify")
@@ -162,20 +167,18 @@ def download(
 
     Without --step, downloads the newest checkpoint.
 
-    JSON: {downloaded: {run, step, path, bytes}}.
+    JSON: {downloaded: {run, step, path, bytes}}; ``bytes`` is the size of DIR.
     """
     run = connect().run(ref)
     at = newest(run).step if step is None else step
-    with _DownloadBar(f"step {at:,}", quiet=as_json) as bar:
+    with _download_bar(f"step {at:,}", quiet=as_json) as bar:
         run.download_checkpoint(at, folder, attempt=attempt, progress=bar)
-    size = bar.done
-    if as_json:
-        downloaded = {"run": run.id, "step": at, "path": str(folder), "bytes": size}
-        print_json({"downloaded": downloaded})
-    else:
-        console().print(
-            f"{escaped(str(folder))}: step {at:,} of {escaped(run.name)}, {formats.size(size)}"
-        )
+    size = _bytes_in(folder)
+    print_result(
+        {"downloaded": {"run": run.id, "step": at, "path": str(folder), "bytes": size}},
+        f"{escaped(str(folder))}: step {at:,} of {escaped(run.name)}, {formats.size(size)}",
+        as_json=as_json,
+    )
 
 
 @checkpoints.command("export")
@@ -210,11 +213,11 @@ def export(
     """
     at = parse_step(step)
     run = connect().run(ref)
-    with _DownloadBar("weights", quiet=as_json) as bar:
+    with _download_bar("weights", quiet=as_json) as bar:
         run.export_model(
             folder, at, attempt=attempt, tokenizer=tokenizer, overwrite=overwrite, progress=bar
         )
-    size = sum(path.stat().st_size for path in folder.iterdir())
+    size = _bytes_in(folder)
     print_result(
         {"exported": {"run": run.id, "path": str(folder), "bytes": size}},
         f"{escaped(str(folder))}: model of {escaped(run.name)}, {formats.size(size)}",
@@ -237,33 +240,22 @@ def parse_step(text: str) -> int | Literal["best", "last"]:
     return int(text)
 
 
-class _DownloadBar:
-    """A progress bar on a terminal; counts bytes anywhere."""
+@contextmanager
+def _download_bar(title: str, *, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
+    """Show a progress bar on a terminal."""
+    if quiet or not is_terminal():
+        yield None
+        return
+    from rich.progress import DownloadColumn, Progress, TransferSpeedColumn
 
-    def __init__(self, title: str, *, quiet: bool) -> None:
-        self.done = 0
-        self._title = title
-        self._bar: Progress | None = None
-        if is_terminal() and not quiet:
-            from rich.progress import DownloadColumn, Progress, TransferSpeedColumn
+    columns = (*Progress.get_default_columns(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=notes(), transient=True) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
-            columns = (*Progress.get_default_columns(), DownloadColumn(), TransferSpeedColumn())
-            self._bar = Progress(*columns, console=notes(), transient=True)
 
-    def __enter__(self) -> Self:
-        if self._bar is not None:
-            self._bar.start()
-            self._task = self._bar.add_task(self._title, total=None)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
-    def __call__(self, done: int, total: int) -> None:
-        self.done = done
-        if self._bar is not None:
-            self._bar.update(self._task, completed=done, total=total)
+def _bytes_in(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 @checkpoints.command("rm")

@@ -45,14 +45,13 @@ def troubles(view: ClusterView) -> list[Check]:
             for node in nodes
             for why in node.problems
         ),
-        *(Check(node.name, "note", *_parts(note)) for node in nodes for note in node.notes),
+        # What is wrong, and what to do.
+        *(
+            Check(node.name, "note", *note.partition(": ")[::2])
+            for node in nodes
+            for note in node.notes
+        ),
     ]
-
-
-def _parts(note: str) -> tuple[str, str]:
-    """Return what is wrong, and what to do."""
-    wrong, _, cure = note.partition(": ")
-    return wrong, cure
 
 
 def _state(view: ClusterView) -> Iterator[Check]:

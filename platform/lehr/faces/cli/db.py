@@ -11,7 +11,15 @@ import typer
 from lehr.base import formats
 from lehr.base import home as homes
 from lehr.errors import NotFound, UserError
-from lehr.faces.cli.output import JsonOption, console, escaped, notes, print_json, warn
+from lehr.faces.cli.output import (
+    JsonOption,
+    console,
+    escaped,
+    notes,
+    print_json,
+    print_result,
+    warn,
+)
 from lehr_trainer import extras
 
 if TYPE_CHECKING:
@@ -174,7 +182,7 @@ def rebuild(home: Home = None, as_json: JsonOption = False) -> None:
     no other run starts until `lehr db release`.
 
     JSON: {rebuilt: {streams, points, records, malformed, seconds}, record: {runs, living, left_out,
-    by_config, variables: [ids], unknown: [texts]} | null}.
+    variables: [ids], unknown: [texts]} | null}.
     """
     upkeep = _upkeep()
     from lehr.store.upkeep.lost_record import is_lost
@@ -209,7 +217,6 @@ def _print_record(record: dict[str, list[str]]) -> None:
     out.print(f"lehr.db: {formats.counted(len(record['runs']), 'run')}, made of their files")
     for name, text in (
         ("living", "may be training, and count as running"),
-        ("by_config", "started by an older Lehr: name, project, tags and retries are not known"),
         ("variables", "the values of their env are not known, and a retry lacks them"),
         ("left_out", "not recorded: no configuration, or no streams here"),
     ):
@@ -231,11 +238,8 @@ def release(home: Home = None, as_json: JsonOption = False) -> None:
     """
     where = _home(home)
     was_held = homes.release(where)
-    if as_json:
-        print_json({"released": was_held})
-    else:
-        text = "starts runs from now on" if was_held else "was not held"
-        console().print(f"{escaped(str(where))} {text}.")
+    text = "starts runs from now on" if was_held else "was not held"
+    print_result({"released": was_held}, f"{escaped(str(where))} {text}.", as_json=as_json)
 
 
 @db.command("new")
@@ -250,10 +254,8 @@ def new(home: Home = None, as_json: JsonOption = False) -> None:
     where = (home or homes.home()).expanduser().absolute()
     _needs_it_down(where, "new")
     lost_record.begin_anew(where)
-    if as_json:
-        print_json({"home": str(where)})
-    else:
-        console().print(f"{escaped(str(where / 'lehr.db'))} is new and empty. Start: lehr up")
+    text = f"{escaped(str(where / 'lehr.db'))} is new and empty. Start: lehr up"
+    print_result({"home": str(where)}, text, as_json=as_json)
 
 
 def _upkeep() -> ModuleType:

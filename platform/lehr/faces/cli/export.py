@@ -11,7 +11,7 @@ import typer
 from lehr.base import formats
 from lehr.errors import NotFound, UserError
 from lehr.faces.cli.connect import Ref, connect
-from lehr.faces.cli.output import JsonOption, console, escaped, escaped_json, notes, print_json
+from lehr.faces.cli.output import JsonOption, escaped, escaped_json, notes, print_result
 
 app = typer.Typer(rich_markup_mode=None)
 _SUFFIXES = {".jsonl", ".json", ".ndjson", ".parquet"}
@@ -62,11 +62,9 @@ def export(
         output.write_bytes(data)
     except OSError as error:
         raise UserError(f"{output} cannot be written: {error.strerror}.") from error
-    if as_json:
-        exported = {"run": run.id, "path": str(output), "format": chosen, "bytes": len(data)}
-        print_json({"exported": exported})
-    else:
-        console().print(f"{escaped(str(output))}: {formats.size(len(data))} of {escaped(run.name)}")
+    exported = {"run": run.id, "path": str(output), "format": chosen, "bytes": len(data)}
+    text = f"{escaped(str(output))}: {formats.size(len(data))} of {escaped(run.name)}"
+    print_result({"exported": exported}, text, as_json=as_json)
 
 
 @app.command("report")
@@ -89,8 +87,6 @@ def report(
     with notes().status(f"Reading {escaped(found.name)}"):
         found.report(target)
     size = target.stat().st_size
-    if as_json:
-        made = {"id": found.id, "name": found.name, "path": str(target), "bytes": size}
-        print_json({"report": made})
-    else:
-        console().print(f"{escaped(str(target))}: {formats.size(size)}, {escaped(found.name)}")
+    made = {"id": found.id, "name": found.name, "path": str(target), "bytes": size}
+    text = f"{escaped(str(target))}: {formats.size(size)}, {escaped(found.name)}"
+    print_result({"report": made}, text, as_json=as_json)

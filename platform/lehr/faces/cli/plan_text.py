@@ -200,7 +200,7 @@ def _tokens_line(plans: list[RunPlan], *, each: str) -> str:
         f"{_range([formats.count(n) for n in batches])} a step x "
         f"{_range([formats.count(n) for n in steps])} steps = "
         f"{_range([formats.millions(n) for n in totals])}{each}",
-        f"{_range(list(dict.fromkeys(formats.si(n) for n in ratios)))} a parameter",
+        f"{_range([formats.si(n) for n in ratios])} a parameter",
     )
 
 
@@ -349,4 +349,4 @@ def _time_line(
 
 
 def _range(values: list[str]) -> str:
-    return values[0] if len(values) == 1 else f"{values[0]} to {values[-1]}"
+    return values[0] if values[0] == values[-1] else f"{values[0]} to {values[-1]}"

@@ -119,23 +119,17 @@ def extend(
 
 
 def _report_sweep(sweep: Sweep, as_json: bool) -> None:
-    if as_json:
-        print_json({"sweep": sweep.detail})
-        return
     counts = ", ".join(f"{count} {state}" for state, count in sweep.view.counts.items())
-    console().print(f"{sweep.name}: {counts}")
+    print_result({"sweep": sweep.detail}, f"{sweep.name}: {counts}", as_json=as_json)
 
 
 def _report(run: Run, as_json: bool) -> None:
-    if as_json:
-        print_json({"run": run.detail})
-        return
     desired = run.view.desired
     request = {"cancel": "will be cancelled", "pause": "will be paused"}.get(desired)
     if run.state in {"cancelled", "paused"}:
         request = "will be queued again" if (run.state, desired) == ("paused", "run") else None
     state = run.state if request is None else f"{run.state}, {request}"
-    console().print(f"{run.name} ({run.id}): {state}")
+    print_result({"run": run.detail}, f"{run.name} ({run.id}): {state}", as_json=as_json)
 
 
 @app.command("archive")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from lehr.base import formats
+from lehr.faces.cli.checkpoints import checkpoints_table
 from lehr.faces.cli.connect import Ref, connect
 from lehr.faces.cli.group_table import (
     SPARE,
@@ -140,19 +141,7 @@ def _print_run(run: Run) -> None:
     checkpoints = [point for point in run.checkpoints() if point.removed_at is None]
     if checkpoints:
         out.print("\ncheckpoints")
-        rows = table("step", "val/loss", "", "size", "path", right=("step", "val/loss", "size"))
-        for point in checkpoints:
-            marks = [
-                word for word, is_it in (("best", point.best), ("latest", point.latest)) if is_it
-            ]
-            rows.add_row(
-                formats.count(point.step),
-                formats.loss(point.val_loss),
-                ", ".join(marks),
-                formats.size(point.size_bytes),
-                escaped(point.path),
-            )
-        out.print(rows)
+        out.print(checkpoints_table(checkpoints))
     events = run.events()
     if events:
         shown = relevant_events(events)

@@ -10,7 +10,7 @@ import typer
 
 from lehr.base import formats
 from lehr.errors import UserError
-from lehr.faces.cli.output import JsonOption, console, escaped, print_fitting, print_json, table
+from lehr.faces.cli.output import JsonOption, console, print_fitting, print_json, table
 
 app = typer.Typer(rich_markup_mode=None)
 group = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
@@ -67,12 +67,8 @@ def new(
         raise UserError(f"{path} cannot be written: {error.strerror}.") from None
     if as_json:
         print_json({"file": str(path)})
-        return
-    out = console()
-    name = escaped(str(path))
-    out.print(f"{name} is written.")
-    out.print(f"  Plan it: lehr plan {name}", style="dim", soft_wrap=True)
-    out.print(f"  Train it: lehr {_LAUNCH[kind]} {name} --watch", style="dim", soft_wrap=True)
+    else:
+        _print_next(f"{path} is written.", path, _LAUNCH[kind])
 
 
 @group.command("trainer")
@@ -94,12 +90,15 @@ def trainer(
     files = write_project(folder, part.value)
     if as_json:
         print_json({"folder": str(folder), "files": files})
-        return
+    else:
+        _print_next(f"{folder} has {' and '.join(files)}.", folder / "run.yaml", "submit")
+
+
+def _print_next(done: str, spec: Path, verb: str) -> None:
     out = console()
-    out.print(f"{escaped(str(folder))} has {' and '.join(files)}.")
-    spec = escaped(str(folder / "run.yaml"))
-    out.print(f"  Plan it: lehr plan {spec}", style="dim", soft_wrap=True)
-    out.print(f"  Train it: lehr submit {spec} --watch", style="dim", soft_wrap=True)
+    out.print(done, markup=False)
+    out.print(f"  Plan it: lehr plan {spec}", style="dim", soft_wrap=True, markup=False)
+    out.print(f"  Train it: lehr {verb} {spec} --watch", style="dim", soft_wrap=True, markup=False)
 
 
 @group.command("schema")

@@ -23,7 +23,7 @@ from lehr.faces.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from lehr.schemas.cluster import ClusterView, GpuView, QueueEntry
+    from lehr.schemas.cluster import ClusterView, GpuView, NodeView, QueueEntry
     from lehr.schemas.runs import RunView
 
 app = typer.Typer(rich_markup_mode=None)
@@ -60,7 +60,7 @@ def status(as_json: JsonOption = False) -> None:
         if (why := silence(run)) is not None:
             out.print(f"           {escaped(run.name)}: {escaped(why)}{_gone(run, cluster)}")
     for node in cluster.nodes:
-        _print_node(node.name, cluster)
+        _print_node(node, cluster)
     if queue:
         out.print()
         _print_queue(queue)
@@ -131,8 +131,7 @@ def _gone(run: RunView, cluster: ClusterView) -> str:
     return escaped("".join(f"; node {node.name} {node.no_runs}" for node in gone))
 
 
-def _print_node(name: str, cluster: ClusterView) -> None:
-    node = next(node for node in cluster.nodes if node.name == name)
+def _print_node(node: NodeView, cluster: ClusterView) -> None:
     out = console()
     out.print()
     why = "" if node.no_runs is None else f"  [red]{escaped(node.no_runs)}[/]"

@@ -79,14 +79,16 @@ def prepare(
         os.environ["SSL_CERT_FILE"] = str(ca_file)
     with Client(server_url, token) as client:
         view, between = ask(client, name, check=check)
-    real = len(gpu_inventory.visible(gpu_inventory.real_gpus(), _visible()))
+    real = len(
+        gpu_inventory.visible(gpu_inventory.real_gpus(), os.environ.get("CUDA_VISIBLE_DEVICES"))
+    )
     if real and gpus is not None and gpus > real:
         raise UserError(
             f"--gpus {gpus}: this machine has {real} GPU{'s' if real > 1 else ''}.",
             hint="Omit --gpus to use all.",
         )
     ports = Ports(base_port or DEFAULT_BASE)
-    shared = _shares(Path(view.runs_dir), view.runs_folder)
+    shared = view.runs_folder is not None and known_id(Path(view.runs_dir)) == view.runs_folder
     runs_dir = runs_dir or (Path(view.runs_dir) if shared else home.runs_dir(home_dir))
     data_dir = data_dir or home.data_dir(home_dir)
     record = JoinRecord(
@@ -171,18 +173,7 @@ def make_runs_folder(wanted: JoinRecord) -> None:
         )
 
 
-def _shares(folder: Path, identity: str | None) -> bool:
-    """Return whether the server's folder of runs is here under the same path."""
-    if identity is None or not folder.is_dir():
-        return False
-    return known_id(folder) == identity
-
-
 def _kind(path: Path) -> str:
     while not path.exists():
         path = path.parent
     return filesystems.kind_of(path) or ""
-
-
-def _visible() -> str | None:
-    return os.environ.get("CUDA_VISIBLE_DEVICES")
