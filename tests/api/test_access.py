@@ -13,7 +13,7 @@ from lehr.errors import StoreUnavailable
 from lehr.store.records import access_tokens
 from lehr_api import auth
 from lehr_api.logins import EndedLogins, Login, Person
-from lehr_testing.api import BASE, RUN_SPEC, TOKEN, api_client, served
+from lehr_testing.api import BASE, RUN_SPEC, TOKEN, served
 from lehr_testing.routes import concrete, policies
 
 ADMINS = {
@@ -174,13 +174,6 @@ def test_token_expires_after_its_days(api, monkeypatch):
     answer = client.get("/api/v1/runs", headers=bearer(token))
     assert (answer.status_code, answer.json()["detail"]) == (401, "the token 'anna' is expired.")
     assert client.get("/api/v1/tokens").json()["tokens"][0]["state"] == "expired"
-
-
-def test_tokens_survive_a_restart(tmp_path):
-    with api_client(tmp_path) as (_, client):
-        token = create(client, "anna", "viewer")
-    with api_client(tmp_path) as (_, client):
-        assert client.get("/api/v1/runs", headers=bearer(token)).status_code == 200
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,13 @@
 """Authorization: requests need the token, and a worker's token is valid only for its attempt."""
 
+from __future__ import annotations
+
 import base64
 import logging
 import time
+from collections.abc import Iterator
 from http.cookies import SimpleCookie
+from pathlib import Path
 
 import httpx
 import pytest
@@ -11,6 +15,7 @@ from starlette.datastructures import Headers
 
 from lehr_api import auth
 from lehr_api.logins import OWNER, Login
+from lehr_api.middleware import OPEN_LIMIT
 from lehr_api.problems import CrossOrigin
 from lehr_testing.api import BASE, RUN_SPEC, TOKEN, api_client, attempt_token, begin, served
 from lehr_testing.routes import concrete, walk
@@ -338,3 +343,17 @@ def test_interactive_api_pages_are_disabled(api):
 def test_origin_that_is_no_address_is_refused(api):
     answer = api[1].get("/api/v1/runs", headers={"Origin": "http://["})
     assert answer.status_code == 403
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> Iterator[str]:
+    with served(tmp_path) as (_, url):
+        yield url
+
+
+@pytest.mark.parametrize("size", ["stated", "pieces"])
+def test_login_has_a_small_limit(url: str, size: str) -> None:
+    body = b"x" * (OPEN_LIMIT + 1)
+    content = body if size == "stated" else iter([body[:100], body[100:]])
+    answer = httpx.post(f"{url}/login", content=content)
+    assert (answer.status_code, answer.json()["code"]) == (413, "too_large")

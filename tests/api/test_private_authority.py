@@ -1,20 +1,23 @@
-"""A server with a certificate of a private authority: the CLI and workers reach it by ``--ca``."""
+"""A server with TLS and a private authority: the CLI and workers reach it by ``--ca``."""
 
 from __future__ import annotations
 
 import json
+import ssl
 import subprocess
 import sys
 import threading
 from dataclasses import replace
 
+import httpx
 import pytest
 
+from lehr import Client
 from lehr.base import signed_tokens
+from lehr.errors import UserError
 from lehr.faces.join import drain
 from lehr.faces.join.keeper import NodeKeeper
 from lehr.faces.join.record import JoinRecord
-from lehr.node.agent import clean_environment
 from lehr.schemas.cluster import JoinView
 from lehr_testing.api import RUN_SPEC
 from lehr_testing.cli import call
@@ -136,11 +139,6 @@ def test_worker_of_a_machine_that_joined_by_ca_reaches_it_and_another_does_not(
     assert "lehr node join --ca FILE" in said
 
 
-def test_agent_hands_the_authority_on_to_the_trainings(monkeypatch, served):
-    monkeypatch.setenv("SSL_CERT_FILE", str(served[1].authority))
-    assert clean_environment()["SSL_CERT_FILE"] == str(served[1].authority)
-
-
 def test_machine_joins_by_ca_and_is_refused_without(served, lehr):
     process, made = served
     url = process.info()["url"]
@@ -172,3 +170,24 @@ def test_machine_leaves_by_the_authority_with_which_it_joined(
     )
     result = drain.drain(tmp_path, joined, wait=False, timeout_s=5)
     assert (result.unreachable is None) == trusted
+
+
+def test_missing_certificate_file_is_named_and_read_for_https_alone(monkeypatch):
+    monkeypatch.setenv("SSL_CERT_FILE", "/nowhere/ca.pem")
+    with pytest.raises(UserError, match=r"SSL_CERT_FILE is '/nowhere/ca.pem'"):
+        Client("https://127.0.0.1:1", "t")
+    monkeypatch.setattr(ssl, "create_default_context", lambda *_, **__: pytest.fail("was read"))
+    Client("http://127.0.0.1:1", "t").close()
+
+
+def test_login_cookie_is_for_https_only_and_plain_http_is_rejected(served):
+    process, made = served
+    url = process.info()["url"]
+    token = process.headers["Authorization"].removeprefix("Bearer ")
+    context = ssl.create_default_context(cafile=str(made.authority))
+    with httpx.Client(base_url=url, verify=context, trust_env=False) as http:
+        answer = http.post("/login", data={"token": token}, headers={"Origin": url})
+        assert answer.status_code == 303, answer.text
+        assert "secure" in answer.headers["set-cookie"].lower()
+    with pytest.raises(httpx.HTTPError):
+        httpx.get(f"http://127.0.0.1:{process.port}/api/v1/health", trust_env=False, timeout=20)

@@ -75,19 +75,3 @@ def test_sweep_counts_ended_trials_in_place_of_steps(api):
         assert [trial.run.total_steps for trial in view.trials] == [0] * len(view.trials)
         assert sweep_eta(view) is None
     assert get(client, f"sweeps/{sweep['id']}/report").status_code == 200
-
-
-def test_pruner_that_needs_the_number_of_steps_is_refused_by_its_field(api):
-    sweep = {
-        "kind": "sweep",
-        "name": "s",
-        "parameters": RATES,
-        "pruning": {"name": "hyperband", "min_steps": 10},
-        "run": {"resources": {"gpus": 1}, **PROGRAM},
-    }
-    answer = api[1].post("/api/v1/sweeps", json={"spec": sweep})
-    assert answer.status_code == 422
-    [problem] = answer.json()["problems"]
-    assert problem["path"] == "pruning.name"
-    assert "needs the number of steps of each trial" in problem["message"]
-    assert "run.trainer.steps_arg" in problem["message"]

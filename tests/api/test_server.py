@@ -1,4 +1,6 @@
-"""The server as a process: one per home, published address, clean stop and restart."""
+"""The server process: signals, ports, options."""
+
+from __future__ import annotations
 
 import resource
 import signal
@@ -6,9 +8,14 @@ import socket
 import threading
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 
+from lehr.errors import UserError
+from lehr_api.__main__ import main
+from lehr_api.settings import check_certificate, check_public_url
 from lehr_testing.processes import Process
 from lehr_testing.server import alive
+from lehr_testing.tls import private_authority
 
 HOSTS = [
     "0.0.0.0",
@@ -85,3 +92,83 @@ def test_network_address_needs_tls_or_insecure(start, host):
     output = "".join(server.output)
     assert "--insecure" in output
     assert "Traceback" not in output
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return private_authority(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.mark.parametrize(
+    "url", [None, "http://10.0.0.1:5347", "https://lehr.example", "http://[::1]:1/x"]
+)
+def test_urls_of_servers_are_accepted(url):
+    check_public_url(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["10.0.0.1:5347", "lehr.example:5347", "ftp://a", "http://", "http://a:b", "http://a:70000"],
+)
+def test_other_public_urls_are_named_with_an_example(url):
+    with pytest.raises(UserError, match="is no URL of a server") as raised:
+        check_public_url(url)
+    assert f"--public-url {url}" in raised.value.message
+    assert "http://10.0.0.1:5347" in raised.value.hint
+
+
+def test_certificate_with_its_key_in_one_or_two_files_is_accepted(made, tmp_path):
+    check_certificate(None, None)
+    check_certificate(made.certificate, made.key)
+    both = tmp_path / "both.pem"
+    both.write_bytes(made.certificate.read_bytes() + made.key.read_bytes())
+    check_certificate(both, None)
+
+
+def refusal(certificate, key):
+    with pytest.raises(UserError) as raised:
+        check_certificate(certificate, key)
+    return raised.value
+
+
+def test_each_wrong_file_is_named(made, tmp_path):
+    junk = tmp_path / "junk.pem"
+    junk.write_text("junk")
+    assert f"--tls-certificate {junk} has no certificate" in refusal(junk, made.key).message
+    assert f"--tls-key {junk} has no private key" in refusal(made.certificate, junk).message
+    alone = refusal(made.certificate, None)
+    assert "has no private key" in alone.message
+    assert "--tls-key FILE" in alone.hint
+    assert "without --tls-certificate" in refusal(None, made.key).message
+    nowhere = tmp_path / "nowhere.pem"
+    assert f"--tls-certificate {nowhere}: No such file" in refusal(nowhere, made.key).message
+    torn = tmp_path / "torn.pem"
+    torn.write_bytes(made.certificate.read_bytes()[:200])
+    assert f"--tls-certificate {torn} and its key cannot be used" in refusal(torn, made.key).message
+
+
+def test_key_of_another_certificate_and_an_encrypted_one_are_named(made, tmp_path):
+    other = private_authority(tmp_path / "other").key
+    assert f"--tls-key {other} is not the key of" in refusal(made.certificate, other).message
+    key = serialization.load_pem_private_key(made.key.read_bytes(), None)
+    encrypted = tmp_path / "encrypted.pem"
+    encrypted.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(b"secret"),
+        )
+    )
+    found = refusal(made.certificate, encrypted)
+    assert "is encrypted" in found.message
+    assert "openssl pkey" in found.hint
+
+
+@pytest.mark.parametrize("option", ["--public-url", "--tls-certificate"])
+def test_server_refuses_them_before_it_makes_anything(tmp_path, capsys, option):
+    home = tmp_path / "home"
+    # Even without these checks, no server starts: this is no address of this machine.
+    words = ["--home", str(home), "--host", "198.51.100.1", "--insecure", option, "nowhere"]
+    assert main(words) == 2
+    assert f"{option} nowhere" in capsys.readouterr().err
+    assert not home.exists()

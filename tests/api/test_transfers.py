@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from lehr.control.lifecycle import RunState
-from lehr.errors import SpecError, UserError
 from lehr.faces.client import Client
 from lehr.specs import RunSpec, load_spec
 from lehr_testing import cli, seeding
@@ -54,16 +53,6 @@ def test_client_gets_the_rate_of_a_dict_a_file_and_a_spec(client, tmp_path: Path
     loaded = load_spec(found.yaml)
     assert isinstance(loaded, RunSpec)
     assert loaded.train.optimizer.lr == found.rate
-
-
-def test_errors_name_what_is_wrong(client) -> None:
-    sweep = client.find_sweep("grid")
-    with pytest.raises(UserError, match="there is no rule 'keeep'") as caught:
-        sweep.transfer(TARGET, rule="keeep")
-    assert caught.value.hint is not None
-    assert "Did you mean keep?" in caught.value.hint
-    with pytest.raises(SpecError, match="stpes"):
-        sweep.transfer({**TARGET, "train": {**TARGET["train"], "stpes": 3}})
 
 
 def call(server, *args: str) -> Any:

@@ -1,13 +1,61 @@
-/** The lines of a chart: of one metric or several, of single runs or as means. */
+/** Lines of charts, what the cursor shows of them, and how charts are grouped and offered. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { isComputed, metricsIn, partsOf } from "../../api/lehr_api/dashboard/static/js/charts/expression.js";
-import { linesOf } from "../../api/lehr_api/dashboard/static/js/charts/lines.js";
+import { alike, linesOf, roomy } from "../../api/lehr_api/dashboard/static/js/charts/lines.js";
 import { ownFromAddress, ownToAddress } from "../../api/lehr_api/dashboard/static/js/charts/menu.js";
+import { grouped, groupOf } from "../../api/lehr_api/dashboard/static/js/charts/metric_groups.js";
 import { problemOf } from "../../api/lehr_api/dashboard/static/js/charts/search.js";
-import { curve } from "./support.js";
+import { sampleAt } from "../../api/lehr_api/dashboard/static/js/charts/tip.js";
+import { whyNot } from "../../api/lehr_api/dashboard/static/js/charts/toolbar.js";
+import { curve, fc } from "./support.js";
+
+const points = curve([[1, 2], [2, 1]]);
+const line = { run: "a", label: "lr 1", colour: "red", dash: /** @type {const} */ ("solid"), curve: points };
+const look = { x: /** @type {const} */ ("step"), logx: false, logy: false, band: true, span: /** @type {[number, number]} */ ([1, 2]) };
+const drawn = { lines: [line], look };
+
+test("a chart with the same curves and look is alike, whatever objects they are in", () => {
+  assert.ok(alike(drawn, { lines: [{ ...line }], look: { ...look, span: [1, 2] } }));
+  assert.ok(!alike(undefined, drawn));
+});
+
+test("another curve, line or look is not alike", () => {
+  const others = [
+    { lines: [], look },
+    { lines: [line, line], look },
+    { lines: [{ ...line, curve: { ...points } }], look },
+    { lines: [{ ...line, run: "b" }], look },
+    { lines: [{ ...line, label: "lr 2" }], look },
+    { lines: [{ ...line, colour: "blue" }], look },
+    { lines: [{ ...line, dash: /** @type {const} */ ("dash") }], look },
+    { lines: [{ ...line, cut: true }], look },
+    { lines: [{ ...line, metric: "mfu" }], look },
+    { lines: [line], look: { ...look, x: /** @type {const} */ ("time") } },
+    { lines: [line], look: { ...look, logx: true } },
+    { lines: [line], look: { ...look, logy: true } },
+    { lines: [line], look: { ...look, band: false } },
+    { lines: [line], look: { ...look, span: /** @type {[number, number]} */ ([1, 3]) } },
+    { lines: [line], look: { ...look, span: null } },
+  ];
+  for (const other of others) assert.ok(!alike(drawn, other), JSON.stringify(other));
+});
+
+test("the end of a growing axis has room for some points, and stays while they come", () => {
+  assert.deepEqual(roomy([0, 330]), [0, 336]);
+  assert.deepEqual(roomy([1, 330]), [1, 337]);
+  assert.deepEqual([331, 334, 336, 337].map((last) => roomy([0, last])?.[1]), [336, 336, 336, 344]);
+  assert.equal(roomy(null), null);
+  fc.assert(fc.property(fc.double({ min: 0, max: 1e9, noNaN: true }), fc.double({ min: 1e-3, max: 1e12, noNaN: true }), (first, length) => {
+    const last = first + length;
+    fc.pre(last > first);
+    const [from, to] = roomy([first, last]) ?? [NaN, NaN];
+    assert.equal(from, first);
+    assert.ok(to >= last - 1e-6 * length && to <= last + (last - first) / 31, `${first} ${last} ${to}`);
+  }));
+});
 
 globalThis.document = /** @type {any} */ ({ documentElement: { dataset: { theme: "light" } } });
 
@@ -53,4 +101,54 @@ test("means are of one metric each", () => {
 test("settings of a chart with several metrics are kept in the address", () => {
   const own = new Map([[BOTH, { log: true }], ["a", { all: true }]]);
   assert.deepEqual([...ownFromAddress(ownToAddress(own)).keys()], [BOTH, "a"]);
+});
+
+/** @param {number} step @param {number} [attempt] @returns {any} */
+const sample = (step, attempt = 1) => ({ step, attempt });
+
+test("the sample of a step is the newest by then, of the newest attempt", () => {
+  const samples = [sample(100), sample(300), sample(200), sample(200, 2)];
+  assert.deepEqual(sampleAt(samples, 250), sample(200, 2));
+  assert.deepEqual(sampleAt(samples, 300), sample(300));
+  assert.equal(sampleAt(samples, 99), null);
+});
+
+test("a metric is grouped by its prefix, or by what it measures", () => {
+  assert.equal(groupOf("train/loss"), "train");
+  assert.equal(groupOf("tokens_per_s"), "speed");
+  assert.equal(groupOf("step"), "other");
+});
+
+test("the usual groups come first, the others by name, and a digest is not drawn", () => {
+  const names = ["zeta/a", "data/digest", "memory/peak", "data/wait_s", "mfu", "train/lr", "val/loss", "train/loss"];
+  assert.deepEqual(grouped(names), [
+    ["train", ["train/lr", "train/loss"]],
+    ["val", ["val/loss"]],
+    ["speed", ["mfu"]],
+    ["memory", ["memory/peak"]],
+    ["data", ["data/wait_s"]],
+    ["zeta", ["zeta/a"]],
+  ]);
+});
+
+const trained = { tokens_per_step: 2048, flops_per_token: 1e6 };
+const program = { tokens_per_step: 1, flops_per_token: null };
+const counting = { tokens_per_step: 512, flops_per_token: null };
+
+test("a program without tokens has neither tokens nor FLOPs, and the reason names the field", () => {
+  assert.match(whyNot("tokens", [program]) ?? "", /trainer\.tokens_per_step/);
+  assert.match(whyNot("flops", [program]) ?? "", /not known/);
+  assert.equal(whyNot("step", [program]), null);
+  assert.equal(whyNot("time", [program]), null);
+});
+
+test("a program that declares its tokens has that axis", () => {
+  assert.equal(whyNot("tokens", [counting]), null);
+  assert.match(whyNot("flops", [counting]) ?? "", /FLOPs/);
+});
+
+test("one run that has the axis is enough, and a page that has no run yet refuses nothing", () => {
+  assert.equal(whyNot("tokens", [program, trained]), null);
+  assert.equal(whyNot("flops", [program, trained]), null);
+  assert.equal(whyNot("flops", []), null);
 });

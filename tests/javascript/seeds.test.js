@@ -1,9 +1,11 @@
-/** Runs that differ in their seed alone, drawn as one curve. */
+/** Means of groups, and the list beside the cursor. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { Chart } from "../../api/lehr_api/dashboard/static/js/charts/chart.js";
 import { bySeeds, inGroups, meanCurve } from "../../api/lehr_api/dashboard/static/js/charts/lines.js";
+import { around } from "../../api/lehr_api/dashboard/static/js/charts/tip.js";
 import { tracesOf } from "../../api/lehr_api/dashboard/static/js/charts/traces.js";
 import { curve, fc } from "./support.js";
 
@@ -72,4 +74,33 @@ test("runs of a group are one line with their mean and range, under the group's 
   const found = bySeeds([line("a", [[1, 1], [2, 1]]), line("b", [[1, 5], [2, 5]]), line("c", [[1, 3], [2, 3]])], (one) => groups[one.run], "runs");
   assert.deepEqual(found.map((one) => one.label), ["lr 1, mean of 2 runs", "lr 2, one run"]);
   assert.deepEqual([found[0].curve.y, found[0].curve.low, found[0].curve.high], [[2, 2], [1, 1], [3, 3]]);
+});
+
+/** @param {number} count */
+const values = (count) => Array.from({ length: count }, (_, i) => ({ line: { run: `r${i}` } }));
+
+test("a short list has every value", () => {
+  assert.deepEqual(around(values(12), "r11"), { better: 0, shown: values(12), more: 0 });
+  assert.deepEqual(around([], null), { better: 0, shown: [], more: 0 });
+});
+
+test("a long list has the values around the line under the pointer, and counts the others", () => {
+  const { better, shown, more } = around(values(40), "r20");
+  assert.deepEqual([better, shown.length, more], [14, 12, 14]);
+  assert.ok(shown.some((value) => value.line.run === "r20"));
+  assert.deepEqual(around(values(40), null).shown[0].line.run, "r0");
+});
+
+test("no value is left out without being counted", () => {
+  fc.assert(fc.property(fc.nat({ max: 60 }), fc.nat({ max: 60 }), (count, at) => {
+    const { better, shown, more } = around(values(count), `r${at}`);
+    assert.equal(better + shown.length + more, count);
+    assert.ok(better >= 0 && more >= 0);
+    if (at < count) assert.ok(shown.some((value) => value.line.run === `r${at}`));
+  }));
+});
+
+test("the best value is first by the goal that the server gives", () => {
+  const first = (/** @type {any} */ goal) => Chart.prototype.values.call(/** @type {any} */ ({ lines: [0.2, 0.7].map((y) => ({ curve: curve([[1, y]]) })), goal }), 1)[0].value;
+  assert.deepEqual(["maximize", "minimize", null].map(first), [0.7, 0.2, 0.2]);
 });
