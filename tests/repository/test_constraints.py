@@ -70,25 +70,6 @@ def test_image_installs_its_own_lock_by_digests_and_runs_as_a_user(image: str) -
     assert f"\n{python[0]}\n" in text
 
 
-def bounds(extra: str) -> dict[str, str]:
-    """Return the lower bound of each package of an extra that has one."""
-    found = {}
-    for text in PROJECT["optional-dependencies"][extra]:
-        requirement = Requirement(text)
-        for one in requirement.specifier:
-            if one.operator == ">=":
-                found[canonicalize_name(requirement.name)] = one.version
-    return found
-
-
-def test_extras_agree_on_the_lower_bounds_of_their_packages() -> None:
-    seen: dict[str, dict[str, str]] = {}
-    for extra in PROJECT["optional-dependencies"]:
-        for name, bound in bounds(extra).items():
-            seen.setdefault(name, {})[extra] = bound
-    assert not {name: found for name, found in seen.items() if len(set(found.values())) > 1}
-
-
 def test_constraint_lines_have_only_a_name_and_a_version() -> None:
     for line in LINES:
         (pin,) = Requirement(line).specifier

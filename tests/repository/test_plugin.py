@@ -77,13 +77,6 @@ def test_skip_without_a_reason_in_the_table_fails_if_requested(
     suite.runpytest_inprocess().assert_outcomes(skipped=1, xfailed=1)
 
 
-def test_skipped_module_fails_if_skips_fail(suite: pytest.Pytester) -> None:
-    suite.makepyfile(test_it="import pytest\npytest.importorskip('no_such_module')\n")
-    done = suite.runpytest_inprocess("--strict-results")
-    assert done.ret == pytest.ExitCode.INTERRUPTED
-    done.stdout.fnmatch_lines(["*test_it.py may not be skipped here*"])
-
-
 SEES = """
 import os
 

@@ -184,18 +184,3 @@ def test_hostile_names_of_streams_in_a_heartbeat_and_an_exit_make_no_files(scene
     replica = scene.root / "home" / "replica"
     made = {str(path.relative_to(replica)) for path in replica.rglob("*") if path.is_file()}
     assert made == {f"{scene.attempt}/events.jsonl"}
-
-
-@pytest.mark.parametrize("field", ["name", "project"])
-def test_no_run_has_a_hostile_name(scene, field):
-    asked = [
-        Request(
-            "POST", "/api/v1/runs", body=[json.dumps({"spec": {**RUN_SPEC, field: t}}).encode()]
-        )
-        for t in PATHS
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", t)
-    ]
-    assert len(asked) > 200
-    for request, answer in zip(asked, scene.ask(*asked), strict=True):
-        check(scene, request, answer)
-    assert scene.api.store.runs.page(archived=None).total == 1

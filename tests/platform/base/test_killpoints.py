@@ -44,12 +44,6 @@ def test_process_dies_at_the_armed_point_and_its_successor_passes_it(tmp_path):
     assert steps_of(file) == ["0", "1", "2", "3", "4"]
 
 
-def test_count_delays_the_kill_by_that_many_passes(tmp_path):
-    file = tmp_path / "kill"
-    file.write_text("here x 3")
-    assert steps_of(file) == ["0", "1", "2"]
-
-
 NOT_OF_THE_LIFE_CYCLE = {
     "order_checkpoint",
     "add_checkpoint",

@@ -15,14 +15,3 @@ def test_entry_that_was_used_longest_ago_is_dropped() -> None:
     kept.put("a", 4)
     kept.put("d", 5)
     assert (kept.get("a"), kept.get("c"), kept.get("d")) == (4, None, 5)
-
-
-def test_dropped_and_cleared_entries_are_gone() -> None:
-    kept: Lru[str, int] = Lru(3)
-    for name in "abc":
-        kept.put(name, 1)
-    kept.drop("b")
-    kept.drop("missing")
-    assert (kept.get("b"), len(kept)) == (None, 2)
-    kept.clear()
-    assert len(kept) == 0

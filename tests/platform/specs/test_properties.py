@@ -48,11 +48,6 @@ def test_plain_data_written_as_yaml_reads_back(data):
     assert read_yaml(dump_yaml(data)).data == data
 
 
-@given(st.text(max_size=200))
-def test_random_text_never_causes_a_traceback(text):
-    loads(text + "\n")
-
-
 @given(st.text(alphabet="{}[]:,-&*!|>'\"#%@`? \n\tabc01.e~<", max_size=60))
 def test_yaml_like_text_never_causes_a_traceback(text):
     loads(text + "\n")
@@ -72,11 +67,6 @@ def test_override_of_a_field_never_causes_a_traceback(path, value):
 @given(st.sampled_from(leaf_paths(RunSpec)), st.lists(specish, max_size=3))
 def test_swept_values_never_cause_a_traceback(path, values):
     loads(SWEEP, {"parameters": {path: {"values": values}}})
-
-
-@given(text.filter(lambda t: "=" not in t), text)
-def test_override_text_never_causes_a_traceback(path, value):
-    loads(RUN, [f"{path}={value}"])
 
 
 @given(

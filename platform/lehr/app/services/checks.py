@@ -10,7 +10,7 @@ from __future__ import annotations
 import glob
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lehr.analysis.curve_files.names import UNITLESS
 from lehr.app.services import code
@@ -32,38 +32,29 @@ from lehr_trainer.extras import install
 
 if TYPE_CHECKING:
     from lehr.app.services.context import Context
-    from lehr.specs import PlannedStage
     from lehr.specs.overrides import Overrides
 
-Trials = list[tuple[dict[str, Any], RunSpec]]
 
-
-def check_run(context: Context, spec: RunSpec, *, code_sent: bool = True) -> None:
-    """Raise SpecError when this cluster can never run it, or its corpus is missing.
-
-    ``code_sent``: its capsule is here; else its files are not checked.
-    """
-    _refuse(_problems(context, [spec], prefix="", code_sent=code_sent))
-
-
-def check_sweep(
-    context: Context, trials: Trials, *, code_sent: bool = True, metric: str | None = None
+def check_specs(
+    context: Context,
+    specs: Sequence[RunSpec],
+    *,
+    prefix: str = "run.",
+    code_sent: bool = True,
+    metric: str | None = None,
 ) -> None:
-    """Check every trial; a problem that several trials share is reported once.
+    """Raise SpecError when this cluster can never run one of them, or its corpus is missing.
 
-    ``metric``: what the trials of a new sweep are ranked by.
+    Args:
+        context: the objects that the services use.
+        specs: of a run, of each trial or of each stage; a problem that several share is reported
+            once.
+        prefix: the path of a run's fields in the submitted spec.
+        code_sent: their capsule is here; else its files are not checked.
+        metric: what the trials of a new sweep are ranked by.
     """
-    specs = [spec for _, spec in trials]
-    problems = _problems(context, specs, prefix="run.", code_sent=code_sent)
+    problems = _problems(context, specs, prefix=prefix, code_sent=code_sent)
     _refuse([*_unit_problems(specs, metric), *problems])
-
-
-def check_rollout(
-    context: Context, planned: Sequence[PlannedStage], *, code_sent: bool = True
-) -> None:
-    """Check every stage, so that the last one can work before the first starts."""
-    specs = [spec for stage in planned for spec in stage.runs.values()]
-    _refuse(_problems(context, specs, prefix="run.", code_sent=code_sent))
 
 
 def refuse_relative_paths(overrides: Overrides) -> None:

@@ -17,7 +17,7 @@ from lehr.specs import RunSpec, SweepSpec
 from lehr.specs.load import load_spec
 from lehr.specs.search import point_key
 from lehr.specs.sweep import Values
-from lehr.specs.sweep_expand import trials_at, value_trials
+from lehr.specs.sweep_expand import TrialSpec, trials_at, value_trials
 from lehr.store.records.trial_rows import TrialRows
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def extend_sweep(
             SweepSpec.model_validate(before), parameters=parameters, points=points, trials=trials
         )
         added = _added(spec, known)
-        checks.check_sweep(context, [*added, *value_trials(spec)])
+        checks.check_specs(context, [trial for _, trial in (*added, *value_trials(spec))])
         specs = [trial for _, trial in added]
         budget.check_launch(context, specs, share=max((trials or 0) / max(len(specs), 1), 1.0))
         return before, len(known), spec, TrialRows(added)
@@ -79,7 +79,7 @@ def extend_sweep(
     )
 
 
-def _added(spec: SweepSpec, known: Sequence[Mapping[str, Any]]) -> checks.Trials:
+def _added(spec: SweepSpec, known: Sequence[Mapping[str, Any]]) -> list[TrialSpec]:
     there = {point_key(point) for point in known}
     fresh = [point for point in spec.all_points() if point_key(point) not in there]
     return trials_at(spec, fresh, first=len(known) + 1)
@@ -160,8 +160,9 @@ def repeat_run(
     def draft() -> tuple[SweepSpec, TrialRows]:
         spec = _sweep(context, run, n)
         trials = trials_at(spec, list(spec.all_points()))
-        checks.check_sweep(context, trials)
-        check_launch(context, [trial for _, trial in trials])
+        specs = [trial for _, trial in trials]
+        checks.check_specs(context, specs)
+        check_launch(context, specs)
         return spec, TrialRows(trials)
 
     def prepare() -> Record:

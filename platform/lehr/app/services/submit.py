@@ -85,7 +85,7 @@ def submit_run(
     loaded = _read(context, spec, overrides, RunSpec)
 
     def prepare() -> Record:
-        checks.check_run(context, loaded, code_sent=code_sent)
+        checks.check_specs(context, [loaded], prefix="", code_sent=code_sent)
         check_launch(context, [loaded])
         return lambda: (
             context.store.runs.create(loaded, actor=current_actor(), provenance=provenance).id
@@ -114,9 +114,8 @@ def launch_sweep(
 
     def prepare() -> Record:
         trials = code.pin_trials(loaded, read.trials)
-        every = [*trials, *value_trials(loaded)]
-        metric = loaded.metric.name
-        checks.check_sweep(context, every, code_sent=code_sent, metric=metric)
+        every = [spec for _, spec in (*trials, *value_trials(loaded))]
+        checks.check_specs(context, every, code_sent=code_sent, metric=loaded.metric.name)
         specs = [spec for _, spec in trials]
         check_launch(context, specs, share=loaded.trial_count / max(len(specs), 1))
         rows = TrialRows(trials)
@@ -144,7 +143,8 @@ def launch_rollout(
     planned = stages(loaded)
 
     def prepare() -> Record:
-        checks.check_rollout(context, planned, code_sent=code_sent)
+        every = [spec for stage in planned for spec in stage.runs.values()]
+        checks.check_specs(context, every, code_sent=code_sent)
         check_launch(context, [stage.train for stage in planned])
         names = [stage.name for stage in planned]
         rollouts = context.store.rollouts
@@ -225,7 +225,7 @@ def fork_run(
     def prepare() -> Record:
         if point.copy_state != THERE:
             _refuse_missing(context, run, locations)
-        checks.check_run(context, spec)
+        checks.check_specs(context, [spec], prefix="")
         check_launch(context, [spec])
         return record
 

@@ -18,8 +18,8 @@ from lehr.base import procfs
 
 _AT_ONCE = 32
 """W&B runs that are open at the same time; more have to wait."""
-_AGAIN_S = (10.0, 600.0)
-"""Pause after a failure: doubled with each, up to ten minutes."""
+_AGAIN_S = 60.0
+"""Pause after a failure."""
 _GRACE_S = 8.0
 """Limit for finishing open W&B runs at the end."""
 _LOOK_S = 0.3
@@ -32,7 +32,6 @@ class MirrorWorker:
         self._guard = threading.Lock()
         self._feeds: dict[str, RunFeed] = {}
         self._threads: dict[str, threading.Thread] = {}
-        self._failures: dict[str, int] = {}
         self._not_before: dict[str, float] = {}
         self._done: dict[str, RunFeed] = {}
 
@@ -89,13 +88,10 @@ class MirrorWorker:
             from lehr.app.wandb_mirror.session import mirror
 
             mirror(self._home, run_id, lambda: self._newest(run_id), self._stop)
-            self._failures.pop(run_id, None)
             self._not_before.pop(run_id, None)
         except Exception as error:  # noqa: BLE001 - whatever W&B raises, other runs continue
             procfs.log(traceback.format_exc())
-            self._failures[run_id] = failures = self._failures.get(run_id, 0) + 1
-            pause = min(_AGAIN_S[0] * 2 ** (failures - 1), _AGAIN_S[1])
-            self._not_before[run_id] = time.monotonic() + pause
+            self._not_before[run_id] = time.monotonic() + _AGAIN_S
             self._done.pop(run_id, None)
             Notes(self._home, run_id).fail(f"{type(error).__name__}: {error}")
 

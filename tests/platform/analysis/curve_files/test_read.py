@@ -293,13 +293,6 @@ def test_run_directory_is_read_with_its_config_and_attempts(tmp_path):
     assert found.remarks == []
 
 
-def test_events_file_alone_knows_its_total_steps(tmp_path):
-    path = tmp_path / "events.jsonl"
-    path.write_text(events({"kind": "started", "total_steps": 90}, *metrics([1, 2], 5.0)))
-    found = read_curves(path)
-    assert (found.form, found.total_steps, found.warmup_steps) == ("lehr", 90, None)
-
-
 # --- worse -------------------------------------------------------------------------------------
 
 HUGE = "9" * 400
@@ -321,13 +314,6 @@ HUGE = "9" * 400
 def test_worse_text_is_one_clear_error_too(tmp_path, text, message):
     with pytest.raises(UserError, match=message):
         read_curves(csv(tmp_path, text))
-
-
-def test_json_lines_may_begin_with_a_byte_order_mark(tmp_path):
-    path = tmp_path / "log.jsonl"
-    path.write_bytes(b'\xef\xbb\xbf{"step": 1, "loss": 2}\n')
-    found = read_curves(path)
-    assert (found.form, found.curves["train/loss"].values) == ("jsonl", [2])
 
 
 def test_records_whose_fields_are_of_another_kind_are_skipped(tmp_path):
