@@ -358,12 +358,7 @@ def _print_rows(
 ) -> None:
     """Print a list: as JSON under its key, as a table, or the sentence for an empty one.
 
-    Args:
-        items: what is listed.
-        columns: its key in JSON, and the columns of the table.
-        cells: the texts of one row.
-        empty: printed instead of a table without rows.
-        as_json: print JSON.
+    ``columns`` has the key in JSON with the columns of the table, ``cells`` makes a row.
     """
     [(key, names)] = columns.items()
     if as_json:

@@ -184,7 +184,7 @@ def check_disk() -> list[Check]:
 
 def check_filesystem() -> list[Check]:
     """Check the file system: SQLite's locks are unreliable on network file systems."""
-    kind = filesystems.kind_of(_existing(home.home()))
+    kind = filesystems.kind_of(home.home())
     if kind in filesystems.NETWORK:
         found = f"{home.home()} is on {kind}, a network file system"
         fix = "Set LEHR_HOME to a local disk; LEHR_RUNS may stay on shared storage."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(rich_markup_mode=None)
 
-LR_GRID_IN_TREE = "sweeps/lr_grid.yaml"
 _CLUSTER_TIMEOUT_S = 120.0
 
 
@@ -110,23 +108,12 @@ def _prepare(spec: SweepSpec) -> str:
 
 def _next(client: Client, sweep: Sweep, token_hint: str) -> None:
     from lehr.faces.cli.server import one_time_login
-    from lehr.specs.examples import LR_GRID
 
     best = next((trial.run.name for trial in sweep.trials if trial.best), sweep.name)
-    grid = LR_GRID_IN_TREE if Path(LR_GRID_IN_TREE).exists() else str(LR_GRID)
-    commands = [
-        ("lehr ls", "all runs"),
-        (f"lehr show {best}", "details of the best run"),
-        (f"lehr logs {best}", "its output"),
-        (f"lehr sweep {grid} --dry-run", "the full grid, for 8 x A100"),
-        ("lehr down", "stop the server and all trainings"),
-    ]
-    width = max(len(command) for command, _ in commands)
     out = console()
     out.print(f"\n  dashboard  {client.server}   ({token_hint})")
     out.print(f"  log in     {one_time_login(client)}", soft_wrap=True)
-    for index, (command, what) in enumerate(commands):
-        out.print(f"  {'next' if index == 0 else '':<9}  {command:<{width}}   [dim]{what}[/]")
+    out.print(f"  next       lehr show {best}     lehr logs {best}     lehr down", style="dim")
 
 
 def _say(what: str, text: str) -> None:

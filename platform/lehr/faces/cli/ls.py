@@ -22,7 +22,7 @@ from lehr.faces.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from lehr.faces.client import Run, Sweep
+    from lehr.faces.client import Sweep
     from lehr.schemas.rollouts import RolloutView
     from lehr.schemas.runs import RunView
     from lehr.schemas.sweeps import SweepView
@@ -82,8 +82,9 @@ def ls(
         return
     of_sweep = client.find_sweep(sweep) if sweep is not None else None
 
-    def matching(*, archived: bool, limit: int) -> list[Run]:
-        return client.runs(
+    runs = [
+        run.view
+        for run in client.runs(
             project=project,
             states=state,
             tag=tag,
@@ -91,32 +92,21 @@ def ls(
             search=search,
             note=note,
             archived=archived,
-            limit=limit,
+            limit=limit + 1,
         )
-
-    runs = [run.view for run in matching(archived=archived, limit=limit + 1)]
+    ]
     if as_json:
         print_json({"runs": runs[:limit]})
         return
     if not runs:
-        filtered = bool(project or state or tag or sweep or search or note)
-        others = bool(matching(archived=not archived, limit=1))
-        notes().print(_why_none(filtered=filtered, archived=archived, others=others))
+        if project or state or tag or sweep or search or note or archived:
+            notes().print("No run matches. All runs: lehr ls   Archived ones: lehr ls --archived")
+        else:
+            notes().print("No runs. Create some: lehr demo, or lehr spec new")
         return
     _print_runs(runs[:limit], of_sweep)
     if len(runs) > limit:
         notes().print(f"[dim]More exist. Show them: lehr ls -n {limit * 4}[/]")
-
-
-def _why_none(*, filtered: bool, archived: bool, others: bool) -> str:
-    """Explain an empty list. ``others``: the list is not empty without (or with) --archived."""
-    if others and archived:
-        return "None of these runs is archived. Leave out --archived to list them."
-    if others:
-        return "All of these runs are archived. Show them: add --archived"
-    if filtered:
-        return "No run matches. All runs: lehr ls"
-    return "No runs. Create some: lehr demo, or lehr spec new"
 
 
 def _print_runs(runs: list[RunView], sweep: Sweep | None) -> None:

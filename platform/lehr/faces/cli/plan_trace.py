@@ -37,33 +37,31 @@ def traced(spec: RunSpec) -> dict[str, Any]:
         ModuleNotFoundError: it is not installed.
     """
     extras.need("torch")
-    done = subprocess.run(
-        [
-            *(sys.executable, "-P", "-m", "lehr_trainer"),
-            *("trace", "-", f"--ranks={spec.resources.ranks}"),
-        ],
-        input=spec.own.model_dump_json(),
-        env=_environment(spec),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    last = (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1]
-    if done.returncode == 2:
-        raise UserError(last.removeprefix("error: "))
-    if done.returncode != 0:
+    code, last, found = _trainer(spec, "trace", "-", f"--ranks={spec.resources.ranks}")
+    if code == 2:
+        raise UserError(last)
+    if code != 0:
         raise LehrError(f"the trace failed: {last}")
-    found: dict[str, Any] = json.loads(done.stdout)
     for stage in found["stages"]:
         most = {name: max(moment["total"] for moment in stage[name].values()) for name in _FIGURES}
         stage["difference_percent"] = _percent(most["planned"], most["traced"])
     return found
 
 
-def _environment(spec: RunSpec) -> dict[str, str] | None:
-    if spec.own.parts is None:
-        return None
-    return {**os.environ, "PYTHONPATH": project_path(spec)}
+def _trainer(spec: RunSpec, *arguments: str) -> tuple[int, str, dict[str, Any]]:
+    """Run the trainer on the config. Return its exit code, its last message, and its JSON."""
+    environment = None if spec.own.parts is None else {"PYTHONPATH": project_path(spec)}
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "lehr_trainer", *arguments],
+        input=spec.own.model_dump_json(),
+        env=environment and {**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    last = (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1]
+    answer = json.loads(done.stdout) if done.returncode == 0 else {}
+    return done.returncode, last.removeprefix("error: "), answer
 
 
 _FIGURES = ("traced", "planned")
@@ -138,7 +136,13 @@ def built_model(spec: RunSpec) -> BuiltModel | None:
         return None
     key = (spec.own.model.model_dump_json(), name, project_path(spec))
     if key not in _COUNTED:
-        _COUNTED[key] = _count(spec, name)
+        code, last, answer = _trainer(spec, "count", "-")
+        if code != 0:
+            raise UserError(
+                f"model class {name} cannot be built: {last}.",
+                hint="Its file is imported from code.root, the project's folder.",
+            )
+        _COUNTED[key] = BuiltModel(answer["parameters"], answer["looked_up"])
     return _COUNTED[key]
 
 
@@ -146,23 +150,3 @@ def project_path(spec: RunSpec) -> str:
     """Return the PYTHONPATH by which the project's files are imported."""
     given = os.environ.get("PYTHONPATH")
     return os.pathsep.join([*([given] if given else []), str(Path(spec.code.root).resolve())])
-
-
-def _count(spec: RunSpec, name: str) -> BuiltModel:
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "lehr_trainer", "count", "-"],
-        input=spec.own.model_dump_json(),
-        env={**os.environ, "PYTHONPATH": project_path(spec)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1]
-        last = last.removeprefix("error: ")
-        raise UserError(
-            f"model class {name} cannot be built: {last}.",
-            hint="Its file is imported from code.root, the project's folder.",
-        )
-    found = json.loads(done.stdout)
-    return BuiltModel(found["parameters"], found["looked_up"])

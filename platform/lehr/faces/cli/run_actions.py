@@ -9,7 +9,7 @@ import typer
 
 from lehr.base import formats
 from lehr.control.lifecycle import RunState
-from lehr.errors import UserError, nearest
+from lehr.errors import UserError
 from lehr.faces.cli.connect import ActRef, Ref, connect
 from lehr.faces.cli.group_table import rollout_headline
 from lehr.faces.cli.output import (
@@ -210,18 +210,14 @@ def note(
         console().print(f"{escaped(found.name)} has no note.", style="dim")
 
 
-_VERBS = ("add", "remove")
-
-
 @app.command("tag")
 def tag(
     ref: Ref,
-    change: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[add|remove TAG...]", help="Tags to add or remove. Without them: list tags."
-        ),
+    verb: Annotated[
+        Literal["add", "remove"] | None,
+        typer.Argument(help="What to do with the tags. Without it: list them."),
     ] = None,
+    tags: Annotated[list[str] | None, typer.Argument(metavar="[TAG...]", help="The tags.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Add or remove tags of a run, or of all runs of a sweep.
@@ -230,11 +226,12 @@ def tag(
     """
     from lehr.faces.client import Sweep
 
-    verb, tags = _read(change or [])
+    if verb and not tags:
+        raise UserError(f"lehr tag RUN {verb}: no tag given.", hint=f"lehr tag RUN {verb} WORD")
     found = connect().find(ref)
     runs = found.runs() if isinstance(found, Sweep) else [found]
     for run in runs if verb else ():
-        run.tag(*tags) if verb == "add" else run.untag(*tags)
+        run.tag(*tags or ()) if verb == "add" else run.untag(*tags or ())
     if as_json:
         # The sweep was read before its runs changed.
         key = "sweep" if isinstance(found, Sweep) else "run"
@@ -243,18 +240,3 @@ def tag(
     for run in runs:
         tags_text = " ".join(escaped(one) for one in run.tags) or "[dim]no tags[/]"
         console().print(f"{escaped(run.name)} ({run.id}): {tags_text}", highlight=False)
-
-
-def _read(change: list[str]) -> tuple[Literal["add", "remove"] | None, list[str]]:
-    if not change:
-        return None, []
-    verb, *tags = change
-    if verb not in _VERBS:
-        near = nearest(verb, _VERBS) or "add"
-        raise UserError(
-            f"{verb!r} is neither add nor remove.",
-            hint=f"lehr tag RUN {near} {' '.join(tags or [verb])}",
-        )
-    if not tags:
-        raise UserError(f"lehr tag RUN {verb}: no tag given.", hint=f"lehr tag RUN {verb} WORD")
-    return ("add" if verb == "add" else "remove"), tags

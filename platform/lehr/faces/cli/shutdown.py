@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -11,12 +11,11 @@ import typer
 
 from lehr.base import home, procfs
 from lehr.cluster import ray_head
-from lehr.control.lifecycle import Desired
-from lehr.errors import Conflict, HomeUnusable
+from lehr.errors import Conflict
 from lehr.faces.cli import last_start
 from lehr.faces.cli.daemon import one_at_a_time, running_server
 from lehr.faces.cli.output import JsonOption, console, notes, print_json, warn
-from lehr.node.stop import End, StoppedTrainings, count_trainings, stop_all
+from lehr.node.stop import StoppedTrainings, count_trainings, stop_all
 
 app = typer.Typer(rich_markup_mode=None)
 SERVER_TIMEOUT_S = 120.0
@@ -44,7 +43,7 @@ def down(
     unless their storage fails. Unfinished copies are listed, and continue after the next `up`.
 
     JSON: {stopped: [names], runs: {saved, unsaved, over, killed, kept}, uncopied: {location:
-    checkpoints}}. over: completed or failed meanwhile, or paused or cancelled before.
+    checkpoints}}. over: completed, failed, paused or cancelled meanwhile.
     """
     with notes().status("Stopping"):
         report = take_down(home.home(), keep_runs=keep_runs, timeout_s=timeout_s)
@@ -137,32 +136,9 @@ def _take_down(where: Path, report: ShutdownReport, *, keep_runs: bool, timeout_
         if keep_runs:
             report.kept = count_trainings(where)
         else:
-            stopped = stop_all(where, command="lehr down", timeout_s=timeout_s)
-            report.trainings = replace(stopped, ends=_by_the_record(where, stopped.ends))
+            report.trainings = stop_all(where, command="lehr down", timeout_s=timeout_s)
         if ray_head.stop(where):
             report.stopped.append("Ray")
-
-
-def _by_the_record(where: Path, ends: dict[str, End]) -> dict[str, End]:
-    """Return ``ends``; what is not to resume by the record is over.
-
-    A request, e.g. to cancel a run, takes some seconds to its training.
-    """
-    from lehr.store import Store
-
-    if not ends:
-        return ends
-    try:
-        store = Store.open(where)
-    except HomeUnusable:  # Another server has begun meanwhile, or the next one must say why.
-        return ends
-    with store:
-        runs = store.runs.by_ids([attempt.rpartition("-")[0] for attempt in ends])
-        over = {run.id for run in runs if run.desired != Desired.RUN.value}
-    return {
-        attempt: End.OVER if attempt.rpartition("-")[0] in over else end
-        for attempt, end in ends.items()
-    }
 
 
 def show_ends(counts: Mapping[str, int], *, then: str) -> None:

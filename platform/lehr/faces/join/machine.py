@@ -122,7 +122,7 @@ def _look(
         # The server read its clock at some moment between the two.
         clock_offset_s=min(max(view.time, between[0]), between[1]) - view.time,
         home=home_dir,
-        home_kind=_kind(home_dir),
+        home_kind=filesystems.kind_of(home_dir) or "",
         runs_dir=runs,
         runs_folder=known_id(runs),
         given_ports=ray_ports.given_by_kernel(),
@@ -171,9 +171,3 @@ def make_runs_folder(wanted: JoinRecord) -> None:
             hint="Name a folder of this machine, or the shared one as it is mounted here: --runs "
             "DIR",
         )
-
-
-def _kind(path: Path) -> str:
-    while not path.exists():
-        path = path.parent
-    return filesystems.kind_of(path) or ""

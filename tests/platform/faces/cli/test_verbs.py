@@ -73,17 +73,12 @@ def test_the_queue_is_listed_in_order_with_reasons(api, lehr):
 def test_empty_list_explains_why_it_is_empty(api, lehr):
     assert "No runs. Create some: lehr demo" in lehr("ls").stderr
     ended_run(api[0])
+    lehr("archive", "one")
+    nothing = "No run matches. All runs: lehr ls   Archived ones: lehr ls --archived\n"
     for filtered in (["--tag", "baseline"], ["few"], ["--state", "failed"], ["-p", "other"]):
         result = lehr("ls", *filtered)
-        assert (result.returncode, result.stdout) == (0, "")
-        assert result.stderr == "No run matches. All runs: lehr ls\n", filtered
-    result = lehr("ls", "--archived").stderr
-    assert result == "None of these runs is archived. Leave out --archived to list them.\n"
-    lehr("archive", "one")
-    all_away = "All of these runs are archived. Show them: add --archived\n"
-    assert lehr("ls").stderr == lehr("ls", "one").stderr == all_away
+        assert (result.returncode, result.stdout, result.stderr) == (0, "", nothing)
     assert "one" in lehr("ls", "--archived").stdout
-    assert lehr("ls", "two").stderr == "No run matches. All runs: lehr ls\n"
     assert lehr("ls", "--sweeps", "x").stderr == "No sweep matches. All sweeps: lehr ls --sweeps\n"
     result = lehr("ls", "--rollouts", "-p", "x").stderr
     assert result == "No rollout matches. All rollouts: lehr ls --rollouts\n"
