@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 from lehr.base import home
 from lehr.code.archive import MOST_FILES, PROJECT, TRAINER, BadArchive, SourceFile, check_name
 from lehr.code.code_cache import LOCK_FILE, needed
-from lehr.code.script_files import NEVER, script_files
-from lehr.code.secret_files import likely_secret
+from lehr.code.project_files import NEVER, likely_secret, script_files
 from lehr.errors import SpecError, SpecProblem, did_you_mean
 from lehr.specs.program import Code, compiled, from_root
 from lehr_trainer.contract import layout

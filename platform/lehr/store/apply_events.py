@@ -27,7 +27,7 @@ from lehr.store.records.run_rows import announce, get_run
 from lehr.store.records.transitions import transition_run
 from lehr.store.streams import index
 from lehr.store.streams.index import Readers
-from lehr.store.tables import Attempt, CheckpointRow, RunRow
+from lehr.store.tables import Attempt, RunRow
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.layout import EVENTS
 from lehr_trainer.contract.records import (
@@ -267,7 +267,7 @@ class EventApplier:
                     extra=own_logs.of_attempt(attempt.id),
                 )
                 return False
-            put_checkpoint(session, _checkpoint(run, attempt, record))
+            put_checkpoint(session, run.id, attempt.number, record)
             return True
         if isinstance(record, CheckpointRemoved):
             number = _attempt_in(record.path, attempt.number)
@@ -298,20 +298,6 @@ def _with_room(session: Session, attempt: Attempt, found: list[AnyRecord]) -> li
                 continue
         kept.append(record)
     return kept
-
-
-def _checkpoint(run: RunRow, attempt: Attempt, record: CheckpointRecord) -> CheckpointRow:
-    return CheckpointRow(
-        run_id=run.id,
-        attempt=attempt.number,
-        step=record.step,
-        path=record.path,
-        size_bytes=record.size_bytes,
-        digest=record.digest,
-        reason=record.reason,
-        val_loss=record.val_loss,
-        created_at=record.time,
-    )
 
 
 def _attempt_in(path: str, default: int) -> int:

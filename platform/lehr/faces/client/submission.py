@@ -175,7 +175,7 @@ def send(
         refuse_unfit_trainer,
         trainer_sources,
     )
-    from lehr.code.script_files import data_files, left_out, notice
+    from lehr.code.project_files import data_files, left_out, notice
 
     script, data = (program.script, program.data) if program is not None else (None, [])
     project = project_sources(code, folder, script)

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Literal
 
 from sqlalchemy import func, update
+from sqlalchemy.dialects.sqlite import insert
 from sqlmodel import Session, col, select
 
 from lehr.store.database import Records
 from lehr.store.records.run_rows import announce_run, get_run, waiting_forks
 from lehr.store.tables import CheckpointRow, RunRow
+from lehr_trainer.contract.records import Checkpoint
 
 CopyState = Literal["uploading", "there", "failed", "removed"]
 THERE: CopyState = "there"
@@ -115,22 +117,17 @@ class Checkpoints(Records):
             ]
 
 
-def put_checkpoint(session: Session, new: CheckpointRow) -> CheckpointRow:
-    row = session.exec(
-        select(CheckpointRow).where(
-            CheckpointRow.run_id == new.run_id,
-            CheckpointRow.attempt == new.attempt,
-            CheckpointRow.step == new.step,
+def put_checkpoint(session: Session, run_id: str, attempt: int, record: Checkpoint) -> None:
+    """Register a checkpoint that an attempt has written, also in place of an earlier one."""
+    fields = record.model_dump(include={"path", "size_bytes", "digest", "reason", "val_loss"})
+    row = {"run_id": run_id, "attempt": attempt, "step": record.step, "created_at": record.time}
+    session.connection().execute(
+        insert(CheckpointRow)
+        .values(**row, **fields)
+        .on_conflict_do_update(
+            index_elements=["run_id", "attempt", "step"], set_={**fields, "removed_at": None}
         )
-    ).one_or_none()
-    if row is None:
-        row = new
-    else:
-        row.path, row.size_bytes, row.digest = new.path, new.size_bytes, new.digest
-        row.reason, row.val_loss, row.removed_at = new.reason, new.val_loss, None
-    session.add(row)
-    session.flush()
-    return row
+    )
 
 
 def count_checkpoints(session: Session, run_id: str, attempt: int) -> int:

@@ -131,11 +131,8 @@ class RolloutProgress(Records):
         at = self._clock()
         with self._db.write(what="submit_stage_run") as session:
             rollout = get_group(session, RolloutRow, rollout_id)
-            stages = stage_rows(session, rollout_id)
-            now = next((one for one in stages if one.number == stage), None)
-            if now is None or rollout.outcome is not None or now.outcome is not None:
-                return None
-            if any(one.outcome != PASSED for one in stages if one.number < stage):
+            now = _current(stage_rows(session, rollout_id))
+            if now is None or now.number != stage or rollout.outcome is not None:
                 return None
             there = select(RolloutRun.id).where(
                 RolloutRun.rollout_id == rollout_id,
@@ -193,16 +190,15 @@ class RolloutProgress(Records):
         with self._db.write(what="pass_stage") as session:
             rollout = get_group(session, RolloutRow, rollout_id)
             stages = stage_rows(session, rollout_id)
-            now = next((one for one in stages if one.number == stage), None)
-            if now is None or rollout.outcome is not None or now.outcome is not None:
+            now = _current(stages)
+            if now is None or now.number != stage or rollout.outcome is not None:
                 return False
             failed = select(func.count()).where(
                 GateVerdict.rollout_id == rollout_id,
                 GateVerdict.stage == stage,
                 GateVerdict.verdict == FAILED,
             )
-            earlier = [one for one in stages if one.number < stage]
-            if session.exec(failed).one() or any(one.outcome != PASSED for one in earlier):
+            if session.exec(failed).one():
                 return False
             now.outcome, now.ended_at = PASSED, at
             session.add(now)
@@ -253,4 +249,6 @@ class RolloutProgress(Records):
 
 
 def _current(stages: Sequence[RolloutStage]) -> RolloutStage | None:
-    return next((one for one in stages if one.outcome is None), None)
+    """Return the first stage that has not passed; None if it has ended, or all have passed."""
+    first = next((one for one in stages if one.outcome != PASSED), None)
+    return first if first is not None and first.outcome is None else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -175,8 +176,9 @@ def text_of(data: bytes, offset: int, *, whole: bool) -> tuple[int, str, int]:
     begin = 0
     while offset and begin < min(3, len(data)) and data[begin] & 0xC0 == 0x80:
         begin += 1
-    end = len(data) if whole else len(data) - _cut(data)
-    return offset + begin, data[begin:end].decode("utf-8", "replace"), offset + end
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    text = decoder.decode(data[begin:], final=whole)
+    return offset + begin, text, offset + len(data) - len(decoder.getstate()[0])
 
 
 def tail_start(read: ReadBytes, size: int, lines: int) -> int:
@@ -243,14 +245,3 @@ def _in_lines(data: bytes, offset: int, wanted: bytes, limit: int) -> list[LogMa
         found.append(LogMatch(offset + begin, line.decode("utf-8", "replace").rstrip("\r")))
         at = lowered.find(wanted, end)
     return found
-
-
-def _cut(data: bytes) -> int:
-    """Return how many bytes at the end are the beginning of an incomplete character."""
-    for back in range(1, min(3, len(data)) + 1):
-        byte = data[-back]
-        if byte & 0xC0 == 0x80:
-            continue
-        needed = 4 if byte >= 0xF0 else 3 if byte >= 0xE0 else 2 if byte >= 0xC0 else 1
-        return back if needed > back else 0
-    return 0

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from unittest import mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lehr.store.streams import index, points
+from lehr.store import Store
+from lehr.store.streams import index, indexer, points, series
 from lehr.store.streams.indexer import Indexer
-from lehr_testing.stores import fresh_store, memory_folder, metrics, new_attempt
+from lehr_testing.stores import fresh_store, ingest, memory_folder, metrics, new_attempt
 
 PIECES = st.lists(
     st.tuples(st.integers(1, 9), st.sampled_from([0, 0, 0, 1, 4]), st.booleans()),
@@ -87,3 +89,32 @@ def test_rows_are_all_put_or_replaced(tmp_path, count: int) -> None:
 
         found = store._appender.call(put).result()
         assert found == [(step, 2.0) for step in range(count)]
+
+
+@pytest.fixture
+def small_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(indexer, "_KNOWN", 3)
+    monkeypatch.setattr(series, "_TRENDS_KEPT", 3)
+    return tmp_path / "home"
+
+
+def sizes(store: Store) -> tuple[int, ...]:
+    def measure(one: Indexer) -> tuple[int, ...]:
+        return len(one._streams), len(one._runs), len(one._metrics)
+
+    return store._appender.call(measure).result()
+
+
+def test_streams_runs_and_metrics_beyond_the_limit_are_read_again(small_home: Path) -> None:
+    with fresh_store(small_home) as store:
+        attempts = [new_attempt(store, f"r{number}") for number in range(6)]
+        for step in (1, 2):
+            for number, attempt in enumerate(attempts):
+                ingest(store, attempt.id, metrics(step, **{f"train_m{number}": float(step)}))
+        assert sizes(store) == (3, 3, 3)
+        for number, attempt in enumerate(attempts):
+            found = store.series.read(attempt.run_id, f"train/m{number}", exact=True)
+            assert list(found.y) == [1.0, 2.0]
+    with Store.open(small_home) as store:
+        assert all(size <= 3 for size in sizes(store))
+        assert [len(store.series.metrics(one.run_id)) for one in attempts] == [1] * 6

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lehr.code.collect import project_sources
-from lehr.code.script_files import data_files, left_out, notice
+from lehr.code.project_files import data_files, left_out, notice
 from lehr.errors import SpecError
 from lehr.specs.program import Code
 
