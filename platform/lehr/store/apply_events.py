@@ -23,7 +23,7 @@ from lehr.errors import NotFound, StoreUnavailable
 from lehr.store.database import Clock, Database
 from lehr.store.records.attempts import get_attempt, newest_step
 from lehr.store.records.checkpoints import count_checkpoints, note_removed, put_checkpoint
-from lehr.store.records.run_rows import announce, get_run
+from lehr.store.records.run_rows import among, announce, get_run
 from lehr.store.records.transitions import transition_run
 from lehr.store.streams import index
 from lehr.store.streams.index import Readers
@@ -40,8 +40,6 @@ from lehr_trainer.contract.records import (
 from lehr_trainer.contract.records import Checkpoint as CheckpointRecord
 
 _log = logging.getLogger("lehr.store")
-_BATCH = 500
-"""Attempts in one query: SQLite limits the parameters of a statement."""
 _KINDS = ("started", "checkpoint", "checkpoint_removed", "finished")
 _AT_ONCE = 500
 """Records of an attempt in one transaction: a flood of them must leave room for other writes."""
@@ -144,24 +142,20 @@ class EventApplier:
 
     def _positions(self, attempt_ids: Sequence[str]) -> dict[str, _Position]:
         """Return how far the events of these attempts are applied; without unknown attempts."""
-        found: dict[str, _Position] = {}
         with self._db.read() as session:
-            for start in range(0, len(attempt_ids), _BATCH):
-                batch = attempt_ids[start : start + _BATCH]
-                rows = session.execute(
-                    select(
-                        col(Attempt.id),
-                        col(Attempt.number),
-                        col(Attempt.events_applied),
-                        col(Attempt.last_step),
-                        col(Attempt.run_id),
-                        col(RunRow.sweep_id),
-                    )
-                    .join(RunRow, col(RunRow.id) == col(Attempt.run_id))
-                    .where(col(Attempt.id).in_(batch))
+            rows = session.execute(
+                select(
+                    col(Attempt.id),
+                    col(Attempt.number),
+                    col(Attempt.events_applied),
+                    col(Attempt.last_step),
+                    col(Attempt.run_id),
+                    col(RunRow.sweep_id),
                 )
-                found.update({row[0]: _Position(*row) for row in rows})
-        return found
+                .join(RunRow, col(RunRow.id) == col(Attempt.run_id))
+                .where(among(Attempt.id, attempt_ids))
+            )
+            return {row[0]: _Position(*row) for row in rows}
 
     def _apply_progress(self, session: Session, progress: Sequence[_News]) -> None:
         """Record the last steps of attempts whose records cause nothing else, in one statement."""

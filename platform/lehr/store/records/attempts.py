@@ -11,15 +11,11 @@ from sqlmodel import Session, col, select
 
 from lehr.errors import InternalError, NotFound
 from lehr.store.database import Records
-from lehr.store.records.run_rows import announce_run, get_run, is_deleted
+from lehr.store.records.run_rows import among, announce_run, get_run, is_deleted
 from lehr.store.tables import Attempt, RunRow
 
 _FIXED = frozenset({"id", "run_id", "number", "token_sha256", "created_at", "events_applied"})
 _UPDATABLE = frozenset(Attempt.model_fields) - _FIXED
-
-
-_IDS_AT_ONCE = 10_000
-"""SQLite takes at most 32,766 parameters in a statement."""
 
 
 class GpuTime(NamedTuple):
@@ -83,16 +79,12 @@ class Attempts(Records):
                 else_=None,
             ),
         )
-        found: list[GpuTime] = []
         with self._db.read() as session:
-            for begin in range(0, len(run_ids), _IDS_AT_ONCE):
-                some = run_ids[begin : begin + _IDS_AT_ONCE]
-                rows = session.execute(sa_select(*columns).where(col(Attempt.run_id).in_(some)))
-                found += [
-                    GpuTime(sum(len(share["gpus"]) for share in placement), began, ended)
-                    for placement, began, ended in rows
-                ]
-        return found
+            rows = session.execute(sa_select(*columns).where(among(Attempt.run_id, run_ids)))
+            return [
+                GpuTime(sum(len(share["gpus"]) for share in placement), began, ended)
+                for placement, began, ended in rows
+            ]
 
     def newest(self, run_ids: list[str]) -> dict[str, Attempt]:
         """Map each of these runs that has an attempt to its newest one."""

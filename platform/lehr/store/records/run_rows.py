@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, func, literal
+from sqlalchemy import select as sql_select
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session, col, select
@@ -30,6 +31,16 @@ from lehr.store.tables import (
 
 DELETE = "delete"
 """The kind of the request that marks a run's data as deleted: its tombstone."""
+
+
+def among(column: Any, ids: Iterable[str]) -> ColumnElement[bool]:
+    """Return the condition that the column has one of these ids, however many they are.
+
+    As one value: SQLite takes at most 32,766 in a statement.
+    """
+    listed = func.json_each(json.dumps(list(ids))).table_valued("value")
+    condition: ColumnElement[bool] = column.in_(sql_select(listed.c.value))
+    return condition
 
 
 def announce_run(db: Database, run: RunRow) -> None:

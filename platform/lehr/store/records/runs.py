@@ -19,6 +19,7 @@ from lehr.store.records.lists import Filters, RowPage, fetch_page, filters, find
 from lehr.store.records.requests import add_request, add_requests
 from lehr.store.records.run_rows import (
     DELETE,
+    among,
     announce_run,
     announce_runs,
     get_run,
@@ -30,9 +31,6 @@ from lehr.store.records.run_rows import (
     waiting_forks,
 )
 from lehr.store.tables import Attempt, CheckpointRow, RolloutRow, RunRequest, RunRow, SweepRow
-
-_IDS_AT_ONCE = 10_000
-"""SQLite takes 32,766 values in one statement."""
 
 _SMALL = [
     column
@@ -95,18 +93,9 @@ class Runs(Records):
     def ended_among(self, run_ids: Sequence[str]) -> list[str]:
         """Return those of these runs that have ended and had an attempt, in the given order."""
         ended = [state.value for state in RunState if state.ended]
-        found: set[str] = set()
-        with self._db.read() as session:
-            for begin in range(0, len(run_ids), _IDS_AT_ONCE):
-                rows = session.exec(
-                    select(RunRow.id).where(
-                        col(RunRow.id).in_(run_ids[begin : begin + _IDS_AT_ONCE]),
-                        col(RunRow.state).in_(ended),
-                        col(RunRow.attempt) > 0,
-                    )
-                )
-                found.update(rows)
-        return [run_id for run_id in run_ids if run_id in found]
+        wanted = among(RunRow.id, run_ids) & col(RunRow.state).in_(ended) & (RunRow.attempt > 0)
+        known = set(self._all(select(RunRow.id).where(wanted)))
+        return [run_id for run_id in run_ids if run_id in known]
 
     def find(self, ref: str) -> RunRow:
         """Find by id, name (the newest wins), or an id's beginning; NotFound names near ones."""

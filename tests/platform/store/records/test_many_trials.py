@@ -11,7 +11,7 @@ import pytest
 from lehr.control.lifecycle import RunState
 from lehr.specs import expand
 from lehr.specs.sweep import SweepSpec
-from lehr.store import Change, Store, ids
+from lehr.store import Store, ids
 from lehr.store.records.run_rows import provenance_digest
 from lehr.store.tables import SweepRow
 from lehr.store.upkeep.integrity import check
@@ -84,19 +84,6 @@ def test_an_id_in_use_is_drawn_again(store: Store, monkeypatch: pytest.MonkeyPat
     assert [one.run_id for one in store.sweeps.trials(sweep.id)] == [run.id for run in runs]
     assert store.runs.page().total == FEW + 1
     assert check(store.home) == []
-
-
-def test_subscribers_get_each_run_and_the_sweep_once(store: Store) -> None:
-    heard: list[Change] = []
-    store.subscribe(heard.append)
-    sweep = created(store, FEW)
-    runs = [Change("run", run.id) for run in store.sweeps.runs(sweep.id)]
-    assert heard == [*runs, Change("sweep", sweep.id)]
-    heard.clear()
-    begin(store, runs[1].id)
-    heard.clear()
-    store.sweep_progress.cancel(sweep.id, actor="user")
-    assert sorted(heard, key=str) == sorted([*runs, Change("sweep", sweep.id)], key=str)
 
 
 # ----------------------------------------------------------------------------------- provenance

@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 from sqlmodel import col
 
 from lehr.control.lifecycle import Desired, RunState
-from lehr.errors import Conflict, InternalError, NotFound, StoreUnavailable
+from lehr.errors import Conflict, InternalError, StoreUnavailable
 from lehr.store import Store
 from lehr.store.records.requests import cancel_runs
 from lehr.store.tables import RunRow
@@ -28,20 +28,6 @@ from lehr_testing.properties import examples
 from lehr_testing.stores import begin, fresh_store, memory_folder, new_attempt, run_spec
 
 STATES = st.sampled_from(list(RunState))
-
-
-def test_begin_attempt_records_transition_and_attempt_together(store: Store) -> None:
-    run = store.runs.create(run_spec())
-    attempt = begin(store, run.id, resume_from="attempt-1/checkpoints/step-00000005")
-    after = store.runs.get(run.id)
-    assert (after.state, after.attempt, after.pending_reason) == ("starting", 1, None)
-    assert attempt.id == f"{run.id}-1"
-    assert store.attempts.get(attempt.id).resume_from == "attempt-1/checkpoints/step-00000005"
-    assert (
-        store.transitions.begin_attempt(run.id, placement=[], resume_from=None, token_sha256="")
-        is None
-    )
-    assert len(store.attempts.of_run(run.id)) == 1
 
 
 def test_only_one_of_many_dispatchers_starts_a_run(store: Store) -> None:
@@ -95,24 +81,6 @@ def test_no_run_ends_before_it_starts_when_the_clock_is_set_back(
         row = store.runs.get(run.id)
         assert (row.started_at, row.ended_at) == (7200.0, 7200.0)
         assert {row.at for row in store.transitions.of_run(run.id)} == {7200.0}
-
-
-def test_ended_run_rejects_requests(store: Store) -> None:
-    run = store.runs.create(run_spec())
-    assert store.transitions.apply(
-        run.id,
-        old=RunState.QUEUED,
-        new=RunState.CANCELLED,
-        attempt=0,
-        cause="cancelled",
-        actor="dispatcher",
-    )
-    with pytest.raises(Conflict, match="cancelled"):
-        store.requests.set_desired(run.id, Desired.PAUSE, actor="ada")
-    with pytest.raises(Conflict):
-        store.requests.order_checkpoint(run.id)
-    with pytest.raises(NotFound):
-        store.requests.set_desired("nosuchid", Desired.PAUSE, actor="ada")
 
 
 def test_heartbeats_of_many_attempts_are_recorded_together(store: Store) -> None:

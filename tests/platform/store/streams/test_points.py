@@ -45,22 +45,6 @@ def test_resumed_attempt_supersedes_points_after_its_step(store: Store) -> None:
     assert series.x == [0.0, 1.0, 2.0, 3.0, 4.0, 1005.0, 1006.0]
 
 
-def test_curve_follows_the_checkpoints_that_were_resumed(store: Store) -> None:
-    """Attempt 2 started over by mistake; attempt 3 resumed from a checkpoint of attempt 1."""
-    first = new_attempt(store)
-    ingest(store, first.id, line("started"), *losses(*range(1, 9)))
-    second = next_attempt(store, first.run_id)
-    ingest(store, second.id, line("started"), *losses(1, 2, of=1))
-    third = next_attempt(store, first.run_id)
-    ingest(
-        store,
-        third.id,
-        line("resumed", step=5, checkpoint="attempt-1/checkpoints/step-00000005"),
-        *losses(6, of=2),
-    )
-    assert drawn(store, first.run_id) == {step: step / 1000 for step in range(1, 6)} | {6: 2.006}
-
-
 def test_latest_value_is_the_last_of_the_curve(store: Store) -> None:
     """Evaluated at 4 and 8, resumed from 6: the newest evaluation that counts is the one at 4."""
     first = new_attempt(store)
