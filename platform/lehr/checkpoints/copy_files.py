@@ -12,7 +12,7 @@ import secrets
 import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 from lehr.specs.storage_url import open_place
 from lehr_trainer.files import open_regular
@@ -23,23 +23,11 @@ _BELOW_THE_PLACE = 4
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class CopyFiles(Protocol):
-    """Raises FileNotFoundError for what is missing, else whatever the storage's client raises."""
-
-    def open(self, name: str) -> contextlib.AbstractContextManager[IO[bytes]]: ...
-
-    def write(self, name: str, pieces: Iterable[bytes]) -> int:
-        """Create or replace a file; return its size as the storage has it."""
-
-    def publish(self, name: str, content: bytes) -> None:
-        """Create or replace a file so that it appears complete."""
-
-    def remove(self, first: str) -> None:
-        """Remove all, the file ``first`` before the others. May be repeated."""
-
-
-def files_at(url: str) -> CopyFiles:
+def files_at(url: str) -> FolderFiles | StorageFiles:
     """Return the files of the copy at ``url``. Sends no request yet.
+
+    Their methods raise FileNotFoundError for what is missing, else whatever the storage's client
+    raises.
 
     Raises:
         UserError: a package for this storage is not installed.
@@ -87,6 +75,7 @@ class FolderFiles:
             yield file
 
     def write(self, name: str, pieces: Iterable[bytes]) -> int:
+        """Create or replace a file; return its size as the storage has it."""
         self._root.mkdir(parents=True, exist_ok=True)
         draft = f"{name}.{secrets.token_hex(4)}.tmp"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -107,9 +96,11 @@ class FolderFiles:
         return size
 
     def publish(self, name: str, content: bytes) -> None:
+        """Create or replace a file so that it appears complete."""
         self.write(name, [content])
 
     def remove(self, first: str) -> None:
+        """Remove all, the file ``first`` before the others. May be repeated."""
         *above, last = self._parts
         gone = contextlib.suppress(FileNotFoundError)
         with gone, folder_below(self._root, self._parts) as folder:

@@ -73,19 +73,11 @@ def find(session: Session, table: type[Referable], ref: str, noun: str) -> Refer
 
 def _refuse_another_kind(session: Session, ref: str, noun: str) -> None:
     """Raise NotFound with what to type if this is the name or id of something else."""
-    kinds = {
-        "run": _exists(session, RunRow, ref),
-        "sweep": _exists(session, SweepRow, ref),
-        "rollout": _exists(session, RolloutRow, ref),
-    }
-    for kind, there in kinds.items():
-        if there and kind != noun:
+    kinds: dict[str, type[Any]] = {"run": RunRow, "sweep": SweepRow, "rollout": RolloutRow}
+    for kind, table in kinds.items():
+        same = or_(col(table.id) == ref, col(table.name) == ref)
+        if kind != noun and session.exec(select(table.id).where(same)).first() is not None:
             raise NotFound(f"{ref!r} is a {kind}, not a {noun}.", hint=_BY_KIND[kind].format(ref))
-
-
-def _exists(session: Session, table: type[Referable], ref: str) -> bool:
-    same = or_(col(table.id) == ref, col(table.name) == ref)
-    return session.exec(select(table.id).where(same)).first() is not None
 
 
 MAX_PAGE = 1000

@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import sqlite3
+import tempfile
 import time
 from calendar import timegm
 from contextlib import closing
@@ -243,12 +244,8 @@ def _set_aside(home: Path) -> None:
     there = [home / name for name in ("lehr.db", "lehr.db-wal", "lehr.db-shm", "replica")]
     there = [path for path in there if path.exists()]
     if there:
-        kept = home / f"replaced-{time.strftime('%Y%m%d-%H%M%S')}"
-        number = 1
-        while kept.exists():
-            number += 1
-            kept = kept.with_name(f"{kept.name.partition('.')[0]}.{number}")
-        kept.mkdir(mode=0o700)
+        prefix = f"replaced-{time.strftime('%Y%m%d-%H%M%S')}-"
+        kept = Path(tempfile.mkdtemp(prefix=prefix, dir=home))
         capsules.link(home, kept)
         for path in there:
             path.rename(kept / path.name)
