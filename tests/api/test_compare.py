@@ -1,8 +1,6 @@
-"""Comparisons and rankings over HTTP: values of different held-out sets are never compared."""
+"""Comparisons over HTTP: the metric and its goal, batches, groups."""
 
 from __future__ import annotations
-
-import copy
 
 import pytest
 
@@ -44,33 +42,6 @@ def compare(client, *runs, **query):
     answer = client.get("/api/v1/compare", params={"run": runs, **query})
     assert answer.status_code == 200, answer.text
     return answer.json()
-
-
-def grid(api, *trials):
-    """A sweep of trials with these losses and held-out sets, as the API answers it."""
-    api_, client = api
-    spec = copy.deepcopy(SWEEP_SPEC)
-    answer = client.post("/api/v1/sweeps", json={"spec": spec})
-    sweep = answer.json()
-    for trial, (loss, held_out) in zip(sweep["trials"], trials, strict=True):
-        train(api_.store, trial["run"]["id"], loss, held_out=held_out)
-    return client.get(f"/api/v1/sweeps/{sweep['id']}").json()
-
-
-def test_runs_of_different_held_out_sets_have_no_delta(api, trained):
-    ids = [trained("docs", 3.0, DOCS), trained("few-tokens", 2.5, FEW), trained("too", 2.0, DOCS)]
-    found = compare(api[1], *ids)
-    assert found["held_out"] == "different"
-    assert [one["value"] for one in found["results"]] == [3.0, 2.5, 2.0]
-    assert [one["delta"] for one in found["results"]] == [0.0, None, -1.0]
-    assert [one["incomparable"] for one in found["results"]] == [
-        None,
-        "another held-out set",
-        None,
-    ]
-    assert [one["held_out"] for one in found["results"]] == [DOCS, FEW, DOCS]
-    assert found["notes"][0] == found["held_out_note"]
-    assert "6705cb68: docs, too; 6dc60039: few-tokens" in found["notes"][0]
 
 
 @pytest.mark.parametrize(
@@ -149,20 +120,3 @@ def test_runs_are_grouped_by_config_metric_or_both(api, trained):
     answer = api[1].get("/api/v1/compare", params={"run": ids, "by": "val/los"})
     assert answer.status_code == 404
     assert answer.json()["hint"] == "Did you mean val/loss?"
-
-
-def test_trials_of_different_held_out_sets_are_not_ranked(api):
-    sweep = grid(api, (3.0, DOCS), (2.0, FEW), (2.5, DOCS))
-    assert sweep["held_out"] == "different"
-    assert [trial["rank"] for trial in sweep["trials"]] == [None] * 3
-    assert [trial["best"] for trial in sweep["trials"]] == [False] * 3
-    assert [trial["compared_value"] for trial in sweep["trials"]] == [3.0, 2.0, 2.5]
-    assert [trial["held_out"] for trial in sweep["trials"]] == [DOCS, FEW, DOCS]
-    best = ("best_run_id", "best_value", "best_parameters", "noise", "noise_band")
-    assert [sweep[name] for name in best] == [None] * 5
-    assert sweep["notes"][0] == sweep["held_out_note"]
-    assert "6705cb68: trial 1, trial 3; 6dc60039: trial 2" in sweep["notes"][0]
-    assert not [note for note in sweep["notes"] if "Learning rates to try" in note]
-    [listed] = api[1].get("/api/v1/sweeps").json()["items"]
-    assert (listed["held_out"], listed["best_value"]) == ("different", None)
-    assert listed["held_out_note"] == sweep["held_out_note"]

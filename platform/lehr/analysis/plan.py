@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lehr.analysis.plan_fit import (
     USABLE_MEMORY,
@@ -23,9 +23,9 @@ from lehr.analysis.plan_time import Before, estimate_time, nothing_before
 from lehr.analysis.replaced_parts import BuiltModel, changes_memory, replaced_model, still_known
 from lehr.base import formats
 from lehr.errors import PlanRefused
+from lehr.specs import expand
 from lehr.specs.run import Resources, RunSpec
-from lehr.specs.stages import PlannedStage
-from lehr.specs.sweep import SweepSpec
+from lehr.specs.stages import stages
 from lehr_trainer.configs.shapes import MODEL_PRESETS
 from lehr_trainer.configs.sizes import ParameterCounts
 from lehr_trainer.configs.train import MixCorpus, TrainConfig
@@ -37,6 +37,9 @@ from lehr_trainer.planning.counts import (
 )
 from lehr_trainer.planning.hardware import GPUS, GpuType, gpu_of_kind, names
 from lehr_trainer.planning.memory import MemoryPlan, memory_by_stage, not_counted
+
+if TYPE_CHECKING:
+    from lehr.specs import Spec
 
 
 @dataclass(frozen=True)
@@ -125,48 +128,44 @@ class RunPlan:
 
 
 @dataclass(frozen=True)
-class SweepPlan:
-    name: str
-    method: str
-    paths: list[str]
-    metric: str
-    goal: str
-    trials: list[tuple[dict[str, Any], RunPlan]]
-    places: int
+class Plan:
+    """Of a run, of the trials of a sweep, or of the stages of a rollout."""
+
+    spec: Spec
+    runs: list[tuple[Any, RunPlan]]
+    """Each with what it is: a trial's point, a stage (of the run that trains); None for a run."""
+    places: int = 1
     """Number of trials that run at a time."""
-    later: int = 0
-    """Trials beyond ``trials``, whose values TPE chooses from the results of earlier ones."""
+
+    @property
+    def later(self) -> int:
+        """Return the trials beyond ``runs``, whose values TPE chooses from earlier results."""
+        return self.spec.trial_count - len(self.runs) if self.spec.kind == "sweep" else 0
 
     @property
     def waves(self) -> int:
-        return math.ceil((len(self.trials) + self.later) / self.places)
+        return math.ceil((len(self.runs) + self.later) / self.places)
 
     @property
     def share(self) -> float:
         """Return all trials over the known ones: the others are assumed to cost the same."""
-        return (len(self.trials) + self.later) / len(self.trials)
+        return (len(self.runs) + self.later) / len(self.runs)
 
     @property
     def seconds(self) -> float | None:
         """Return seconds from the first start to the last end."""
-        longest = _all([plan.seconds for _, plan in self.trials])
+        longest = _all([plan.seconds for _, plan in self.runs])
         return None if longest is None else self.waves * max(longest)
 
     @property
     def gpu_hours(self) -> float | None:
-        hours = _all([plan.gpu_hours for _, plan in self.trials])
+        hours = _all([plan.gpu_hours for _, plan in self.runs])
         return None if hours is None else sum(hours) * self.share
 
     @property
     def dollars(self) -> float | None:
-        dollars = _all([plan.dollars for _, plan in self.trials])
+        dollars = _all([plan.dollars for _, plan in self.runs])
         return None if dollars is None else sum(dollars) * self.share
-
-
-@dataclass(frozen=True)
-class RolloutPlan:
-    stages: list[tuple[PlannedStage, RunPlan]]
-    """Each with the plan of the run that trains."""
 
 
 def plan_run(
@@ -229,35 +228,26 @@ def plan_run(
     )
 
 
-def plan_sweep(
-    spec: SweepSpec,
-    trials: Sequence[tuple[dict[str, Any], RunSpec]],
-    *,
-    places: int | None = None,
-    before: Before = nothing_before,
-    price: float | None = None,
-    built: Callable[[RunSpec], BuiltModel | None] = lambda _run: None,
-) -> SweepPlan:
-    """Plan a sweep. ``places``: how many trials the cluster trains at once; None plans one place
-    per trial. ``built`` counts the project's own model of a trial.
+def known_runs(spec: Spec) -> list[tuple[Any, RunSpec]]:
+    """Return the runs that are known before it starts, each with what it is (``Plan.runs``)."""
+    if spec.kind == "run":
+        return [(None, spec)]
+    if spec.kind == "sweep":
+        return list(expand(spec))
+    return [(stage, stage.train) for stage in stages(spec)]
+
+
+def plan_spec(
+    spec: Spec, plan: Callable[[RunSpec], RunPlan] = plan_run, *, places: int | None = None
+) -> Plan:
+    """Plan each run of a spec by ``plan``. ``places``: how many trials the cluster trains at once;
+    None plans one place per trial.
     """
-    plans = [
-        (parameters, plan_run(run, before=before, price=price, built=built(run)))
-        for parameters, run in trials
-    ]
-    places = len(plans) if places is None else max(places, 1)
-    if spec.max_concurrent is not None:
-        places = min(places, spec.max_concurrent)
-    return SweepPlan(
-        name=spec.name,
-        method=spec.method,
-        paths=spec.paths,
-        metric=spec.metric.name,
-        goal=spec.metric.goal,
-        trials=plans,
-        places=min(places, len(plans)),
-        later=spec.trial_count - len(plans),
-    )
+    runs = [(key, plan(run)) for key, run in known_runs(spec)]
+    if spec.kind != "sweep":
+        return Plan(spec, runs)
+    at_once = len(runs) if places is None else max(places, 1)
+    return Plan(spec, runs, min(at_once, len(runs), spec.max_concurrent or len(runs)))
 
 
 def refuse_if_impossible(spec: RunSpec, plan: RunPlan) -> None:

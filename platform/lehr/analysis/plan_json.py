@@ -6,14 +6,13 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from lehr.analysis.gates import expected
-from lehr.analysis.plan import RolloutPlan, RunPlan, SweepPlan
+from lehr.analysis.plan import Plan, RunPlan
 from lehr.base.names import is_type
-from lehr.specs import RolloutSpec
 from lehr.specs.stages import left_out
 
 if TYPE_CHECKING:
     from lehr.schemas.cluster import ClusterView
-    from lehr.specs import PlannedStage, Spec
+    from lehr.specs import PlannedStage
 
 
 def plan_json(plan: RunPlan, cluster: ClusterView | None = None) -> dict[str, Any]:
@@ -61,66 +60,58 @@ def plan_json(plan: RunPlan, cluster: ClusterView | None = None) -> dict[str, An
     }
 
 
-def spec_json(
-    spec: Spec, plan: RunPlan | SweepPlan | RolloutPlan, cluster: ClusterView | None = None
-) -> dict[str, Any]:
+def spec_json(plan: Plan, cluster: ClusterView | None = None) -> dict[str, Any]:
     """Return what ``lehr plan --json`` prints."""
-    if isinstance(plan, SweepPlan):
-        return {"kind": "sweep", **_sweep_json(plan, cluster)}
-    if isinstance(plan, RolloutPlan):
-        assert isinstance(spec, RolloutSpec)
-        return _rollout_json(spec, plan)
-    return {"kind": "run", "name": spec.name, "plan": plan_json(plan, cluster)}
-
-
-def _sweep_json(plan: SweepPlan, cluster: ClusterView | None) -> dict[str, Any]:
-    return {
-        "name": plan.name,
-        "method": plan.method,
-        "parameters": plan.paths,
-        "metric": plan.metric,
-        "goal": plan.goal,
-        "places": plan.places,
-        "later": plan.later,
-        "seconds": plan.seconds,
-        "gpu_hours": plan.gpu_hours,
-        "dollars": plan.dollars,
-        "trials": [
-            {"number": number, "parameters": parameters, **plan_json(trial, cluster)}
-            for number, (parameters, trial) in enumerate(plan.trials, start=1)
-        ],
-    }
-
-
-def _rollout_json(spec: RolloutSpec, planned: RolloutPlan) -> dict[str, Any]:
-    def gate(stage: PlannedStage, name: Any) -> dict[str, Any]:
-        expectation = expected(name, stage)
-        return {
-            "name": name,
-            "enabled": stage.gates[name].enabled,
-            "expected": expectation.text,
-            "at_least": expectation.at_least,
-            "at_most": expectation.at_most,
-            "unit": expectation.unit,
+    spec = plan.spec
+    if spec.kind == "sweep":
+        shown = {
+            "name": spec.name,
+            "method": spec.method,
+            "parameters": spec.paths,
+            "metric": spec.metric.name,
+            "goal": spec.metric.goal,
+            "places": plan.places,
+            "later": plan.later,
+            "seconds": plan.seconds,
+            "gpu_hours": plan.gpu_hours,
+            "dollars": plan.dollars,
+            "trials": [
+                {"number": number, "parameters": parameters, **plan_json(trial, cluster)}
+                for number, (parameters, trial) in enumerate(plan.runs, start=1)
+            ],
         }
+    elif spec.kind == "rollout":
+        shown = {
+            "name": spec.name,
+            "left_out": left_out(spec),
+            "stages": [_stage_json(stage, need) for stage, need in plan.runs],
+        }
+    else:
+        shown = {"name": spec.name, "plan": plan_json(plan.runs[0][1], cluster)}
+    return {"kind": spec.kind, **shown}
 
+
+def _stage_json(stage: PlannedStage, plan: RunPlan) -> dict[str, Any]:
+    gates = [(name, expected(name, stage)) for name in stage.gates]
     return {
-        "kind": "rollout",
-        "name": spec.name,
-        "left_out": left_out(spec),
-        "stages": [
+        "number": stage.number,
+        "name": stage.name,
+        "title": stage.title,
+        "judged_at_step": stage.judge_after,
+        "changes": stage.changes,
+        "runs": stage_runs(stage),
+        "gates": [
             {
-                "number": stage.number,
-                "name": stage.name,
-                "title": stage.title,
-                "judged_at_step": stage.judge_after,
-                "changes": stage.changes,
-                "runs": stage_runs(stage),
-                "gates": [gate(stage, name) for name in stage.gates],
-                **plan_json(plan),
+                "name": name,
+                "enabled": stage.gates[name].enabled,
+                "expected": gate.text,
+                "at_least": gate.at_least,
+                "at_most": gate.at_most,
+                "unit": gate.unit,
             }
-            for stage, plan in planned.stages
+            for name, gate in gates
         ],
+        **plan_json(plan),
     }
 
 

@@ -135,7 +135,7 @@ class Measured:
     """Median over its steps, from 0 to 1; None where the peak of its GPU is unknown."""
     parameters: int = 0
     differs: Mapping[str, str] = field(default_factory=dict)
-    """What was different in it, by trait (``plan_kind.traits``), as phrases. Empty: it is of the
+    """What was different in it, by trait (``traits``), as phrases. Empty: it is of the
     same kind."""
     device: str = ""
     """Its GPU, where a run of this spec may get another one."""

@@ -1,6 +1,7 @@
 """The plan of a run or sweep: figures that can be checked by hand, and rejections."""
 
 import itertools
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -8,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lehr.analysis.plan import (
-    RolloutPlan,
     model_name,
     plan_run,
-    plan_sweep,
+    plan_spec,
     refuse_if_impossible,
     refuse_without_space,
 )
@@ -20,7 +20,7 @@ from lehr.analysis.plan_time import Measured
 from lehr.base.formats import millions
 from lehr.errors import PlanRefused
 from lehr.faces.cli.plan_text import plan_text
-from lehr.specs import RunSpec, SweepSpec, expand, load_spec, stages
+from lehr.specs import RunSpec, SweepSpec, expand, load_spec
 from lehr.specs.examples import LR_GRID, LR_GRID_SMALL
 from lehr_testing.paths import DATA, ROOT
 from lehr_trainer.configs.train import LengthStage
@@ -48,11 +48,11 @@ def test_model_that_is_no_preset_is_named_by_its_layers(layers, name):
 def test_plan_of_the_reference_grid_matches_its_logs():
     spec = grid()
     trials = expand(spec)
-    plan = plan_sweep(spec, trials)
+    plan = plan_spec(spec)
     assert len(trials) == 8
     assert trials[0][0] == {"train.optimizer.lr": 1e-4}
     assert trials[-1][0] == {"train.optimizer.lr": 1e-2}
-    first = plan.trials[0][1]
+    first = plan.runs[0][1]
     assert first.model == "llama-1b-8layer"
     assert first.parameters.total == 755_009_536
     assert first.tied
@@ -74,10 +74,10 @@ def test_plan_of_a_mix_has_the_tokens_of_each_corpus():
     plan = plan_run(grid(MIX).run)
     assert plan.corpus_tokens == {"web": 49_152_000, "own": 16_384_000}
     assert plan_run(grid().run).corpus_tokens == {}
-    text = plan_text(grid(MIX).run, plan, None)
+    text = plan_text(plan_spec(grid(MIX).run), None)
     assert "web   49.2 M tokens, 75.0% of training" in text
     spec = grid(MIX, "parameters={train.data.corpus.parts.own.weight: {values: [1, 3]}}")
-    text = plan_text(spec, plan_sweep(spec, expand(spec)), None)
+    text = plan_text(plan_spec(spec), None)
     assert "own   16.4 M to 32.8 M tokens, 25.0% to 50.0% of training" in text
 
 
@@ -91,7 +91,7 @@ def test_plan_of_a_mix_has_the_tokens_of_each_corpus():
 def test_plan_of_a_search_says_which_trials_are_random(trials, says):
     parameters = "parameters={train.optimizer.lr: {min: 1e-4, max: 1e-2}}"
     spec = grid("method=tpe", f"trials={trials}", parameters)
-    assert says in plan_text(spec, plan_sweep(spec, expand(spec)), None)
+    assert says in plan_text(plan_spec(spec), None)
 
 
 def test_time_and_cost_follow_from_flops_and_the_dense_peak():
@@ -134,11 +134,11 @@ def test_plan_for_an_unknown_gpu_has_no_estimates():
 
 def test_trials_beyond_the_available_slots_run_in_waves():
     spec = grid()
-    plan = plan_sweep(spec, expand(spec), places=3)
+    plan = plan_spec(spec, places=3)
     assert (plan.places, plan.waves) == (3, 3)
-    assert plan.seconds == pytest.approx(3 * plan.trials[0][1].seconds)
+    assert plan.seconds == pytest.approx(3 * plan.runs[0][1].seconds)
     capped = grid("max_concurrent=2")
-    assert plan_sweep(capped, expand(capped)).places == 2
+    assert plan_spec(capped).places == 2
 
 
 def test_small_grid_varies_the_same_parameter_as_the_reference():
@@ -170,9 +170,9 @@ def test_plan_counts_trials_that_tpe_will_choose() -> None:
         },
     )
     assert isinstance(searched, SweepSpec)
-    plan = plan_sweep(searched, expand(searched), places=8)
-    assert (len(plan.trials), plan.later, plan.waves) == (10, 30, 5)
-    first = plan.trials[0][1]
+    plan = plan_spec(searched, places=8)
+    assert (len(plan.runs), plan.later, plan.waves) == (10, 30, 5)
+    first = plan.runs[0][1]
     assert plan.gpu_hours is not None
     assert first.gpu_hours is not None
     assert plan.gpu_hours == pytest.approx(40 * first.gpu_hours)
@@ -180,13 +180,13 @@ def test_plan_counts_trials_that_tpe_will_choose() -> None:
 
 def test_each_stage_of_a_rollout_shows_what_a_run_does():
     spec = load_spec(ROOT / "sweeps" / "rollout_llama_1b.yaml")
-    planned = RolloutPlan([(stage, plan_run(stage.train, price=3.0)) for stage in stages(spec)])
-    shown = plan_text(spec, planned, None)
-    for stage, plan in planned.stages:
+    planned = plan_spec(spec, partial(plan_run, price=3.0))
+    shown = plan_text(planned, None)
+    for stage, plan in planned.runs:
         assert f"{stage.number}  [bold]" in shown
         if plan.gpus:
             assert f"${plan.gpu_hours * 3.0:,.2f}" in shown, stage.name
-    assert shown.count("  memory ") == len(planned.stages)
+    assert shown.count("  memory ") == len(planned.runs)
 
 
 def large(gpu: str = "A100", **overrides) -> RunSpec:

@@ -125,7 +125,6 @@ def show_plan(
     Raises:
         PlanRefused: a run does not fit in the requested GPU.
     """
-    from lehr.analysis.plan import RunPlan, SweepPlan
     from lehr.analysis.plan_json import spec_json
     from lehr.faces.cli.plan_text import plan_text, trials_table
     from lehr.faces.cli.plan_trace import built_model, show_trace, traced
@@ -138,16 +137,16 @@ def show_plan(
     warnings = check(spec) if check is not None and refused is None else []
     found = traced(spec) if trace and spec.kind == "run" else None
     if as_json:
-        answer = spec_json(spec, plan, server.cluster)
+        answer = spec_json(plan, server.cluster)
         print_json(answer if found is None else {**answer, "trace": found})
     else:
-        console().print(plan_text(spec, plan, server.cluster))
+        console().print(plan_text(plan, server.cluster))
         print_data(runs_of(spec))
         for warning in warnings:
             warn(warning)
-        if found is not None and isinstance(plan, RunPlan):
-            show_trace(found, plan)
-        if isinstance(plan, SweepPlan) and each_trial:
+        if found is not None:
+            show_trace(found, plan.runs[0][1])
+        if spec.kind == "sweep" and each_trial:
             console().print()
             console().print(trials_table(plan))
     if refused is not None:
@@ -155,13 +154,9 @@ def show_plan(
 
 
 def runs_of(spec: Spec) -> list[RunSpec]:
-    from lehr.specs import expand, stages
+    from lehr.analysis.plan import known_runs
 
-    if spec.kind == "run":
-        return [spec]
-    if spec.kind == "sweep":
-        return [run for _, run in expand(spec)]
-    return [stage.train for stage in stages(spec)]
+    return [run for _, run in known_runs(spec)]
 
 
 def _of_program(spec: Spec, *, as_json: bool, trace: bool, check: Check | None) -> bool:

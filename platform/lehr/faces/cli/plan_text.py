@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lehr.analysis.gates import TITLES, expected
-from lehr.analysis.plan import RolloutPlan, RunPlan, SweepPlan
+from lehr.analysis.plan import Plan, RunPlan
 from lehr.analysis.plan_json import free_nodes, stage_runs
 from lehr.base import formats
 from lehr.faces.cli.output import escaped, table
 from lehr.faces.client.plan_server import places
-from lehr.specs import RolloutSpec
 from lehr.specs.stages import left_out
 from lehr.specs.sweep import STARTUP_TRIALS
 from lehr_trainer.planning.hardware import GPUS
@@ -21,22 +20,20 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from lehr.schemas.cluster import ClusterView
-    from lehr.specs import Spec
 
 _NAMED = 4
 """Names of nodes in a line, at most."""
 
 
-def plan_text(
-    spec: Spec, plan: RunPlan | SweepPlan | RolloutPlan, cluster: ClusterView | None
-) -> str:
+def plan_text(plan: Plan, cluster: ClusterView | None) -> str:
     """Return the plan as markup: the same lines for a run, for all trials and for each stage."""
-    if isinstance(plan, SweepPlan):
-        return "\n".join(_sweep_lines(plan, cluster))
-    if isinstance(plan, RolloutPlan):
-        assert isinstance(spec, RolloutSpec)
-        return "\n".join(_rollout_lines(spec, plan, cluster))
-    return "\n".join([f"[bold]{escaped(spec.name)}[/]", *_run_lines(plan, cluster)])
+    lines = {"run": _alone, "sweep": _sweep_lines, "rollout": _rollout_lines}[plan.spec.kind]
+    return "\n".join(lines(plan, cluster))
+
+
+def _alone(plan: Plan, cluster: ClusterView | None) -> Iterator[str]:
+    yield f"[bold]{escaped(plan.spec.name)}[/]"
+    yield from _run_lines(plan.runs[0][1], cluster)
 
 
 def _run_lines(plan: RunPlan, cluster: ClusterView | None) -> list[str]:
@@ -66,28 +63,31 @@ def _need_lines(
     ]
 
 
-def _sweep_lines(plan: SweepPlan, cluster: ClusterView | None) -> list[str]:
-    plans = [trial for _, trial in plan.trials]
-    over = f"{plan.method} over {escaped(', '.join(plan.paths))}"
+def _sweep_lines(plan: Plan, cluster: ClusterView | None) -> list[str]:
+    spec = plan.spec
+    assert spec.kind == "sweep"
+    metric = spec.metric
+    plans = [trial for _, trial in plan.runs]
+    over = f"{spec.method} over {escaped(', '.join(spec.paths))}"
     size = formats.counted(len(plans) + plan.later, "trial")
     if plan.later:
         size += f" (the first {len(plans)} drawn at random, the others from results)"
-    elif plan.method == "tpe":
+    elif spec.method == "tpe":
         size += f" (all drawn at random: TPE chooses from point {STARTUP_TRIALS + 1} on)"
     return [
-        f"[bold]{escaped(plan.name)}[/]  {over}, {size}, {escaped(plan.metric)} {plan.goal}d",
+        f"[bold]{escaped(spec.name)}[/]  {over}, {size}, {escaped(metric.name)} {metric.goal}d",
         *_need_lines(plans, each=" a trial", share=plan.share),
         _line("place", _places(plan, plans[0], cluster)),
         _time_line(plan.seconds, plan.gpu_hours, plan.dollars, plans[0].basis),
     ]
 
 
-def _rollout_lines(
-    spec: RolloutSpec, plan: RolloutPlan, cluster: ClusterView | None
-) -> Iterator[str]:
-    count = formats.counted(len(plan.stages), "stage")
+def _rollout_lines(plan: Plan, cluster: ClusterView | None) -> Iterator[str]:
+    spec = plan.spec
+    assert spec.kind == "rollout"
+    count = formats.counted(len(plan.runs), "stage")
     yield f"[bold]{escaped(spec.name)}[/]  a rollout in {count}; a failed gate stops it"
-    for stage, need in plan.stages:
+    for stage, need in plan.runs:
         yield ""
         yield f"{stage.number}  [bold]{escaped(stage.title)}[/]  [dim]{stage.name}[/]"
         yield from _run_lines(need, cluster)
@@ -107,9 +107,11 @@ def _rollout_lines(
         yield f"[dim]{left} is left out: {escaped(why)}[/]"
 
 
-def trials_table(plan: SweepPlan) -> Table:
+def trials_table(plan: Plan) -> Table:
     """Return a table of the trials and their needs."""
-    names = formats.short_paths(plan.paths)
+    spec = plan.spec
+    assert spec.kind == "sweep"
+    names = formats.short_paths(spec.paths)
     rows = table(
         "#", *names, "GPUs", "memory", "tokens", "time", right=("#", *names, "memory", "tokens")
     )
@@ -117,12 +119,12 @@ def trials_table(plan: SweepPlan) -> Table:
         [
             escaped(text)
             for text in formats.learning_rates(
-                [point.get(path, formats.NOTHING) for point, _ in plan.trials]
+                [point.get(path, formats.NOTHING) for point, _ in plan.runs]
             )
         ]
-        for path in plan.paths
+        for path in spec.paths
     ]
-    for index, (_, trial) in enumerate(plan.trials):
+    for index, (_, trial) in enumerate(plan.runs):
         rows.add_row(
             str(index + 1),
             *(column[index] for column in columns),
@@ -307,9 +309,9 @@ def _disk_lines(plans: list[RunPlan], *, each: str, share: float = 1.0) -> list[
     return [first, *(_line("", escaped(note)) for note in notes)]
 
 
-def _places(plan: SweepPlan, first: RunPlan, cluster: ClusterView | None) -> str:
+def _places(plan: Plan, first: RunPlan, cluster: ClusterView | None) -> str:
     now = _now(first, cluster)
-    trials = len(plan.trials)
+    trials = len(plan.runs)
     missing = missing_gpus(first, cluster)
     if missing or first.resources.nodes > 1:
         each = f"{trials} trials, {_gpus(first.gpus, first, cluster)}{first.on_nodes} each"
@@ -318,7 +320,7 @@ def _places(plan: SweepPlan, first: RunPlan, cluster: ClusterView | None) -> str
     return f"{trials} trials on {gpus}, {_together(plan)}{now}"
 
 
-def _together(plan: SweepPlan) -> str:
+def _together(plan: Plan) -> str:
     if plan.waves == 1:
         return "all at once"
     return f"{plan.places} at a time, in {plan.waves} waves"

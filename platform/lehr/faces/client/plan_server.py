@@ -12,11 +12,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lehr.analysis.plan import (
-    RolloutPlan,
+    Plan,
     RunPlan,
-    SweepPlan,
+    known_runs,
     plan_run,
-    plan_sweep,
+    plan_spec,
     refuse_if_impossible,
     refuse_without_space,
 )
@@ -24,7 +24,7 @@ from lehr.analysis.plan_time import SIZES, Measured, differences, traits
 from lehr.base.names import is_type
 from lehr.control.resources import cpu_places
 from lehr.errors import LehrError, PlanRefused
-from lehr.specs import RunSpec, SweepSpec, expand, stages
+from lehr.specs import RunSpec
 from lehr_trainer.planning.hardware import find_gpu
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class PlanServer:
         *,
         price: float | None = None,
         built: Callable[[RunSpec], BuiltModel | None] = lambda _run: None,
-    ) -> tuple[RunPlan | SweepPlan | RolloutPlan, PlanRefused | None]:
+    ) -> tuple[Plan, PlanRefused | None]:
         """Plan a run, sweep or rollout for this cluster, with the error if it cannot work.
 
         Args:
@@ -82,38 +82,16 @@ class PlanServer:
             price: dollars per GPU-hour.
             built: counts the project's own model.
         """
-        plan: RunPlan | SweepPlan | RolloutPlan
-        if isinstance(spec, SweepSpec):
-            trials = expand(spec)
-            plan = plan_sweep(
-                spec,
-                [(point, self.on_this_cluster(run)) for point, run in trials],
-                price=price,
-                places=self.places(run.resources for _, run in trials),
-                before=self.measured,
-                built=built,
-            )
-            pairs = zip(trials, plan.trials, strict=True)
-            runs = [(run, trial) for (_, run), (_, trial) in pairs]
-        else:
-            made = [] if isinstance(spec, RunSpec) else stages(spec)
-            alone = [spec] if isinstance(spec, RunSpec) else [stage.train for stage in made]
-            runs = [
-                (
-                    run,
-                    plan_run(
-                        self.on_this_cluster(run),
-                        price=price,
-                        before=self.measured,
-                        built=built(run),
-                    ),
-                )
-                for run in alone
-            ]
-            plans = [each for _, each in runs]
-            plan = RolloutPlan(list(zip(made, plans, strict=True))) if made else plans[0]
+        runs = [run for _, run in known_runs(spec)]
+
+        def plan_here(run: RunSpec) -> RunPlan:
+            here = self.on_this_cluster(run)
+            return plan_run(here, price=price, before=self.measured, built=built(run))
+
+        plan = plan_spec(spec, plan_here, places=self.places(run.resources for run in runs))
+        pairs = zip(runs, (made for _, made in plan.runs), strict=True)
         try:
-            self.refuse(runs, plan.places if isinstance(plan, SweepPlan) else 1)
+            self.refuse(list(pairs), plan.places)
         except PlanRefused as error:
             return plan, error
         return plan, None

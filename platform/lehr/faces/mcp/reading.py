@@ -193,7 +193,7 @@ class Reading:
         plan, refused = PlanServer(lambda: self._client).plan(loaded)
         if refused is not None:
             raise refused
-        return brief_plan(spec_json(loaded, plan))
+        return brief_plan(spec_json(plan))
 
     def transfer(
         self,

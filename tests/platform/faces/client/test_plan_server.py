@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lehr.analysis.plan import plan_run
+from lehr.analysis.plan import plan_run, plan_spec
 from lehr.control.lifecycle import RunState
 from lehr.errors import PlanRefused
 from lehr.faces.cli.plan_text import missing_gpus, plan_text
@@ -243,4 +243,4 @@ def test_plan_of_a_run_on_several_nodes_names_them(on_nodes: list[int], place: s
     here = cluster_of(*([A100] * number for number in on_nodes))
     alone = seeding.run_spec("gang", gpus=4)
     spec = alone.model_copy(update={"resources": Resources(gpus=4, nodes=2)})
-    assert f"  place    {place}" in plan_text(spec, plan_run(spec), here)
+    assert f"  place    {place}" in plan_text(plan_spec(spec), here)
