@@ -218,33 +218,30 @@ def check_plain(data: Any, root: type[BaseModel], origin: Origin) -> list[SpecPr
         if depth > MAX_DEPTH or count + len(todo) + inside > MAX_VALUES:
             limit = f"nested more than {MAX_DEPTH} deep" if depth > MAX_DEPTH else "too many values"
             raise SpecError([origin.problem(path, f"{show_path(path)}: {limit}.")])
+        wrong = None
         if isinstance(value, bool):
             if kinds and bool not in kinds and (int in kinds or float in kinds):
-                found.append(
-                    origin.problem(
-                        path, f"{show_path(path)} is {show(value)}; it must be a number."
-                    )
-                )
+                wrong = f" is {show(value)}; it must be a number."
         elif isinstance(value, int):
             if not -INT64 <= value < INT64:
-                found.append(origin.problem(path, f"{show_path(path)} does not fit in 64 bits."))
+                wrong = " does not fit in 64 bits."
         elif isinstance(value, str):
             if any("\ud800" <= letter <= "\udfff" for letter in value):
-                found.append(origin.problem(path, f"{show_path(path)} is not Unicode text."))
+                wrong = " is not Unicode text."
         elif isinstance(value, dict):
             for key, item in value.items():
                 if isinstance(key, str):
                     todo.append((item, join(path, key), step(kinds, key) or (), depth + 1))
                 else:
-                    found.append(
-                        origin.problem(path, f"{show_path(path)}: the key {key!r} is not text.")
-                    )
+                    wrong = f": the key {key!r} is not text."
         elif isinstance(value, list | tuple):
             # All items of a list have the same types.
             inner = step(kinds, "0") or ()
             todo.extend(
                 (item, join(path, index), inner, depth + 1) for index, item in enumerate(value)
             )
+        if wrong is not None:
+            found.append(origin.problem(path, f"{show_path(path)}{wrong}"))
     return found
 
 
@@ -301,11 +298,8 @@ def _goes_with(path: str, root: type[BaseModel]) -> str:
 def _initialism(root: type[BaseModel], name: str) -> str | None:
     words = [word for word in name.split("_") if word]
     short = "".join(word[0] for word in words)
-    return nearest_path(root, short) if len(words) > 1 and _is_name(root, short) else None
-
-
-def _is_name(root: type[BaseModel], name: str) -> bool:
-    return any(path.rpartition(".")[2] == name for path in leaf_paths(root))
+    known = any(path.rpartition(".")[2] == short for path in leaf_paths(root))
+    return nearest_path(root, short) if len(words) > 1 and known else None
 
 
 def _shape(value: Any, where: FieldPath) -> str | None:
