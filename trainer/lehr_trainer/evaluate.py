@@ -41,17 +41,9 @@ class ValidationSet:
         device: torch.device | str = "cpu",
         padded: bool = False,
     ) -> None:
-        """Map the held-out tokens.
+        """Map the held-out tokens, of which at most ``tokens`` are scored.
 
-        Args:
-            prepared: the corpus, or the mix.
-            sequence_length: of each scored sequence.
-            tokens: how many to score, at most.
-            rank: this process's.
-            world_size: how many ranks share the sequences.
-            micro_batch: sequences of a batch.
-            device: where batches go.
-            padded: give all batches of all ranks one shape, so that compiled code has one graph.
+        ``padded``: give all batches of all ranks one shape, so that compiled code has one graph.
 
         Raises:
             BadData: there is less than one sequence.

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
+
+_POLL_S = 0.1
 
 
 def write_atomically(path: Path, text: str, *, mode: int = 0o666) -> None:
@@ -60,6 +64,26 @@ def ensure_secret(path: Path, new: bytes) -> bytes:
                 os.link(draft, path)
         fsync_folder(path.parent)
     return path.read_bytes()
+
+
+def wait_for_lock(file: int, waiting: Callable[[float], None], every_s: float) -> None:
+    """Take the exclusive lock of an open file. The kernel releases it when its holder dies.
+
+    ``waiting`` is called with the seconds so far, at once and then every ``every_s``.
+    """
+    began = time.monotonic()
+    calls = 0
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waited = time.monotonic() - began
+            if waited >= calls * every_s:
+                calls += 1
+                waiting(waited)
+            time.sleep(_POLL_S)
+        else:
+            return
 
 
 def fsync_folder(folder: Path) -> None:

@@ -99,14 +99,13 @@ class MetricsLogger:
         Args:
             config: the run's.
             events: where records go; on ranks other than 0 nowhere.
-            device: the device that the losses are on.
+            device: of the losses; its clock counts unless another is given.
             peak_flops: the dense peak of all ranks' devices, if known.
-            flops_per_token: FLOPs of a token in a step, counted from 0. They change with the
-                sequence length.
+            flops_per_token: by the step, from 0: they change with the sequence length.
             log: prints a line of progress.
             gradients_may_overflow: an infinite gradient norm is normal, as with fp16: its step is
                 skipped, and the training goes on.
-            clock: default: the device's.
+            clock: for tests.
         """
         self._clock = clock or Clock(device)
         self._may_overflow = gradients_may_overflow

@@ -58,14 +58,7 @@ class StepDecision:
 
 class StepControl:
     def __init__(self, orders_path: Path, signals: StopSignal, known_checkpoint_seq: int) -> None:
-        """Watch the orders and the signals.
-
-        Args:
-            orders_path: the attempt's ``orders.json``.
-            signals: what this process was sent.
-            known_checkpoint_seq: the sequence number when the attempt began; a larger one is
-                an order.
-        """
+        """Watch them; a ``checkpoint_seq`` above that of the attempt's start is an order."""
         self._path = orders_path
         self._signals = signals
         self._checkpoint_seq = known_checkpoint_seq

@@ -28,13 +28,6 @@ class UpdateStep:
         loss_scale: LossScaleConfig | None = None,
         skip_step: SkipStepConfig | None = None,
     ) -> None:
-        """Start without history.
-
-        Args:
-            device: where the parameters are.
-            loss_scale: for fp16; None leaves the loss as it is.
-            skip_step: for skipping leaps.
-        """
         self._scaling = LossScale(loss_scale, device) if loss_scale is not None else None
         spikes = skip_step is not None and skip_step.enabled
         self._spikes = Spikes(skip_step, device) if spikes and skip_step is not None else None

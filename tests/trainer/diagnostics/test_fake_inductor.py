@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -16,6 +17,7 @@ def double(x: Tensor) -> Tensor:
     return (x.sin() * 2).relu()
 
 
+@pytest.mark.nightly  # It compiles; compiled steps are traced at night, too.
 def test_compiled_code_runs_on_fake_tensors_and_afterwards_on_real_ones() -> None:
     from torch._inductor import config  # Its import takes longer than that of all other tests.
 

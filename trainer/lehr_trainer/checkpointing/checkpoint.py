@@ -226,11 +226,7 @@ class _HashedFile:
 
 
 def verify(directory: Path, kinds: Collection[str] | None = None) -> Manifest:
-    """Check that every file matches the manifest and parses.
-
-    Args:
-        directory: the checkpoint.
-        kinds: check only the files of these kinds, e.g. ``model`` and ``state``.
+    """Check that every file matches the manifest and parses; only those of ``kinds``, if given.
 
     Raises:
         BadCheckpoint: the first thing that is wrong.

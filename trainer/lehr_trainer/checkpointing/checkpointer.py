@@ -130,16 +130,6 @@ class Checkpointer:
         if problem is not None:
             self._context.log(f"warning: the save in progress failed: {problem}")
 
-    @property
-    def saving(self) -> bool:
-        """Whether a save is in progress in the background; False on other ranks than 0."""
-        return self._background.busy
-
-    @property
-    def copy_bytes(self) -> int:
-        """Bytes of host memory that the copy of the state takes; 0 before there is one."""
-        return self._copy.nbytes
-
     # --- rank 0 ------------------------------------------------------------------------------
 
     def _save(

@@ -26,11 +26,6 @@ class Background:
     """Runs tasks on a thread, not a process: hashing and writing release the interpreter lock."""
 
     def __init__(self, device: torch.device) -> None:
-        """Prepare; the thread starts with the first task.
-
-        Args:
-            device: this rank's.
-        """
         self._device = device
         self._pool: ThreadPoolExecutor | None = None
         self._work: Future[object] | None = None
@@ -40,10 +35,6 @@ class Background:
         """Whether the task has failed and its error has not been raised yet."""
         work = self._work
         return work is not None and work.done() and work.exception() is not None
-
-    @property
-    def busy(self) -> bool:
-        return self._work is not None and not self._work.done()
 
     def start(self, act: Callable[[], object]) -> None:
         """Start ``act`` once the previous task has ended.
@@ -122,11 +113,7 @@ class HostCopy:
     """Memory for one copy. Not thread-safe."""
 
     def __init__(self, device: torch.device) -> None:
-        """Create it without memory; ``reserve`` allocates it.
-
-        Args:
-            device: where the state is.
-        """
+        """Create it without memory; ``reserve`` allocates it."""
         self._device = device
         self._block = torch.empty(0, dtype=torch.uint8)
         self._layout: Layout = ()

@@ -54,10 +54,6 @@ def budget_tokens(model: ModelConfig, tokens_per_parameter: float) -> int:
     Parameters are all of the model, each once: embeddings count, and a tied head is the embedding.
     So did Hoffmann et al. 2022 (arXiv:2203.15556), whose optimum is about 20 tokens a parameter.
     Kaplan et al. 2020 leave embeddings out; their ratios do not compare.
-
-    Args:
-        model: its config.
-        tokens_per_parameter: the budget.
     """
     from lehr_trainer.planning.counts import parameter_counts
 

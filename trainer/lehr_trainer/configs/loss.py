@@ -44,12 +44,7 @@ class LossConfig(Config):
     compiled where the run compiles on CUDA (compile.scope), eager elsewhere."""
 
     def on(self, device: str, *, compiles: bool) -> LossConfig:
-        """Return the settings on a device (``cuda`` or ``cpu``), with ``pointwise`` resolved.
-
-        Args:
-            device: where the loss is computed.
-            compiles: whether the run compiles anything there.
-        """
+        """Return the settings on ``cuda`` or ``cpu``, for a run that ``compiles`` or not."""
         if self.pointwise != "auto":
             return self
         compiled = device == "cuda" and compiles

@@ -93,21 +93,10 @@ class Loader:
         first_step: int = 0,
         position: DataPosition | None = None,
     ) -> None:
-        """Open the data.
+        """Open the data from ``position`` on, at ``first_step``; by default at its beginning.
 
-        Args:
-            prepared: the corpus, or the mix.
-            batch: the shape of every step, and its stages.
-            seed: of the order.
-            rank: this process's.
-            world_size: how many ranks share each step's sequences.
-            device: where batches go.
-            workers: threads that make batches ahead; 0 for none.
-            prefetch: batches kept ready for each worker.
-            loading: memmap, preload or auto.
-            steps: of the whole run; needed where ``batch.stages`` change the length on the way.
-            first_step: of those that are asked for.
-            position: in the data, at ``first_step``; the beginning if not given.
+        ``steps`` of the whole run are needed where ``batch.stages`` change the length on the way.
+        ``prefetch`` batches are kept ready for each of ``workers`` threads.
 
         Raises:
             BadConfig: the ranks cannot share the sequences evenly.

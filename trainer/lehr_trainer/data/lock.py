@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import socket
@@ -15,8 +14,8 @@ from lehr_trainer.contract.records import Notify
 from lehr_trainer.data.corpora import CorpusReader
 from lehr_trainer.data.shards import CorpusPosition
 from lehr_trainer.errors import BadData
+from lehr_trainer.files import wait_for_lock
 
-_POLL_S = 0.1
 _WRITE_EVERY_S = 2.0
 
 
@@ -55,25 +54,12 @@ def preparation_lock(path: Path, notify: Notify, *, started_by: str) -> Iterator
             "to a folder that can be"
         ) from None
     try:
-        written_at = -_WRITE_EVERY_S
-        while not _try(file):
-            if time.monotonic() - written_at >= _WRITE_EVERY_S:
-                written_at = time.monotonic()
-                notify(PHASE, *_holder(path))
-            time.sleep(_POLL_S)
+        wait_for_lock(file, lambda _waited: notify(PHASE, *_holder(path)), _WRITE_EVERY_S)
         lock = PreparationLock(path, file, started_by)
         lock.report(None)
         yield lock
     finally:
         os.close(file)
-
-
-def _try(file: int) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _holder(path: Path) -> tuple[str, float | None]:

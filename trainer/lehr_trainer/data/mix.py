@@ -116,14 +116,10 @@ class MixOrder(Order):
         window: int,
         start: int = 0,
     ) -> None:
-        """Set up the order.
+        """Set up the order, with ``start`` blocks of the mix before position 0.
 
-        Args:
-            seed: of the run.
-            weights: whole numbers, by the corpus' name.
-            passes: of each corpus, from its place at ``start`` on.
-            window: blocks of a step; positions are shuffled within steps only.
-            start: blocks of the mix before position 0.
+        ``weights`` are whole numbers by the corpus' name; ``passes`` begin at ``start``; positions
+        are shuffled within a ``window`` only, the blocks of a step.
         """
         self.interleave = Interleave(list(weights.values()))
         self._passes, self._window, self._start = list(passes), window, start

@@ -80,8 +80,7 @@ def prepare_dataset(
             or waiting stops, and finished shards are reused next time.
         started_by: name shown to processes that wait. Default: the platform's attempt, if any.
         hash_everything: read all shards to check their digests, however large.
-        trained_on: digest of the data that the run was trained on before it was interrupted. Its
-            shards are used if the corpus is away.
+        trained_on: digest of the run's data before an interruption; used if the corpus is away.
         seen: somebody has found the corpus before.
 
     Raises:

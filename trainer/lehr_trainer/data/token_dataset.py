@@ -338,12 +338,9 @@ class PreparedMix(PreparedData):
         weights: Mapping[str, int],
         validation_tokens: int,
     ) -> PreparedMix:
-        """Join corpora that were prepared with one tokenizer.
+        """Join corpora that were prepared with one tokenizer; weights are whole numbers.
 
-        Args:
-            parts: by name, each opened with its share of the validation tokens.
-            weights: whole numbers, by name.
-            validation_tokens: how many tokens an evaluation scores, if so many are held out.
+        Each part was opened with its share of the validation tokens, an evaluation's most.
         """
         names = sorted(parts)
         parts = {name: parts[name] for name in names}

@@ -65,13 +65,7 @@ class TrainTokens:
     def open(
         cls, prepared: PreparedData, loading: Loading, block: int, left: Pieces | None = None
     ) -> TrainTokens:
-        """Map the shards, or read them into memory.
-
-        Args:
-            prepared: the corpus.
-            loading: memmap, preload or auto.
-            block: tokens of a block.
-            left: pieces that are cut into further blocks.
+        """Map the shards, or read them into memory; ``left`` is cut into further blocks.
 
         Raises:
             BadData: the corpus is shorter than one block, or a shard cannot be read.

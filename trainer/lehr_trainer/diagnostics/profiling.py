@@ -137,15 +137,7 @@ class Profiler:
     def __init__(
         self, config: ProfileConfig, folder: Path, *, rank: int, device: torch.device, log: LogFn
     ) -> None:
-        """Start a profile if the config asks for it.
-
-        Args:
-            config: which tool, and which steps.
-            folder: the attempt's ``profiles``; made when there is something to write.
-            rank: its trace is named after it.
-            device: cpu or a CUDA device.
-            log: prints what was written.
-        """
+        """Start a profile if the config asks for it; it is written to ``folder``."""
         self._config, self._folder, self._rank = config, folder, rank
         self._device, self._log = device, log
         self._steps = 0

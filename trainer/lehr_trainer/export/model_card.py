@@ -44,15 +44,9 @@ def model_card(
     has_tokenizer: bool,
     facts: Mapping[str, Any],
 ) -> str:
-    """Write the card.
+    """Write the card of a checkpoint, from its manifest, ``state.json`` and the manifest's digest.
 
-    Args:
-        config: that trained the weights.
-        manifest: of the checkpoint.
-        state: its ``state.json``.
-        digest: SHA-256 of the manifest.
-        has_tokenizer: whether the tokenizer is in the export.
-        facts: what the platform knows: ``run``, ``lehr_version``, ``provenance``.
+    ``facts`` are what the platform knows: ``run``, ``lehr_version``, ``provenance``.
     """
     run = facts.get("run") or {}
     parts = [

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import torch
 from torch import nn
@@ -24,6 +24,7 @@ from torch.utils.checkpoint import checkpoint
 
 from lehr_trainer.configs.execution import ActivationCheckpointingConfig, CompileConfig
 from lehr_trainer.contract.records import Notify
+from lehr_trainer.files import wait_for_lock
 from lehr_trainer.models.module_map import blocks, module_map, token_embedding
 
 
@@ -54,12 +55,9 @@ class Accumulation:
     def __init__(
         self, model: nn.Module, config: CompileConfig, *, in_buckets: bool = False
     ) -> None:
-        """Prepare the model's gradients.
+        """Prepare the gradients of a model that is not wrapped yet.
 
-        Args:
-            model: not wrapped yet.
-            config: resolved for the device.
-            in_buckets: DDP will hold the gradients of several micro-batches in its buckets.
+        ``in_buckets``: DDP will hold the gradients of several micro-batches in its buckets.
         """
         self._replays = config.cuda_graphs
         self._keeps = self._replays or in_buckets
@@ -82,7 +80,6 @@ class Accumulation:
         optimizer.zero_grad(set_to_none=not self._keeps)
 
 
-_POLL_S = 0.5
 _LOG_EVERY_S = 15.0
 
 
@@ -121,7 +118,14 @@ def compile_lock(key: str, notify: Notify, *, folder: Path | None = None) -> Ite
         yield False
         return
     with (folder / f"lehr-{key}.lock").open("a+", encoding="utf-8") as lock:
-        _wait_for(lock, notify)
+
+        def waiting(waited: float) -> None:
+            lock.seek(0)
+            holder = lock.read().strip() or "unknown"
+            message = f"process {holder} compiles the same model; waiting for its result"
+            notify("compile", f"{message} ({waited:.0f} s so far)", None)
+
+        wait_for_lock(lock.fileno(), waiting, _LOG_EVERY_S)
         first = not done.exists()
         if not first:
             # The cache is filled: release the others before this process reads it.
@@ -137,30 +141,6 @@ def compile_lock(key: str, notify: Notify, *, folder: Path | None = None) -> Ite
         yield True
         done.touch()
         notify("compile", f"compiled in {time.monotonic() - began:.1f} s", 1.0)
-
-
-def _wait_for(lock: TextIO, notify: Notify) -> None:
-    """Take the lock. The kernel releases it if its holder dies, so a dead holder blocks nobody."""
-    began = logged_at = time.monotonic()
-    waited = False
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            now = time.monotonic()
-            if not waited or now - logged_at >= _LOG_EVERY_S:
-                waited, logged_at = True, now
-                lock.seek(0)
-                holder = lock.read().strip() or "unknown"
-                notify(
-                    "compile",
-                    f"process {holder} compiles the same model; waiting for its result "
-                    f"({now - began:.0f} s so far)",
-                    None,
-                )
-            time.sleep(_POLL_S)
-        else:
-            return
 
 
 def recompute_activations(

@@ -32,12 +32,9 @@ _HOOK = "lehr_compression"
 def compress_gradients(
     model: DistributedDataParallel, config: ParallelConfig, *, already_scaled: bool = False
 ) -> CompressedMean | None:
-    """Register the config's hook; None if gradients travel as they are.
+    """Register the config's hook before the first backward; None if gradients travel as they are.
 
-    Args:
-        model: the wrapped model, before its first backward.
-        config: compression and its scale.
-        already_scaled: under fp16's loss scale gradients need no second one.
+    ``already_scaled``: under fp16's loss scale gradients need no second one.
     """
     if config.compression == "none":
         return None
@@ -127,10 +124,7 @@ class Ranks:
 
     @classmethod
     def join(cls, requested: str) -> Self:
-        """Join the ranks that torchrun started and take this rank's device.
-
-        Args:
-            requested: the config's device: auto, cpu or cuda.
+        """Join the ranks that torchrun started and take this rank's device: auto, cpu or cuda.
 
         Raises:
             BadConfig: there is no such device for this rank.

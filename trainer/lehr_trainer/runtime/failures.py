@@ -109,10 +109,7 @@ def notes(attempt_dir: Path) -> list[Failure]:
 def root_cause(attempt_dir: Path, own: Failure, *, wait: bool) -> Failure:
     """Choose the failure to report: another rank's, if ours only reports that one as lost.
 
-    Args:
-        attempt_dir: where the notes are.
-        own: how this rank failed.
-        wait: whether there are other ranks, whose note may still be on its way.
+    ``wait``: there are other ranks, whose note may still be on its way.
     """
     if own.cause != "peer_lost" or not wait:
         return own
