@@ -38,23 +38,6 @@ def test_large_answers_are_compressed_if_the_client_accepts_it(server):
     assert body[10:] == gzip.compress(whole, compresslevel=4)[10:]
 
 
-def test_compressed_answer_that_has_not_changed_is_not_sent_again(server):
-    client, path = server
-    answer, _ = raw(client, path)
-    again = client.get(path, headers={"If-None-Match": answer.headers["etag"]})
-    assert again.status_code == 304
-    assert again.content == b""
-
-
-def test_modules_of_the_dashboard_are_compressed(server):
-    client, _ = server
-    page = client.get("/", headers={"Accept": "text/html"}).text
-    module = next(part for part in page.split('"') if part.endswith("charts/chart.js"))
-    answer, body = raw(client, module)
-    assert answer.headers["content-encoding"] == "gzip"
-    assert b"export class Chart" in gzip.decompress(body)
-
-
 def test_small_answers_and_the_stream_of_events_stay_as_they_are(server):
     client, _ = server
     assert "content-encoding" not in raw(client, "/api/v1/health")[0].headers

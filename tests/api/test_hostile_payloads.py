@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+from pydantic import BaseModel
 
+from lehr.control.exits import ExitNote, LastWord
 from lehr.store import Store
 from lehr.store.upkeep import backup, integrity
+from lehr_api.routes import attempts
 from lehr_testing import hostile
 from lehr_testing.api import api_client, attempt_token, begin, finished, line, started
 from lehr_testing.stores import run_spec
@@ -70,3 +73,18 @@ def test_hostile_payload_is_answered_and_harms_no_other_run(tmp_path, what):
         for one in healthy:
             assert store.runs.get(one.run).state == "completed"
             assert store.series.read(one.run, "loss").y == [2.0]
+
+
+def test_messages_have_every_field_of_their_schemas():
+    def covers(value: Any, model: type[BaseModel]) -> None:
+        assert set(value) == set(model.model_fields), model
+        for name, field in model.model_fields.items():
+            for inner in (field.annotation, *get_args(field.annotation)):
+                if isinstance(inner, type) and issubclass(inner, BaseModel):
+                    covers(value[name][0] if isinstance(value[name], list) else value[name], inner)
+
+    covers(hostile.MESSAGES["heartbeat"], attempts.HeartbeatMessage)
+    covers(hostile.MESSAGES["copies"], attempts.CopiesReport)
+    covers(hostile.MESSAGES["exit"], attempts.ExitMessage)
+    covers(hostile.MESSAGES["exit"]["exit"], ExitNote)
+    assert set(hostile.MESSAGES["exit"]["exit"]["finished"]) == set(LastWord.model_fields)

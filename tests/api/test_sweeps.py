@@ -10,7 +10,16 @@ import pytest
 from lehr import Client
 from lehr.control.lifecycle import RunState
 from lehr_testing import cli
-from lehr_testing.api import SWEEP_SPEC, TOKEN, api_client, begin, evaluation, ingest, served
+from lehr_testing.api import (
+    RUN_SPEC,
+    SWEEP_SPEC,
+    TOKEN,
+    api_client,
+    begin,
+    evaluation,
+    ingest,
+    served,
+)
 from lehr_testing.statements import transactions, written_statements
 
 LR = {"min": 1e-5, "max": 1e-1, "distribution": "log_uniform_values"}
@@ -193,3 +202,19 @@ def test_the_extension_that_a_verdict_names_is_accepted_as_it_stands(tmp_path):
         for sweep in made:
             rates = [t.parameters["train.optimizer.lr"] for t in sweep.refresh().trials]
             assert rates == [1e-4, 1e-3, 1e-2, 0.1]
+
+
+def test_route_records_once_for_each_key_and_refuses_bad_numbers(tmp_path):
+    with api_client(tmp_path / "home") as (_, client):
+        run = client.post("/api/v1/runs", json={"spec": RUN_SPEC}).json()["id"]
+        url = f"/api/v1/runs/{run}/seeds"
+        made = [client.post(url, json={"n": 2}, headers={"Idempotency-Key": "k"}) for _ in "ab"]
+        assert [one.status_code for one in made] == [201, 201]
+        assert made[0].json()["id"] == made[1].json()["id"]
+        assert made[0].json()["counts"] == {"queued": 2}
+        refused = client.post(url, json={"n": 21})
+        assert refused.status_code == 422
+        assert refused.json()["detail"] == "n is 21; it must be 1 to 20."
+        assert client.post(url, json={"n": "2"}).status_code == 422
+        assert client.post("/api/v1/runs/nothing/seeds", json={}).status_code == 404
+        assert client.get("/api/v1/sweeps").json()["total"] == 1

@@ -62,7 +62,7 @@ def test_anomaly_of_a_real_run_is_found_by_its_name(name):
 
 def test_every_rule_of_curves_is_simulated():
     simulated = {code for _, label, _ in ANOMALIES.values() for code in label}
-    # Curves do not show what is lost of them: tests/api/test_lost_records.py.
+    # Curves do not show what is lost of them: tests/api/test_runs.py.
     assert RULES.keys() - simulated == {"high_lr", "lost_records"}
     assert {code for run in REAL.values() for code in run.label} >= {"high_lr"}
 
