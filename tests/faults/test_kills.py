@@ -68,17 +68,6 @@ def judge(fakes: FakeServer, run, *, attempts: int, steps: int = 150) -> None:
     assert moves.count(("queued", "starting")) == attempts, moves
 
 
-def test_successor_of_a_killed_agent_adopts_living_attempts(fakes):
-    run = started(fakes, "agent-killed")
-    [agent] = fakes.ray_processes("ray::Agent")
-    kill(agent)
-    assert_continues(fakes, f"{run.id}-1")
-    other = fakes.client().submit(fakes.spec("after-the-agent", steps=3))
-    other.wait(timeout_s=120)
-    assert other.state == "completed"
-    judge(fakes, run, attempts=1)
-
-
 @pytest.mark.parametrize("what", ["raylet/raylet", "gcs_server"])
 def test_training_continues_when_ray_is_killed_and_is_adopted(fakes, what):
     run = started(fakes, "ray-killed", steps=600)
@@ -110,20 +99,6 @@ def test_training_continues_when_server_bridge_agent_and_ray_are_killed(fakes):
     fakes.up()
     fakes.cluster_ready()
     judge(fakes, run, attempts=1)
-
-
-def test_killed_shipper_loses_and_duplicates_nothing(fakes):
-    run = started(fakes, "shipper-killed")
-    for _ in range(3):
-        kill(fakes.shipper(f"{run.id}-1"))
-        until(lambda: has_shipper(fakes, f"{run.id}-1"), within_s=30, what="another shipper")
-    judge(fakes, run, attempts=1)
-
-
-def has_shipper(fakes: FakeServer, attempt_id: str) -> bool:
-    with contextlib.suppress(ValueError):
-        return bool(fakes.shipper(attempt_id))
-    return False
 
 
 @pytest.mark.parametrize("what", ["torchrun", "a rank"])

@@ -14,7 +14,6 @@ import pytest
 
 from lehr.cluster.bridge_client import AgentRefused
 from lehr.cluster.dispatcher import Dispatcher
-from lehr.control.liveness import Thresholds
 from lehr.specs import load_spec
 from lehr.store import Store
 from lehr_testing.specs import run as run_spec
@@ -61,7 +60,6 @@ class Bench:
             gpus=self.gpus,
             node="n1",
             server_url="http://127.0.0.1:1",
-            thresholds=Thresholds(unreachable_s=20.0, stalled_floor_s=30.0),
             clock=lambda: self.elapsed,
         )
         self._monkeypatch.setattr(self.dispatcher._bridge, "request", self.request)

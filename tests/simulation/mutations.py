@@ -12,11 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest.mock import patch
 
-from lehr.app.services import extend
 from lehr.cluster import dispatcher, executor, loader, run_cache
 from lehr.control import (
     availability,
-    due,
     finalize,
     gpu_board,
     lifecycle,
@@ -32,8 +30,8 @@ from lehr.control import (
 from lehr.control.gpu_board import GpuBoard
 from lehr.control.lifecycle import Desired, RunState
 from lehr.store.database import Database
-from lehr.store.records import checkpoints, runs, transitions
-from lehr.store.streams import appender, replica, replication
+from lehr.store.records import runs, sweep_progress, transitions
+from lehr.store.streams import appender, replication
 from simulation.plan import MACHINE_FAULTS, NODE_FAULTS, SERVER_FAULTS
 
 Bug = Callable[[], AbstractContextManager[object]]
@@ -180,6 +178,13 @@ def _never_durable(self: Any, *, durable: bool = True, what: str = "a write") ->
 _write = Database.write
 
 
+def _add_no_extension(self: Any, *arguments: Any, **named: Any) -> bool:
+    return "spec" in named or _add_trials(self, *arguments, **named)
+
+
+_add_trials = sweep_progress.SweepProgress.add_trials
+
+
 class _Everything(frozenset[str]):
     def __contains__(self, _: object) -> bool:
         return True
@@ -263,25 +268,14 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "an extension is confirmed and not recorded": Mutation(
         ("trials",),
-        replaced(extend._Draft, "add", lambda *_: True),
+        replaced(sweep_progress.SweepProgress, "add_trials", _add_no_extension),
         plan(verbs=30.0, sweeps=1.0),
     ),
     "a stage passes whatever its gates have seen": Mutation(
         ("rollout",), replaced(rollouts, "judge", _every_gate_passes), plan(verbs=40.0, failing=0.5)
     ),
-    "an append is acknowledged before it is flushed": Mutation(
-        ("durable", "internal"),
-        replaced(replica.Writing, "flush", lambda self: None),
-        plan("power_cut", rate=12.0),
-    ),
     "a decision is not flushed": Mutation(
         ("durable",), replaced(Database, "write", _never_durable), plan("power_cut", rate=12.0)
-    ),
-    "bytes that a killed server left count without a flush": Mutation(
-        ("durable", "internal", "bytes"),
-        replaced(replica.Replica, "flush", lambda self, attempt_id, name: None),
-        plan("power_cut", "server_kill", rate=30.0, load=1.3, hours=1.5),
-        seeds=10,
     ),
     "any end of an attempt counts against its node": Mutation(
         ("excluded",),
@@ -290,25 +284,6 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "a run starts on a node that is near its end": Mutation(
         ("node_end",), replaced(availability, "too_short", lambda end, run: False), node_ends
-    ),
-    "what a failed tick has read is forgotten": Mutation(
-        ("rollout", "stuck", "overlooked"),
-        replaced(loader.SnapshotLoader, "enqueue_all", lambda self: None),
-        plan("server_disk_full", rate=20.0, sweeps=1.0, failing=0.3, verbs=40.0),
-    ),
-    "the end of a node stops no run": Mutation(
-        ("node_end", "overlooked"),
-        replaced(step, "stops", lambda holders, ends: []),
-        {**node_ends, "pace": 1.0, "hours": 3.0},
-    ),
-    "a node's end that comes near wakes nobody": Mutation(
-        ("overlooked",), replaced(due, "limits_s", lambda ends, waiting: []), node_ends
-    ),
-    "a copy is removed although a fork waits for it": Mutation(
-        ("copies",),
-        replaced(checkpoints.Checkpoints, "needed_by_forks", lambda self, run_id: set()),
-        plan(verbs=60.0, load=1.5, hours=1.0, storage=True, copies=1.0, shared_storage=False),
-        seeds=12,
     ),
     "a run is placed wherever a GPU is free": Mutation(
         ("copies",),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import random
 import shutil
@@ -15,7 +14,7 @@ from unittest.mock import patch
 
 from lehr.app.services import code
 from lehr.base import killpoints
-from lehr.cluster import inbox, run_cache
+from lehr.cluster import inbox
 from lehr.store import Store, ids
 from lehr.store import store as store_module
 from lehr.store.database import Wal
@@ -63,15 +62,11 @@ class InlineAppender(Appender):
 def patched(
     rng: random.Random, reached: Callable[[str], None], runs_dir: Path, disk: Disk
 ) -> Iterator[None]:
-    """Draw ids from ``rng``, append inline, note flushes, and call ``reached`` at kill points.
-
-    The caches of the tick never compare themselves with the record: a missed change would show.
-    """
+    """Draw ids from ``rng``, append inline, note flushes, and call ``reached`` at kill points."""
     changes: list[tuple[Any, str, Any]] = [
         (ids, "secrets", rng),
         (store_module, "Appender", InlineAppender),
         (killpoints, "reached", reached),
-        (run_cache, "CHECK_EVERY_S", math.inf),
         (inbox, "HEARTBEATS_EVERY_S", 300.0),
         # No capsules: they are files beside the store, written before a submission names them.
         (code, "pin", lambda context, spec: spec),

@@ -104,7 +104,7 @@ class AttemptProtocol:
             "fenced": fenced,
         }
         killpoints.reached("server: before a heartbeat is answered")
-        level, reason = self._heartbeats.stop_level(attempt_id) or (None, None)
+        level, reason = self._heartbeats.seen(attempt_id).stop_level or (None, None)
         answer |= {"stop_level": level.value if level else None, "stop_reason": reason}
         pace = self._pace if answer["orders"]["desired"] == "run" else STOPPING
         answer |= {"interval_s": pace.heartbeat_s, "send_s": pace.send_s}
@@ -119,7 +119,11 @@ class AttemptProtocol:
             UserError: the attempt has no such part.
         """
         store = self._store
-        payload = {**payload, "exit": self._sound(attempt_id, payload["exit"])}
+        report = sound_exit(payload["exit"])
+        if "dropped" in report:
+            dropped = report["dropped"]
+            log.warning("attempt %s: parts of its exit are dropped: %s", attempt_id, dropped)
+        payload = {**payload, "exit": report}
         held = store.streams.sizes(attempt_id)
         complete = True
         for name, size in payload["sizes"].items():
@@ -141,39 +145,23 @@ class AttemptProtocol:
         killpoints.reached("server: before an exit report is answered")
         return {"closed": complete, "offsets": held}
 
-    @staticmethod
-    def _sound(attempt_id: str, report: object) -> dict[str, Any]:
-        note = sound_exit(report)
-        if "dropped" in note:
-            log.warning(
-                "attempt %s: parts of its exit are dropped: %s", attempt_id, note["dropped"]
-            )
-        return note
-
     def _finalize(self, attempt_id: str) -> None:
         """Finalize the run. On failure the dispatcher tries again, so that the shim can end: it
-        logs an error that lasts, once.
+        logs an error that lasts, once. It also decides again if another thread changes the run
+        meanwhile (the trainer's first record, a cancel).
         """
         try:
             self._store.event_applier.apply(attempt_id)
             killpoints.reached("server: before a run is finalized")
-            self._decide(attempt_id)
+            attempt, run = self._store.attempts.with_run(attempt_id)
+            ended = ended_attempt(self._store, run, attempt, self._heartbeats)
+            action = None if ended is None else control.finalize(replace(ended, delivered=True))
+            if action is not None:
+                finalize(self._store, action)
         except (StoreUnavailable, OSError, MemoryError):
             raise  # The dispatcher will retry.
         except Exception:
             log.debug("attempt %s: its run is not finalized yet", attempt_id, exc_info=True)
-
-    def _decide(self, attempt_id: str) -> None:
-        """Give the run the state that follows. If another thread changes the run meanwhile (the
-        trainer's first record, a cancel), the dispatcher decides again from the new state.
-        """
-        attempt, run = self._store.attempts.with_run(attempt_id)
-        ended = ended_attempt(self._store, run, attempt, self._heartbeats)
-        if ended is None:
-            return
-        action = control.finalize(replace(ended, delivered=True))
-        if action is not None:
-            finalize(self._store, action)
 
     def _note_part(self, attempt: Attempt, payload: dict[str, Any], *, complete: bool) -> bool:
         """Record the exit of one node's part. Return whether all parts and all streams are

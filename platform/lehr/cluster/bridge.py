@@ -32,6 +32,7 @@ import threading
 import time
 import traceback
 from collections.abc import Sized
+from dataclasses import asdict
 from typing import Any, TextIO
 
 import ray
@@ -104,7 +105,6 @@ class NodeThread(threading.Thread):
             _end_process()
 
     def serve(self) -> None:
-        """Answer requests and report the agent's list, until the node leaves."""
         look_at = time.monotonic()
         while True:
             try:
@@ -221,12 +221,11 @@ class Bridge:
         self.watched_at = time.monotonic()
 
     def watch(self) -> None:
-        """Follow the members of the cluster until the process ends."""
         while True:
             members = current_nodes(ray.nodes())
             if members != self.known:
                 self.known = members
-                self.output.send(news="members", nodes=[member.to_json() for member in members])
+                self.output.send(news="members", nodes=[asdict(member) for member in members])
                 self.match(members)
             self.watched_at = time.monotonic()
             time.sleep(MEMBERS_EVERY_S)

@@ -231,7 +231,6 @@ def _public_host(url: str) -> str | None:
 
 
 def _why(logs: Path) -> str:
-    """Return the bridge's last log line, if any."""
     lines = exit_report.last_bytes(str(logs / "bridge.log"), 2000).decode("utf-8", "replace")
     words = [line.strip() for line in lines.splitlines() if line.strip()]
     return f": {words[-1][:200]}" if words else ""

@@ -33,7 +33,7 @@ from lehr.cluster.launcher import Launcher, LaunchSettings
 from lehr.cluster.loader import SnapshotLoader
 from lehr.cluster.membership import Cluster, Member
 from lehr.control.due import due_in_s
-from lehr.control.liveness import Liveness, Thresholds
+from lehr.control.liveness import Liveness
 from lehr.control.reconcile import Timeouts
 from lehr.control.resources import Need, Node, can_ever_place
 from lehr.control.step import Action, settled, step
@@ -51,7 +51,6 @@ TICK_S = 1.0
 IDLE_S = 10.0
 """Time until the next tick if nothing happens and no limit runs out."""
 DEFAULT_TIMEOUTS = Timeouts()
-DEFAULT_THRESHOLDS = Thresholds()
 TRAINER_VARIABLE = "LEHR_TRAINER_MODULE"
 """Tests replace the trainer by something smaller."""
 
@@ -62,8 +61,6 @@ class Dispatcher:
     Runs in a thread of the server's process. ``stop`` leaves every training running.
 
     Args:
-        store: the store.
-        home: Lehr's home.
         ray_address: an existing cluster, or None for an embedded Ray head.
         gpus: GPUs of the embedded head; logical ones on a machine without any. None: see
             ``gpu_inventory.gpus_to_offer``.
@@ -71,7 +68,6 @@ class Dispatcher:
         trainer: the module that trains, or a script ending in ``.py``.
         node: the embedded head's node name; by default the host's.
         timeouts: time limits for the steps of an attempt's life.
-        thresholds: when an attempt counts as silent.
         make_bridge: makes the connection to the agents; a simulation has its own.
         clock: seconds that never go back.
     """
@@ -87,7 +83,6 @@ class Dispatcher:
         trainer: str | None = None,
         node: str | None = None,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
-        thresholds: Thresholds = DEFAULT_THRESHOLDS,
         make_bridge: Callable[..., BridgeClient] = BridgeClient,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -96,8 +91,6 @@ class Dispatcher:
         self.alarm = Alarm(clock)
         """When the next tick is due."""
         self.handlers = AttemptProtocol(store, self.heartbeats, self.wake)
-        self._thresholds = thresholds
-        """The nodes' measurements over time."""
         name = node or socket.gethostname().partition(".")[0]
         expected: dict[str, list[dict[str, Any]]] = {}
         offered = 0
@@ -107,9 +100,7 @@ class Dispatcher:
             gpus_here = gpu_inventory.node_gpus(offered) or gpu_inventory.logical_gpus(offered)
             expected[name] = [gpu.to_json() for gpu in gpus_here]
         self._embedded = ray_address is None
-        self._known_nodes = KnownNodes(
-            home, ray_address=ray_address, server_url=server_url, own=expected, clock=clock
-        )
+        self._known_nodes = KnownNodes(home, ray_address=ray_address, own=expected, clock=clock)
         self._cluster = Cluster(expected, self._known_nodes.members())
         self._bridge = make_bridge(
             home,
@@ -181,11 +172,9 @@ class Dispatcher:
             log.warning("the last heartbeats could not be written: %s", error)
 
     def wake(self) -> None:
-        """Run the next tick now."""
         self.alarm.within(GATHER_S)
 
     def on_heartbeat(self, attempt_id: str, payload: dict[str, Any]) -> dict[str, Any]:
-        """Record a heartbeat. The answer contains the attempt's orders."""
         return self.handlers.on_heartbeat(attempt_id, payload)
 
     def heartbeat_from_memory(
@@ -204,11 +193,9 @@ class Dispatcher:
 
     @property
     def cluster(self) -> Cluster:
-        """The nodes and what is known of them."""
         return self._cluster
 
     def queue_order(self) -> tuple[str, ...]:
-        """Return the ids of the waiting runs in queue order, as of the last tick."""
         return self._executor.queue_order
 
     def exclude_node(self, name: str, reason: str) -> None:
@@ -234,7 +221,6 @@ class Dispatcher:
         self.wake()
 
     def _left(self) -> set[str]:
-        """Return the nodes that have left the cluster."""
         out = excluded(self.store.nodes.notes())
         members = self._cluster.members().values()
         return {one.name for one in members if one.has_left(out.get(one.name))}
@@ -263,8 +249,7 @@ class Dispatcher:
         return [member.as_node() for member in self._cluster.members().values()]
 
     def heartbeat_at(self, attempt_id: str) -> float | None:
-        """Return when the attempt's last heartbeat came; None if none has since the start."""
-        return self.heartbeats.last_at(attempt_id)
+        return self.heartbeats.seen(attempt_id).at
 
     def since_tick_s(self) -> float:
         """Return the seconds since the last tick that succeeded, or since the start."""
@@ -276,7 +261,7 @@ class Dispatcher:
         ``attempts``: only of these; by default of all open ones.
         """
         return {
-            attempt.run_id: self.heartbeats.liveness(attempt.id, self._thresholds)
+            attempt.run_id: self.heartbeats.liveness(attempt.id)
             for attempt in (self.store.attempts.list_open() if attempts is None else attempts)
             if attempt.exited_at is None and attempt.dispatched_at is not None
         }

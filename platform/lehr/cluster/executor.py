@@ -31,8 +31,6 @@ DISPATCHER = "dispatcher"
 
 
 class Applied(NamedTuple):
-    """Subjects of the actions of a tick."""
-
     changed: list[Subject]
     """Their record has changed, so further actions may follow."""
     failed: list[Subject]
@@ -60,7 +58,6 @@ class Executor:
 
     @property
     def queue_order(self) -> tuple[str, ...]:
-        """Return the ids of the waiting runs in queue order, as of the last tick."""
         return self._order
 
     def apply(self, actions: Sequence[Action]) -> Applied:

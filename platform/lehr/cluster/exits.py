@@ -26,12 +26,10 @@ EXCLUDED: Final = "excluded"
 
 
 def excluded(notes: Mapping[str, NodeNote]) -> dict[str, str]:
-    """Return the excluded nodes, each with the reason."""
     return {name: note.message for name, note in notes.items() if note.kind == EXCLUDED}
 
 
 def readmitted(notes: Mapping[str, NodeNote]) -> dict[str, float]:
-    """Return by node since when its failures count."""
     return {name: note.at for name, note in notes.items() if note.kind != EXCLUDED}
 
 

@@ -208,11 +208,9 @@ class GroupLoader:
         return self._load("sweep", self._sweeps.take_changed(), self._sweeps.load)
 
     def sweeps_in_s(self) -> float | None:
-        """Return seconds until a sweep is to be loaded although nothing changes; None: never."""
         return self._sweeps.judges_in_s()
 
     def rollouts(self) -> list[OpenRollout]:
-        """Return the rollouts that have changed since the last call, and have not ended."""
         return self._load("rollout", self._rollouts.take_changed(), self._rollouts.load)
 
     def _load(

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from lehr.control.liveness import Liveness, Thresholds, liveness, median_step_s
+from lehr.control.liveness import Liveness, liveness, median_step_s
 from lehr.control.reconcile import OpenAttempt, Starts, StopLevel
 
 GATHER_S = 0.02
@@ -151,22 +151,6 @@ class HeartbeatTable:
             if copying:
                 heartbeat.copied_at = now
 
-    def contacted(self, attempt_id: str) -> bool:
-        """Return whether a heartbeat has arrived since the server started."""
-        return self._seen(attempt_id).last_heartbeat is not None
-
-    def in_flight(self, attempt_id: str) -> bool:
-        """Return whether a start call has no answer yet."""
-        return self._seen(attempt_id).in_flight > 0
-
-    def stop_level(self, attempt_id: str) -> tuple[StopLevel, str] | None:
-        """Return its stop level, and why it is stopped."""
-        return self._seen(attempt_id).stop_level
-
-    def last_at(self, attempt_id: str) -> float | None:
-        """Return the wall-clock time of the last heartbeat since the server started, if any."""
-        return self._seen(attempt_id).at
-
     def take_unwritten(self) -> dict[str, tuple[float, int | None]]:
         """Return wall-clock time and step of each heartbeat that is not in the store yet."""
         with self._guard:
@@ -180,14 +164,14 @@ class HeartbeatTable:
         """Return seconds since the attempt's start; before its first heartbeat, since it was first
         seen: times in the database jump with the machine's clock.
         """
-        heartbeat = self._seen(attempt_id)
+        heartbeat = self.seen(attempt_id)
         if heartbeat.elapsed_s is None:
             return self._clock() - heartbeat.first_known
         return heartbeat.elapsed_s
 
     def silent_s(self, attempt_id: str, nodes: Sequence[str]) -> dict[str, float]:
         """Return by node the seconds since its part's last heartbeat. ``nodes``: by node rank."""
-        heartbeat = self._seen(attempt_id)
+        heartbeat = self.seen(attempt_id)
         now = self._clock()
         with self._guard:
             return {
@@ -196,8 +180,7 @@ class HeartbeatTable:
             }
 
     def starts(self, attempt_id: str) -> Starts:
-        """Return what has become of its start calls so far."""
-        heartbeat = self._seen(attempt_id)
+        heartbeat = self.seen(attempt_id)
         why, node = heartbeat.rejection or ("", None)
         failed = heartbeat.start_failed
         return Starts(
@@ -209,54 +192,39 @@ class HeartbeatTable:
         )
 
     def since_request_s(self, attempt_id: str) -> float:
-        """Return the seconds since a tick first ordered it to stop."""
-        since = self._seen(attempt_id).request_since
+        since = self.seen(attempt_id).request_since
         return self._clock() - since if since is not None else 0.0
 
     def since_ended_s(self, attempt_id: str) -> float:
-        """Return the seconds since a tick first saw that it has ended."""
-        since = self._seen(attempt_id).ended_since
+        since = self.seen(attempt_id).ended_since
         return self._clock() - since if since is not None else 0.0
 
     def since_contact_s(self, attempt_id: str) -> float:
-        heartbeat = self._seen(attempt_id)
-        last = (
-            heartbeat.first_known if heartbeat.last_heartbeat is None else heartbeat.last_heartbeat
-        )
-        return self._clock() - last
+        heartbeat = self.seen(attempt_id)
+        last = heartbeat.last_heartbeat
+        return self._clock() - (heartbeat.first_known if last is None else last)
 
     def since_step_s(self, attempt_id: str) -> float | None:
         """Return seconds since the last new step or copy of a checkpoint; None before a step."""
-        heartbeat = self._seen(attempt_id)
+        heartbeat = self.seen(attempt_id)
         with self._guard:
             if not heartbeat.steps:
                 return None
             return self._clock() - max(heartbeat.steps[-1][0], heartbeat.copied_at)
 
     def step_s(self, attempt_id: str) -> float | None:
-        """Return its usual seconds per step."""
-        heartbeat = self._seen(attempt_id)
+        heartbeat = self.seen(attempt_id)
         with self._guard:
             return median_step_s(list(heartbeat.steps))
 
-    def last_step(self, attempt_id: str) -> int | None:
-        """Return the newest step of its heartbeats; None before the first."""
-        heartbeat = self._seen(attempt_id)
-        with self._guard:
-            return heartbeat.steps[-1][1] if heartbeat.steps else None
-
-    def liveness(self, attempt_id: str, thresholds: Thresholds) -> Liveness:
-        heartbeat = self._seen(attempt_id)
-        with self._guard:
-            history = list(heartbeat.steps)
+    def liveness(self, attempt_id: str) -> Liveness:
         return liveness(
             since_contact_s=self.since_contact_s(attempt_id),
             since_step_s=self.since_step_s(attempt_id),
-            median_step_s=median_step_s(history),
-            thresholds=thresholds,
+            median_step_s=self.step_s(attempt_id),
         )
 
-    def _seen(self, attempt_id: str) -> Heartbeat:
+    def seen(self, attempt_id: str) -> Heartbeat:
         """Return what is known of the attempt; one that is unknown is seen just now."""
         with self._guard:
             return self._heartbeats.get(attempt_id) or Heartbeat(self._clock())

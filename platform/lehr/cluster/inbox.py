@@ -40,7 +40,6 @@ class Inbox:
         """Attempts whose events have not been read: on their exits nothing is decided yet."""
 
     def enqueue_all(self) -> None:
-        """Read the events of every attempt on which something may be decided."""
         self.unread.add(attempt.id for attempt in self._store.attempts.list_open())
         active = [run.id for run in self._store.runs.by_state(ACTIVE)]
         self.unread.add(attempt.id for attempt in self._store.attempts.newest(active).values())
@@ -51,7 +50,6 @@ class Inbox:
             self.unread.add([f"{change.id}-{change.attempt}"])
 
     def record(self) -> None:
-        """Record everything that has arrived."""
         self._record_starts()
         self._apply_events()
         if self._heartbeats.now() - self._written_at >= HEARTBEATS_EVERY_S:

@@ -102,7 +102,6 @@ class Isolation:
         return True
 
     def succeeded(self, subject: Subject, what: str) -> None:
-        """Forget earlier failures of this part."""
         self._failing.pop((subject, what), None)
 
     def failed(self, subject: Subject, what: str, error: Exception) -> None:
@@ -134,11 +133,9 @@ class Isolation:
 
     @property
     def failing(self) -> bool:
-        """Return whether any part failed last time."""
         return bool(self._failing)
 
     def tries_again(self, subject: Subject, what: str) -> bool:
-        """Return whether this part failed last time, and its subject is not given up yet."""
         return (subject, what) in self._failing
 
     def _is_over(self, failing: _Failing) -> bool:

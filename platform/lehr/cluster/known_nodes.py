@@ -6,16 +6,13 @@ new server would not know that they are missing. If the file is lost, only that 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-from lehr.base import home as homes
 from lehr.cluster.membership import Member
 from lehr.errors import StoreUnavailable
 from lehr_trainer.files import write_atomically
@@ -27,10 +24,6 @@ WRITE_S = 2.0
 AGAIN_S = 600.0
 """The file is written this often even if no node has changed: it has the time of their reports."""
 NOT_BACK = "has not come back since the server started"
-MUST_JOIN = (
-    "must join again, since the server's token was replaced: run lehr node token on the server's "
-    "machine, and what it prints on the node"
-)
 log = logging.getLogger(__name__)
 
 
@@ -42,21 +35,17 @@ class KnownNodes:
         home: Path,
         *,
         ray_address: str | None,
-        server_url: str,
         own: Collection[str],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Args:
         home: Lehr's home.
         ray_address: of a Ray cluster that is not Lehr's own.
-        server_url: where nodes reach this server.
         own: names of nodes that are known without the file.
         clock: seconds that never go back.
         """
         self._path = home / FILE
         self._cluster = ray_address or ""
-        self._key = "" if ray_address else _key(homes.read_token(home))
-        self._server_url = server_url
         self._own = frozenset(own)
         self._clock = clock
         self._read = {name: entry for name, entry in self._load().items() if name not in self._own}
@@ -64,7 +53,7 @@ class KnownNodes:
         self._failed = False
 
     def members(self) -> list[Member]:
-        """Return the nodes that the last server knew, each with why it is away."""
+        """Return the nodes that the last server knew."""
         return [
             Member(
                 name,
@@ -72,7 +61,7 @@ class KnownNodes:
                 gpus=tuple(entry["gpus"]),
                 hello={key: entry[key] for key in ("cpus", "runs_folder") if key in entry},
                 last_seen_at=entry["seen_at"],
-                away=self._why_away(entry),
+                away=NOT_BACK,
             )
             for name, entry in self._read.items()
         ]
@@ -121,7 +110,6 @@ class KnownNodes:
                     "cpus": member.hello.get("cpus"),
                     "runs_folder": member.hello.get("runs_folder"),
                     "seen_at": member.last_seen_at,
-                    "key": self._key,
                 }
         write_atomically(self._path, json.dumps({"cluster": self._cluster, "nodes": nodes}))
 
@@ -140,19 +128,3 @@ class KnownNodes:
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             log.warning("%s cannot be read: %s", self._path, error)
             return {}
-
-    def _why_away(self, entry: Mapping[str, Any]) -> str:
-        if entry.get("key") != self._key:
-            return MUST_JOIN
-        alone = homes.is_loopback(urlsplit(self._server_url).hostname or "")
-        if alone and not self._cluster and not homes.is_loopback(str(entry.get("address"))):
-            return (
-                f"cannot come back: other machines do not reach this server at {self._server_url}. "
-                "Start it with --host and --public-url, as before"
-            )
-        return NOT_BACK
-
-
-def _key(token: str | None) -> str:
-    """Return what tells whether a node joined with this token of the server."""
-    return "" if token is None else hashlib.sha256(f"nodes {token}".encode()).hexdigest()[:16]

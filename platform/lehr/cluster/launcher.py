@@ -37,8 +37,6 @@ PROGRAMS = "lehr.node.programs"
 
 @dataclass(frozen=True)
 class LaunchSettings:
-    """Settings shared by every attempt of this server."""
-
     runs_dir: Path
     data_dir: Path
     server_url: str
@@ -252,7 +250,6 @@ class Launcher:
             future.add_done_callback(partial(self._answered, node, attempt.id, gpus))
 
     def _saved(self, run: RunRow, attempt: Attempt) -> list[CheckpointRow]:
-        """Return the checkpoints of the run that the attempt continues."""
         if attempt.resume_from is None:
             return []
         another = Path(attempt.resume_from).is_absolute()
@@ -309,7 +306,6 @@ class Launcher:
         self._answered_all.discard(attempt_id)
 
     def _is_started(self, attempt_id: str, nodes: Collection[str]) -> bool:
-        """Return whether every node of the attempt is among these."""
         if not nodes:
             return False
         placement = placement_of(self._store.attempts.get(attempt_id))

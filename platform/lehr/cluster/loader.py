@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Generic, TypeVar
 
 from lehr.base import home as homes
 from lehr.cluster.exits import RecentEnds, ended_attempt, excluded, node_ends, readmitted
@@ -23,38 +21,12 @@ from lehr.control.lifecycle import ACTIVE, RunState
 from lehr.control.preemption import may_be_preempted
 from lehr.control.queue_entries import Active
 from lehr.control.reconcile import AttemptPhase, OpenAttempt, Timeouts
-from lehr.control.resources import Node, NodeShare
+from lehr.control.resources import NodeShare
 from lehr.control.snapshot import Snapshot
 from lehr.control.step import Subject
 from lehr.errors import NotFound
 from lehr.store import Change, Store
 from lehr.store.tables import Attempt, RunRow
-
-Value = TypeVar("Value")
-
-
-class _UntilChanged(Generic[Value]):
-    """A value of the store, read again only after a change. ``changed`` works in any thread."""
-
-    _value: Value
-
-    def __init__(self, read: Callable[[], Value]) -> None:
-        self._read = read
-        self._changed = threading.Event()
-        self._changed.set()
-
-    def changed(self) -> None:
-        self._changed.set()
-
-    def read(self) -> Value:
-        if self._changed.is_set():
-            self._changed.clear()
-            try:
-                self._value = self._read()
-            except BaseException:
-                self._changed.set()
-                raise
-        return self._value
 
 
 class SnapshotLoader:
@@ -79,13 +51,9 @@ class SnapshotLoader:
         self._timeouts = timeouts
         self._home = store.home
         self._runs = RunCache(store, isolation, heartbeats.now)
-        self._attempts = AttemptCache(store, heartbeats.now)
+        self._attempts = AttemptCache(store)
         self._estimates = Estimates(heartbeats)
         self._groups = GroupLoader(store, runs_dir, isolation, heartbeats.now)
-        self._places: dict[str, tuple[object, Node]] = {}
-        self._notes = _UntilChanged(store.nodes.notes)
-        self._quotas = _UntilChanged(lambda: {one.project: one.gpus for one in store.quotas.all()})
-        self._until = _UntilChanged(store.nodes.until)
         self._self_reported_exits: set[str] = set()
         """Attempts that reported their own exit and are still listed by agents."""
         self._living: dict[str, RunRow] = {}
@@ -100,7 +68,6 @@ class SnapshotLoader:
         self._recent_ends.all_noted = True
 
     def enqueue(self, subject: Subject) -> None:
-        """Load the sweep or rollout again with the next snapshot."""
         self._groups.enqueue(subject)
 
     def changed(self, change: Change) -> None:
@@ -109,9 +76,6 @@ class SnapshotLoader:
             self._attempts.changed(change)
         if change.progress:
             return  # No decision depends on a step; metrics are announced on their own.
-        if change.kind == "cluster":
-            for cached in (self._notes, self._quotas, self._until):
-                cached.changed()
         self._groups.changed(change)
         if change.kind == "run":
             self._runs.changed(change.id)
@@ -157,11 +121,10 @@ class SnapshotLoader:
         members = self._members(rows)
         living = {name for member in members.values() for name in member.living()}
         others = self._store.attempts.unrecorded(living - {row.id for row in rows})
-        notes = self._notes.read()
+        notes = self._store.nodes.notes()
         out = excluded(notes)
         attempts, unreadable = self._open_attempts(rows, active, members)
         runs = self._runs.open_runs()
-        self._places = {n: place for n, place in self._places.items() if n in members}
         holders = self._holders(rows, active, members)
         held = homes.held(self._home)
         return Snapshot(
@@ -173,13 +136,13 @@ class SnapshotLoader:
             # record never had is another record's to stop.
             members=[member.seen(but=unreadable | others) for member in members.values()],
             membership_known=self._cluster.membership_known,
-            places=[self._place(member, out.get(name)) for name, member in members.items()],
+            places=[one.as_node(excluded=out.get(name)) for name, one in members.items()],
             holders=holders,
             exited=_exited(active, holders),
             slots=self._runs.slots(run.waiting for run in runs if run.waiting is not None),
-            quotas=self._quotas.read(),
+            quotas={one.project: one.gpus for one in self._store.quotas.all()},
             node_ends=node_ends(
-                {node: end for node, end in self._until.read().items() if node in members},
+                {node: end for node, end in self._store.nodes.until().items() if node in members},
                 self._store.clock(),
             ),
             sweeps=self._groups.sweeps(),
@@ -194,24 +157,12 @@ class SnapshotLoader:
             timeouts=self._timeouts,
         )
 
-    def _place(self, member: Member, excluded: str | None) -> Node:
-        """Return ``member.as_node``, made anew only if the member has changed."""
-        key = (
-            *(member.usable, member.problems, excluded),
-            *(member.gpus, member.hello, member.away),
-        )
-        before = self._places.get(member.name)
-        if before is None or before[0] != key:
-            before = self._places[member.name] = (key, member.as_node(excluded=excluded))
-        return before[1]
-
     def _open_attempts(
         self,
         rows: Sequence[Attempt],
         active: Mapping[str, RunRow],
         members: Mapping[str, Member],
     ) -> tuple[list[OpenAttempt], set[str]]:
-        """Return the open attempts, and the ids of those that cannot be read."""
         found: list[OpenAttempt] = []
         unreadable: set[str] = set()
 
@@ -344,7 +295,6 @@ def _may_be_preempted(row: Attempt, run: RunRow | None) -> bool:
 
 
 def _exited(active: Mapping[str, RunRow], holders: Iterable[Active]) -> dict[str, str]:
-    """Return ``Snapshot.exited``: the sweeps of the active runs that hold nothing, by run."""
     holding = {holder.run_id for holder in holders}
     return {
         run.id: run.sweep_id

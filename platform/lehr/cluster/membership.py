@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from lehr.control.exits import sound_exit
@@ -21,8 +21,6 @@ RayState = Literal["starting", "up", "down"]
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One attempt in the list of its node's agent."""
-
     state: AttemptPhase
     gpus: tuple[int, ...]
     exit: dict[str, Any] | None
@@ -69,7 +67,6 @@ class Member:
         return (*found, "it is leaving the cluster") if self.draining else found
 
     def living(self) -> set[str]:
-        """Return the attempts that its agent lists as living."""
         return {name for name, one in self.attempts.items() if one.state is AttemptPhase.LIVE}
 
     def seen(self, *, but: Collection[str] = ()) -> NodeSeen:
@@ -149,7 +146,6 @@ class Cluster:
             return all(m.answered and not m.gpus for m in alive)
 
     def set_state(self, state: RayState, message: str | None) -> bool:
-        """Set the state. Return whether it changed."""
         with self._guard:
             changed = (state, message) != (self._state, self._message)
             self._state, self._message = state, message
@@ -210,14 +206,14 @@ class Cluster:
             self._members[member.name] = lost
             return lost != member
         hello = news.get("hello")
-        listed = hello["attempts"] if hello is not None else news["attempts"]
+        report = news if hello is None else hello
         attempts = {
             name: Listed(
                 AttemptPhase(entry["state"]),
                 tuple(entry["gpus"]),
                 None if entry["exit"] is None else sound_exit(entry["exit"]),
             )
-            for name, entry in listed.items()
+            for name, entry in report["attempts"].items()
         }
         updated = replace(
             member,
@@ -225,8 +221,8 @@ class Cluster:
             hello=hello if hello is not None else member.hello,
             gpus=tuple(hello["gpus"]) if hello is not None else member.gpus,
             attempts=attempts,
-            draining=bool((news if hello is None else hello).get("draining", False)),
-            storage=(news if hello is None else hello).get("storage"),
+            draining=bool(report.get("draining", False)),
+            storage=report.get("storage"),
             notes=tuple(map(str, news.get("notes", ()))),
             error=None,
         )
@@ -244,17 +240,12 @@ LABEL = "lehr.node"
 
 @dataclass(frozen=True)
 class RayNode:
-    """A node of the Ray cluster, as Ray reports it."""
-
     name: str
     """Its ``lehr.node`` label, else its host's name."""
     ray_id: str
     address: str
     gpus: int
     alive: bool
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def current_nodes(listed: list[dict[str, Any]]) -> list[RayNode]:

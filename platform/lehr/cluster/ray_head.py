@@ -27,7 +27,6 @@ from lehr_trainer.files import ensure_secret
 
 
 def token_file(home: Path) -> Path:
-    """Return the file with the Ray token, which ``ensure`` makes."""
     return _folder(home) / "token"
 
 
@@ -80,7 +79,6 @@ def ensure(home: Path, gpus: int, *, node: str, public_host: str | None = None) 
 
 
 def stop(home: Path) -> list[int]:
-    """Stop the home's head and all its processes. Return those that were ended."""
     with _starting(home):
         head = recorded(home)
         if head is None:

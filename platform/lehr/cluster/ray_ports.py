@@ -42,7 +42,6 @@ class Ports:
         return self.all[21:]
 
     def single(self) -> dict[str, int]:
-        """Return the ports of services by their option of ``ray start``."""
         names = (
             *("--node-manager-port", "--object-manager-port", "--runtime-env-agent-port"),
             *("--dashboard-agent-grpc-port", "--metrics-export-port"),
@@ -55,7 +54,6 @@ class Ports:
         return (*single, *workers, "--max-worker-port", str(self.workers[-1]))
 
     def taken(self, *, head: bool) -> list[int]:
-        """Return the ports that another program uses."""
         wanted = [*([self.head] if head else []), *self.single().values()]
         return [port for port in wanted if not is_free(port)]
 
@@ -144,7 +142,6 @@ _SIOCGIFADDR = 0x8915
 
 
 def addresses() -> dict[str, str]:
-    """Return the address of each interface that has one."""
     found = {}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():
@@ -158,7 +155,6 @@ def addresses() -> dict[str, str]:
 
 
 def interface_of(address: str) -> str | None:
-    """Return the interface that has the address."""
     return next((name for name, own in addresses().items() if own == address), None)
 
 

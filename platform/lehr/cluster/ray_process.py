@@ -55,7 +55,6 @@ class RayProcess:
         return procfs.is_same(self.pid, self.start_time, self.boot_id)
 
     def alive(self) -> bool:
-        """Return whether it runs and can be reached."""
         if not self.running():
             return False
         host, _, port = self.address.rpartition(":")
@@ -222,7 +221,6 @@ def _name(pid: int) -> str:
 
 
 def _started(pids: Iterable[int]) -> dict[int, int]:
-    """Return the start times of those that still run."""
     return {pid: at for pid in pids if (at := procfs.start_time(pid)) is not None}
 
 

@@ -50,7 +50,6 @@ class RolloutLoader:
         self._plans: Lru[str, list[PlannedStage]] = Lru(_KNOWN_PLANS)
 
     def take_changed(self) -> set[str]:
-        """Return the ids of the rollouts to load now, and forget them."""
         run_ids = self.changed_runs.take()
         of_run = {run_id: self._rollout_of.get(run_id) for run_id in run_ids}
         if new := [run_id for run_id, rollout_id in of_run.items() if rollout_id is None]:

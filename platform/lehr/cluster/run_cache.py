@@ -19,11 +19,8 @@ from lehr.control.saved_points import point_to_resume
 from lehr.control.snapshot import OpenRun
 from lehr.control.step import Subject
 from lehr.store import Change, Store
-from lehr.store.records.runs import small_columns_of
 from lehr.store.tables import Attempt, RunRow, SweepRow
 
-CHECK_EVERY_S = 60.0
-"""Seconds after which a cache is compared with the record, in case a change was missed."""
 MANY = 500
 """From this many changed runs on, one query for all is faster."""
 _LIVING = frozenset(RunState) - ENDED
@@ -50,7 +47,7 @@ class RunCache:
         """What ``open_runs`` returns; None after a change."""
         self._sweeps: dict[str, SweepRow] = {}
         self._slots: dict[str, int] = {}
-        self._checked_at = -CHECK_EVERY_S
+        self._is_new = True
 
     def changed(self, run_id: str) -> None:
         self._dirty.add([run_id])
@@ -60,11 +57,8 @@ class RunCache:
             self._refresh(dirty)
 
     def _refresh(self, dirty: set[str]) -> None:
-        if self._clock() - self._checked_at >= CHECK_EVERY_S:
-            self._checked_at = self._clock()
-            dirty |= self._missed()
-            self._slots.clear()
-        if len(dirty) > MANY:
+        if self._is_new or len(dirty) > MANY:
+            self._is_new = False
             self._rows = {run.id: run for run in self._store.runs.by_state(_LIVING)}
             self._slots.clear()
         elif dirty:
@@ -84,16 +78,6 @@ class RunCache:
                 self._slots.pop(row.sweep_id or "", None)
             else:
                 self._rows[row.id] = row
-
-    def _missed(self) -> set[str]:
-        """Return the runs whose rows differ from the record."""
-        recorded = self._store.runs.small_columns(_LIVING)
-        ended = self._rows.keys() - recorded.keys()
-        return ended | {
-            run_id
-            for run_id, columns in recorded.items()
-            if (row := self._rows.get(run_id)) is None or small_columns_of(row) != columns
-        }
 
     def forget_waiting(self) -> None:
         """Drop cached queue entries after a change of the nodes that runs avoid."""
@@ -205,18 +189,16 @@ class AttemptCache:
     Decisions take both from ``HeartbeatTable``.
     """
 
-    def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._clock = clock
+        self._is_new = True
         self._dirty = Noted()
         self._unheard: frozenset[str] = frozenset()
         """Runs of which no event is known: their first progress is a first sign of life."""
         self._by_run: dict[str, list[Attempt]] = {}
         self._rows: list[Attempt] = []
-        self._whole_at = -CHECK_EVERY_S
 
     def changed(self, change: Change) -> None:
-        """Note a change of a run."""
         if not change.progress or change.id in self._unheard:
             self._dirty.add([change.id])
 
@@ -227,13 +209,12 @@ class AttemptCache:
         return self._rows
 
     def _refresh(self, dirty: set[str]) -> None:
-        whole = len(dirty) > MANY or self._clock() - self._whole_at >= CHECK_EVERY_S
+        whole = self._is_new or len(dirty) > MANY
         if not whole and not dirty:
             return
         found = self._store.attempts.list_open(None if whole else sorted(dirty))
         if whole:
-            self._whole_at = self._clock()
-            self._by_run = {}
+            self._is_new, self._by_run = False, {}
         for run_id in dirty:
             self._by_run.pop(run_id, None)
         for row in found:

@@ -16,7 +16,6 @@ from lehr.store.tables import Attempt, CheckpointRow, RunRow
 
 
 def situation(run: RunRow) -> Situation:
-    """Return the situation of the run."""
     return Situation(RunState(run.state), Desired(run.desired), run.cause)
 
 
@@ -78,7 +77,8 @@ def open_attempt(
     parts = (attempt.exit or {}).get("parts", {}) if len(nodes) > 1 else {}
     ended = any(one.state is AttemptPhase.ENDED for one in listed)
     notes = [*parts.values(), *(one.exit for one in listed if one.exit is not None)]
-    alive = heartbeats.contacted(attempt.id) or attempt.last_heartbeat_at is not None
+    beat = heartbeats.seen(attempt.id)
+    alive = beat.last_heartbeat is not None or attempt.last_heartbeat_at is not None
     return OpenAttempt(
         id=attempt.id,
         nodes=tuple(nodes),
@@ -91,7 +91,7 @@ def open_attempt(
         contacted=alive or attempt.events_applied > 0,
         # A heartbeat of one part of a gang does not prove that the others were started.
         dispatched=attempt.dispatched_at is not None or (alive and len(nodes) == 1),
-        in_flight=heartbeats.in_flight(attempt.id),
+        in_flight=beat.in_flight > 0,
         starts=heartbeats.starts(attempt.id),
         exited=attempt.exited_at is not None,
         ended=attempt.exited_at is not None or bool(parts) or ended,
@@ -106,53 +106,43 @@ def open_attempt(
     )
 
 
-KEPT_S = (30.0, 600.0)
-"""Least and most time for which estimates are kept. They move with each heartbeat; a plan of the
-queue, and the reasons that it gives, should stay the same until something happens."""
-PART = 1 / 20
-"""They are kept for this part of the shortest: nobody plans for the minute in ten hours."""
+KEPT_S = 60.0
+"""Time for which estimates are kept. They move with each heartbeat; a plan of the queue, and the
+reasons that it gives, should stay the same until something happens."""
 
 
 class Estimates:
-    """Used by the dispatcher's thread."""
+    """When attempts complete. Used by the dispatcher's thread."""
 
     def __init__(self, heartbeats: HeartbeatTable) -> None:
         self._heartbeats = heartbeats
         self._made_at = heartbeats.now()
         self._known: dict[str, float | None] = {}
-        self._shortest_s = 0.0
-        """The shortest estimate, or time for which nothing is known of an attempt."""
 
     def refresh(self) -> None:
-        """Forget the estimates if they are old."""
         if self.renewed_in_s() <= 0.0:
             self._made_at = self._heartbeats.now()
             self._known.clear()
-            self._shortest_s = float("inf")
 
     def renewed_in_s(self) -> float:
-        """Return the seconds until they are made again."""
-        least, most = KEPT_S
-        kept = min(most, max(least, PART * self._shortest_s))
-        return max(0.0, self._made_at + kept - self._heartbeats.now())
+        return max(0.0, self._made_at + KEPT_S - self._heartbeats.now())
 
     def remaining_s(self, attempt: Attempt, run: RunRow | None) -> float | None:
         """Return the seconds until the attempt completes; None if unknown."""
         if run is None:
             return None
         if attempt.id not in self._known:
-            found = self._known[attempt.id] = self._estimate(attempt.id, run)
-            age = self._heartbeats.elapsed_s(attempt.id)
-            self._shortest_s = min(self._shortest_s, age if found is None else found)
+            self._known[attempt.id] = self._estimate(attempt.id, run)
         return self._known[attempt.id]
 
     def _estimate(self, attempt_id: str, run: RunRow) -> float | None:
-        step, step_s = self._heartbeats.last_step(attempt_id), self._heartbeats.step_s(attempt_id)
-        if step is None or step_s is None:
+        steps_seen = self._heartbeats.seen(attempt_id).steps
+        step_s = self._heartbeats.step_s(attempt_id)
+        if step_s is None:
             return None
         try:
             steps = run.stored.total_steps
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
             # One spec that cannot be read must not stop the tick of all runs.
             return None
-        return None if steps is None else max(0.0, (steps - step) * step_s)
+        return None if steps is None else max(0.0, (steps - steps_seen[-1][1]) * step_s)

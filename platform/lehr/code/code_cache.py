@@ -8,8 +8,8 @@
     <node folder>/environments/<key>.json    written last: the environment is complete
     <node folder>/environments/<key>.lock    held (flock) by the one that builds it
 
-The bytecode is made once and is in the capsule's own folder, so two versions of a file never share
-it (`bytecode.py`). A program gets a copy of the project and its bytecode (`project_copy.py`). A
+Bytecode is in the capsule's own folder, so two versions of a file never share it. A program gets a
+copy of the project (`project_copy.py`). A
 folder whose files are not those of its index is set aside, and the capsule is fetched again. So is
 one that was unpacked before the machine started: its last files may not have reached the disk.
 """
@@ -19,10 +19,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import py_compile
-import resource
 import sys
-from py_compile import PycInvalidationMode
 
 from lehr.base import procfs
 
@@ -45,19 +42,10 @@ def ready(node: str, digest: str) -> bool:
     """Return whether the capsule is unpacked here, with all its files as they were unpacked."""
     where = folder(node, digest)
     files = index(node, digest)
-    if files is None or files != _without_new_bytecode(state_of(where), files):
+    if files is None or files != state_of(where):
         return False
     os.utime(f"{where}.index")
     return True
-
-
-def _without_new_bytecode(
-    found: dict[str, list[int]], known: dict[str, list[int]]
-) -> dict[str, list[int]]:
-    """Leave out the bytecode that Python has written since."""
-    return {
-        name: state for name, state in found.items() if name in known or f"{BYTECODE}/" not in name
-    }
 
 
 def index(node: str, digest: str) -> dict[str, list[int]] | None:
@@ -82,7 +70,7 @@ def python_path(node: str, digest: str) -> str:
 
 
 def state_of(where: str) -> dict[str, list[int]]:
-    """Return size and time of each file."""
+    """Return size and time of each file but bytecode, which Python writes when it imports one."""
     found: dict[str, list[int]] = {}
     pending = [where]
     above = len(where) + 1
@@ -93,46 +81,14 @@ def state_of(where: str) -> dict[str, list[int]]:
         except OSError:
             return {}
         for entry in entries:
+            if entry.name == BYTECODE:
+                continue
             if entry.is_dir(follow_symlinks=False):
                 pending.append(entry.path)
             else:
                 status = entry.stat(follow_symlinks=False)
                 found[entry.path[above:]] = [status.st_size, status.st_mtime_ns]
     return found
-
-
-LIMIT_S = 10
-"""Processor time for one folder. Modules that it does not reach are compiled when imported."""
-
-
-def compile_modules(folder: str, *, limit_s: int = LIMIT_S) -> None:
-    """Compile the modules of an unpacked folder, as far as that is possible.
-
-    It is done in a process of its own: a source may be too much for the compiler, and no attempt
-    may fail for a file that it does not import.
-    """
-    pid = os.fork()
-    if pid == 0:
-        try:
-            resource.setrlimit(resource.RLIMIT_CPU, (limit_s, limit_s))
-            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-            _compile_all(folder)
-        finally:
-            os._exit(0)
-    os.waitpid(pid, 0)
-
-
-def _compile_all(folder: str) -> None:
-    for here, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if name != BYTECODE)
-        for name in sorted(files):
-            if name.endswith(".py"):
-                path = os.path.join(here, name)
-                mode = PycInvalidationMode.CHECKED_HASH
-                try:
-                    py_compile.compile(path, doraise=True, quiet=2, invalidation_mode=mode)
-                except (py_compile.PyCompileError, OSError, ValueError, RecursionError):
-                    continue  # It is not for this Python, or the disk is full.
 
 
 FORMAT = 1

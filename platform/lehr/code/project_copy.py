@@ -3,7 +3,7 @@
 A node unpacks a capsule once for all attempts. A program may write beside its own files, so it runs
 in a copy, with links to data that are not in the capsule. When the attempt has ended, the links and
 the files that it left as they were are removed again: the capsule has them, and a sweep would keep
-one copy for each trial. The project's bytecode, which the node has made once, is copied with it.
+one copy for each trial.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def make(project: str, folder: str, index: str) -> None:
             name = os.path.join(inside, entry.name)
             own = os.path.join(folder, name)
             if entry.is_dir() and entry.name == code_cache.BYTECODE:
-                _copy_bytecode(entry.path, own)
-            elif entry.is_dir():
+                continue
+            if entry.is_dir():
                 os.makedirs(own, exist_ok=True)
                 folders.append(name)
                 pending.append(name)
@@ -59,14 +59,6 @@ def link_data(root: str, names: list[str], folder: str, index: str) -> dict[str,
         listed["files"][made] = [status.st_size, status.st_mtime_ns]
     procfs.write_json(index, listed)
     return now
-
-
-def _copy_bytecode(source: str, target: str) -> None:
-    os.makedirs(target, exist_ok=True)
-    for entry in os.scandir(source):
-        # An import by another process may be writing; its draft has another ending.
-        if entry.name.endswith(_BYTECODE):
-            _copy(entry.path, os.path.join(target, entry.name))
 
 
 def _copy(source: str, target: str) -> list[int]:

@@ -9,8 +9,6 @@ Before, a run that saves may start at any time, since it loses nothing. Lehr's o
 program does if its spec names ``trainer.saves``, or if it has a checkpoint of its own already. Any
 other run starts only if its time limit ends it ``MARGIN_S`` before it would be stopped. Estimates
 do not decide here, since a slow run would lose its work.
-
-Pure: values in, values out.
 """
 
 from __future__ import annotations
@@ -28,8 +26,6 @@ this much before: a run starts a moment after the decision, and takes a while to
 
 @dataclass(frozen=True, slots=True)
 class NodeEnd:
-    """Until when a node is available."""
-
     stops_in_s: float
     """Seconds until its runs are stopped. Negative or 0: they are, and nothing starts on it."""
     text: str

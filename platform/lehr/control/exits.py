@@ -143,7 +143,6 @@ def listed_exit(
 
 
 def exit_report(note: Mapping[str, Any]) -> ExitReport:
-    """Return what a report contains about the process."""
     return ExitReport(
         code=note.get("code"),
         signal=note.get("signal"),

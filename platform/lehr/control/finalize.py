@@ -125,7 +125,6 @@ class Outcome:
 
 
 def outcome(ended: EndedAttempt) -> Outcome:
-    """Return the next state of the run, and why."""
     now, finished, budgets = ended.situation, ended.finished, ended.budgets
     desired = now.wanted
     if finished is not None and finished.outcome == "completed":

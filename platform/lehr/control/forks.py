@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from lehr.control.saved_points import SavedPoint
 from lehr.errors import NotFound, SpecError, SpecProblem
 from lehr.specs import load_spec
 from lehr.specs.overrides import Overrides, parse_overrides
@@ -32,16 +33,7 @@ OptimizerState = Literal["keep", "fresh"]
 """What a fork does with the optimizer's state of its checkpoint."""
 
 
-class ForkPoint(Protocol):
-    """A checkpoint whose files exist."""
-
-    @property
-    def attempt(self) -> int: ...
-    @property
-    def step(self) -> int: ...
-
-
-C = TypeVar("C", bound=ForkPoint)
+C = TypeVar("C", bound=SavedPoint)
 
 
 def choose(name: str, checkpoints: Sequence[C], step: int | None) -> C:

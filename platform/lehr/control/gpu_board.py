@@ -24,8 +24,6 @@ _SOON_S = 0.001
 
 @dataclass(slots=True)
 class GpuBoard:
-    """The nodes' GPUs while a plan is made."""
-
     nodes: dict[str, Node]
     busy: dict[str, dict[int, Active]] = field(default_factory=dict)
     taken: dict[str, set[int]] = field(default_factory=dict)
@@ -64,7 +62,6 @@ class GpuBoard:
     def open_on(
         self, nodes: Sequence[Node], need: Need, *, held: bool = False
     ) -> list[tuple[Node, list[int]]]:
-        """Return ``open`` of each of these nodes."""
         known = self.opened.setdefault((need.gpu_type, held), {})
         for node in nodes:
             if node.name not in known:
@@ -72,7 +69,6 @@ class GpuBoard:
         return [(node, known[node.name]) for node in nodes]
 
     def total(self, run: Waiting) -> int:
-        """Return how many GPUs there are for the run, free or not."""
         key = (*self.excludes(run), run.need.gpu_type)
         if key not in self.totals:
             nodes = self.candidates(run)

@@ -95,8 +95,6 @@ NODE_UNTIL = "node_until"
 
 @dataclass(frozen=True, slots=True)
 class StateChange:
-    """Change the run's state."""
-
     run_id: str
     attempt: int
     old: RunState
@@ -106,7 +104,6 @@ class StateChange:
 
 
 def transition_for_request(state: RunState, desired: Desired) -> RunState | None:
-    """Return the transition that a request causes in this state, if any."""
     ends = {Desired.CANCEL, Desired.PRUNE}
     if state is RunState.QUEUED:
         if desired in ends:
@@ -140,8 +137,6 @@ def apply_request(run: OpenRun, elapsed_s: float | None) -> StateChange | None:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """The state of a run, and what is wanted of it."""
-
     state: RunState
     desired: Desired
     """The state that was requested last."""
@@ -158,7 +153,6 @@ class Situation:
 
     @property
     def over_time_limit(self) -> bool:
-        """Return whether it stops because of its time limit."""
         return self.state is RunState.STOPPING and self.cause == TIME_LIMIT
 
     @property

@@ -17,13 +17,11 @@ class Liveness(StrEnum):
     """Heartbeats arrive, but no new steps."""
 
 
-@dataclass(frozen=True, slots=True)
-class Thresholds:
-    unreachable_s: float = 20.0
-    stalled_factor: float = 10.0
-    """Multiple of the median step time."""
-    stalled_floor_s: float = 180.0
-    """A normal save, evaluation or recompilation may take this long."""
+UNREACHABLE_S = 20.0
+STALLED_FACTOR = 10.0
+"""Multiple of the median step time."""
+STALLED_FLOOR_S = 180.0
+"""A normal save, evaluation or recompilation may take this long."""
 
 
 def liveness(
@@ -31,7 +29,6 @@ def liveness(
     since_contact_s: float,
     since_step_s: float | None,
     median_step_s: float | None,
-    thresholds: Thresholds = Thresholds(),
 ) -> Liveness:
     """Return the liveness of an attempt.
 
@@ -39,13 +36,12 @@ def liveness(
         since_contact_s: seconds since its last heartbeat, or since its dispatch if none came yet.
         since_step_s: seconds since its step number last grew; None before its first step.
         median_step_s: its usual time per step; None when too few are known.
-        thresholds: the limits.
     """
-    if since_contact_s > thresholds.unreachable_s:
+    if since_contact_s > UNREACHABLE_S:
         return Liveness.UNREACHABLE
     if since_step_s is None or median_step_s is None:
         return Liveness.OK
-    limit = max(thresholds.stalled_floor_s, thresholds.stalled_factor * median_step_s)
+    limit = max(STALLED_FLOOR_S, STALLED_FACTOR * median_step_s)
     return Liveness.STALLED if since_step_s > limit else Liveness.OK
 
 

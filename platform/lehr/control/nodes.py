@@ -8,8 +8,6 @@ The last usable node is never excluded, because then nothing would run.
 
 A single run avoids a node that failed it twice, for ``AVOIDED_S`` and as long as another node can
 hold it (``GpuBoard.excludes``). A full disk is no fault of a node.
-
-Pure: values in, values out.
 """
 
 from __future__ import annotations

@@ -44,7 +44,6 @@ def about(seconds: float) -> str:
 
 
 def paused_after(cause: str, seconds: float) -> str:
-    """Return the reason of a run that pauses before its next attempt."""
     return f"waits {seconds:g} s before it tries again: its last attempt ended as {cause}"
 
 
@@ -53,12 +52,10 @@ def sweep_limit(sweep: str, limit: int) -> str:
 
 
 def over_quota(project: str, used: int, quota: int) -> str:
-    """Return the reason of a run that would bring its project over its quota."""
     return f"waits for the quota of project {project}: it uses {used} of {count(quota, 'GPU')}"
 
 
 def above_quota(need: Need, project: str, quota: int) -> str:
-    """Return the reason of a run that needs more than the whole quota."""
     return (
         f"needs {need}; the quota of project {project} is {count(quota, 'GPU')}: an admin can "
         "raise it by lehr admin quota set"

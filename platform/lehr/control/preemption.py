@@ -8,8 +8,6 @@ nowhere between two pauses is not paused again.
 GPUs of runs that are already ending count as free, so nothing is paused twice for one run. A run
 that cannot be helped bars the nodes that it could use: it would only lose what is freed there to
 runs behind it.
-
-Pure: values in, values out.
 """
 
 from __future__ import annotations

@@ -23,8 +23,6 @@ The rules, in order:
    order of submission. Once one is over the quota, those behind it wait as well: smaller runs would
    otherwise overtake it for ever. They reserve nothing. A run that needs more than the whole quota
    waits alone.
-
-Pure: values in, values out.
 """
 
 from __future__ import annotations
@@ -121,18 +119,13 @@ def plan(
                 reasons_by_need[kind] = version, reason
         why[run.run_id] = reason
     started = {start.run_id for start in starts}
-    turn = [run.run_id for run in order if run.run_id not in started]
-    placed = started | set(turn)
+    turn = tuple(run for run in order if run.run_id not in started)
+    placed = {run.run_id for run in order}
     rest = sorted(
         (run for run in waiting if run.run_id not in placed),
         key=lambda run: (-run.priority, run.number),
     )
-    return Plan(
-        tuple(starts),
-        why,
-        (*turn, *(run.run_id for run in rest)),
-        tuple(run for run in order if run.run_id not in started),
-    )
+    return Plan(tuple(starts), why, tuple(run.run_id for run in (*turn, *rest)), turn)
 
 
 def _reason(

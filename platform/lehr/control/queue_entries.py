@@ -108,7 +108,6 @@ class Waiting:
 
     @property
     def kind(self) -> Kind:
-        """Return what decides on which nodes it fits."""
         return self.need, self.excluded_nodes, self.closed_nodes, self.saved
 
 
@@ -133,5 +132,4 @@ class Active:
 
 
 def shown_name(run: Waiting | Active) -> str:
-    """Return a run's name for a text that people read; its id if it has none."""
     return run.name or run.run_id

@@ -127,8 +127,6 @@ class OpenAttempt:
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Time limits in seconds."""
-
     lease_s: float = 60.0
     """Ray has lost the node, and no heartbeat came for this long: the attempt is lost, too."""
     first_heartbeat_s: float = 300.0

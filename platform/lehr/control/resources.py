@@ -80,8 +80,6 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class NodeShare:
-    """One node's part of a placement."""
-
     node: str
     gpus: tuple[int, ...]
 

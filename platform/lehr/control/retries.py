@@ -58,8 +58,6 @@ class ExitReport:
 
 @dataclass(frozen=True, slots=True)
 class FinishedReport:
-    """The trainer's ``finished`` record."""
-
     outcome: str
     cause: str | None = None
     message: str | None = None
@@ -244,8 +242,6 @@ def healed(spent: Mapping[str, int], *, progressed: bool) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Budgets:
-    """Retries left, by budget."""
-
     user: int
     infrastructure: int
     preemption: int

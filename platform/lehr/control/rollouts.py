@@ -23,8 +23,6 @@ EXACT_RESUME = "exact_resume"
 
 @dataclass(frozen=True)
 class StageRun:
-    """A run of a stage and its state."""
-
     run_id: str
     state: RunState
     delivered: bool = True
@@ -39,8 +37,6 @@ class StageRun:
 
 @dataclass(frozen=True)
 class StageState:
-    """A stage as recorded."""
-
     number: int
     name: str
     roles: tuple[StageRunRole, ...]
@@ -109,8 +105,6 @@ class OpenRollout:
 
 @dataclass(frozen=True)
 class RecordVerdicts:
-    """Record how gates were judged."""
-
     rollout_id: str
     stage: int
     judgements: Sequence[Judgement]
@@ -175,7 +169,6 @@ def actions(rollout: OpenRollout) -> list[Action]:
 
 
 def _judge(now: StageState, stage: PlannedStage, evidence: Evidence | None) -> list[Judgement]:
-    """Return the verdicts on the gates that can be judged now."""
     if evidence is None:
         return []
     unjudged = [name for name in now.gates if name not in now.verdicts]

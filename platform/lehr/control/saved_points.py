@@ -12,19 +12,12 @@ from lehr_trainer.contract import layout
 
 
 class SavedPoint(Protocol):
-    """A checkpoint of a run."""
-
     @property
-    def attempt(self) -> int:
-        """Return the number of the attempt that saved it."""
-
+    def attempt(self) -> int: ...
     @property
-    def step(self) -> int:
-        """Return the step at which it was saved."""
-
+    def step(self) -> int: ...
     @property
-    def path(self) -> str:
-        """Return its path, relative to the run directory."""
+    def path(self) -> str: ...
 
 
 def point_to_resume(points: Iterable[SavedPoint], base: str | None) -> str | None:
@@ -61,13 +54,7 @@ def copies_at(spec: Mapping[str, Any], run_id: str, path: str) -> str | None:
     return None if place is None else f"{place}/{run_id}/{path}"
 
 
-class RetainedCheckpoint(Protocol):
-    @property
-    def attempt(self) -> int: ...
-    @property
-    def step(self) -> int: ...
-    @property
-    def path(self) -> str: ...
+class RetainedCheckpoint(SavedPoint, Protocol):
     @property
     def val_loss(self) -> float | None: ...
 

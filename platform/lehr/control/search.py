@@ -37,8 +37,6 @@ class TrialReport:
 
 @dataclass(frozen=True)
 class SearchTrial:
-    """One trial as the search sees it."""
-
     number: int
     """The trial's number, from 1."""
     parameters: Mapping[str, Any]

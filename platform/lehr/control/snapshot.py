@@ -18,8 +18,6 @@ from lehr.control.sweeps import OpenSweep
 
 @dataclass(frozen=True, slots=True)
 class OpenRun:
-    """A run that has not ended."""
-
     id: str
     state: RunState
     desired: Desired

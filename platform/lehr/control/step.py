@@ -9,7 +9,7 @@ which follows at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, NamedTuple, TypeVar
@@ -82,7 +82,6 @@ DECISIONS = frozenset({FINALIZING, REQUESTS, JUDGING, DECIDING, PLACING, PLANNIN
 
 
 def subject_of(action: Action) -> Subject:
-    """Return the run, sweep, rollout or node that the action is about."""
     match action:
         case Fault():
             return action.subject
@@ -127,7 +126,12 @@ def step(snapshot: Snapshot) -> list[Action]:
     known = {one.id for one in snapshot.attempts} | set(snapshot.unreadable_attempts)
 
     def request(run: OpenRun) -> Iterable[Action]:
-        yield from _some(apply_request(run, elapsed.get(f"{run.id}-{run.attempt}")))
+        change = apply_request(run, elapsed.get(f"{run.id}-{run.attempt}"))
+        return [] if change is None else [change]
+
+    def end(attempt: EndedAttempt) -> Iterable[Action]:
+        finalized = finalize(attempt)
+        return [] if finalized is None else [finalized]
 
     def judge(attempt: reconcile.OpenAttempt) -> Iterable[Action]:
         return reconcile.judge(
@@ -135,7 +139,7 @@ def step(snapshot: Snapshot) -> list[Action]:
         )
 
     actions: list[Action] = []
-    actions += _each(snapshot.ended, lambda one: Subject("run", one.run_id), FINALIZING, _finalize)
+    actions += _each(snapshot.ended, lambda one: Subject("run", one.run_id), FINALIZING, end)
     ended = {one.run_id for one in actions if isinstance(one, Finalize)}
     waiting = [run for run in snapshot.runs if run.id not in ended]
     actions += _each(waiting, lambda run: Subject("run", run.id), REQUESTS, request)
@@ -175,10 +179,6 @@ def _without_losses(actions: list[Action]) -> list[Action]:
         if not isinstance(one, reconcile.Launch)
         and not (isinstance(one, of_loss) and one.attempt_id in lost)
     ]
-
-
-def _finalize(ended: EndedAttempt) -> Iterator[Action]:
-    yield from _some(finalize(ended))
 
 
 def _ending_nodes(snapshot: Snapshot, changing: set[str]) -> list[StateChange]:
@@ -276,8 +276,3 @@ def _each(
 def _part(subject: Subject, what: str, decide: Callable[[], Iterable[Action]]) -> list[Action]:
     """Decide; if that raises, it is a ``Fault`` of ``subject``."""
     return _each([subject], lambda one: one, what, lambda _: decide())
-
-
-def _some(action: Action | None) -> Iterator[Action]:
-    if action is not None:
-        yield action

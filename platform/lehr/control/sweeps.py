@@ -37,8 +37,6 @@ _DRAWS = 20
 
 @dataclass(frozen=True)
 class TrialState:
-    """One trial and the state of its run."""
-
     number: int
     parameters: Mapping[str, Any]
     run_id: str
@@ -60,8 +58,6 @@ class TrialState:
 
 @dataclass(frozen=True)
 class OpenSweep:
-    """A sweep with its trials."""
-
     id: str
     spec: SweepSpec
     trials: Sequence[TrialState]
@@ -76,8 +72,6 @@ class OpenSweep:
 
 @dataclass(frozen=True)
 class PruneTrial:
-    """End a trial early."""
-
     run_id: str
     attempt: int
     """The attempt that was judged; a later one is judged again."""
@@ -86,8 +80,6 @@ class PruneTrial:
 
 @dataclass(frozen=True)
 class StopSweep:
-    """Start no more trials."""
-
     sweep_id: str
     reason: str
 

@@ -192,7 +192,6 @@ class Agent:
         return True
 
     def report(self) -> dict[str, Any]:
-        """Return the node's state, which the bridge reads regularly."""
         return {
             "attempts": self.list(),
             "draining": self.is_draining(),
@@ -318,18 +317,11 @@ class Agent:
         entry.signal_shim(signal.SIGKILL)
 
     def _sleeps(self, entry: AttemptDir) -> bool:
-        """Return whether a shim has not woken up for long. Those of earlier releases never tell."""
-        folder = Path(entry.path)
-        try:
-            awake = (folder / "alive").stat().st_mtime
-            registered = (folder / "shim.json").stat().st_mtime
-        except OSError:
-            return False
-        return awake > registered and _slept(entry, SHIM_SLEEPS_S)
+        """Return whether a shim has not woken up for long."""
+        return (Path(entry.path) / "shim.json").exists() and _slept(entry, SHIM_SLEEPS_S)
 
 
 def _slept(entry: AttemptDir, seconds: float) -> bool:
-    """Return whether a shim has not woken up for so long."""
     try:
         return time.time() - Path(entry.file("alive")).stat().st_mtime > seconds
     except OSError:
@@ -354,7 +346,6 @@ def _is_in_user_site() -> bool:
 
 
 def _remove(folder: Path) -> None:
-    """Remove an attempt's folder, in which its training may have left anything."""
     with contextlib.suppress(OSError):
         shutil.rmtree(folder)
 

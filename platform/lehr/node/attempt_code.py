@@ -22,8 +22,8 @@ def is_here(launch: dict[str, Any], entry: AttemptDir) -> bool:
 
 def other_protocol(launch: dict[str, Any], entry: AttemptDir) -> tuple[str, str] | None:
     """Return the failure if the capsule's trainer is one that this Lehr cannot drive."""
-    digest, driven = launch.get("code"), launch.get("protocols")
-    if not digest or not driven:  # A server of before there were versions.
+    digest = launch.get("code")
+    if not digest:
         return None
     where = code_cache.folder(code_cache.node_folder(entry.path), digest)
     try:
@@ -31,7 +31,7 @@ def other_protocol(launch: dict[str, Any], entry: AttemptDir) -> tuple[str, str]
             text = file.read(LONGEST)
     except OSError:
         text = ""
-    found = problem(text, tuple(driven))
+    found = problem(text, tuple(launch["protocols"]))
     return None if found is None else ("other_protocol", found)
 
 

@@ -84,7 +84,6 @@ class AttemptDir(NamedTuple):
         return str(url or launch["server_url"])
 
     def stop_level(self) -> tuple[str, str] | None:
-        """Return the requested stop level and its reason; None if no stop is requested."""
         found = read_json(self.file("control.json"))
         if not isinstance(found, dict) or found.get("stop_level") not in STOP_LEVELS:
             return None
@@ -130,7 +129,6 @@ class AttemptDir(NamedTuple):
         return False
 
     def touch(self) -> None:
-        """Show that the shim is awake."""
         with contextlib.suppress(OSError):
             os.utime(self.file("alive"))
 

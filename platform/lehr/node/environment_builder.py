@@ -193,7 +193,6 @@ def remove_unused(node: str, used: set[str], *, keep_s: float = KEEP_S) -> list[
 
 
 def _used(attempts: str) -> set[str]:
-    """Return the environments of the attempts on this node."""
     found = set()
     for name in os.listdir(attempts):
         path = os.path.join(attempts, name, code_cache.USED)

@@ -36,7 +36,6 @@ def versions() -> dict[str, str]:
 
 
 def facts() -> dict[str, Any]:
-    """Return what the server cannot see from outside."""
     return {
         "versions": versions(),
         "time": time.time(),

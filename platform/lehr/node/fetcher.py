@@ -62,8 +62,6 @@ def fetch_code(entry: AttemptDir, digest: str, server: ServerConnection) -> None
             killpoints.reached("code fetcher: after the verification")
             os.mkdir(draft, 0o700)
             archive.unpack(packed, draft, read_only=True)
-            for part in (code_cache.PROJECT, code_cache.TRAINER):
-                code_cache.compile_modules(os.path.join(draft, part))
             killpoints.reached("code fetcher: after the unpacking")
             adopt(node, digest, draft)
         finally:
@@ -136,7 +134,6 @@ def remove_unused(node: str, used: set[str], *, keep_s: float = KEEP_S) -> list[
 
 
 def _used(attempts: str) -> set[str]:
-    """Return the capsules of the attempts on this node."""
     found = set()
     for name in os.listdir(attempts):
         launch = AttemptDir(os.path.join(attempts, name)).launch() or {}

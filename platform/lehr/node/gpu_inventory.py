@@ -104,7 +104,6 @@ def gpus_to_offer(requested: int | None, home: Path) -> int:
 
 
 def _declared(home: Path) -> int | None:
-    """Return the number of logical GPUs last requested in this home."""
     found = procfs.read_json(str(_declaration(home)))
     number = found.get("gpus") if isinstance(found, dict) else None
     return number if isinstance(number, int) and number > 0 else None

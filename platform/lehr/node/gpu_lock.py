@@ -26,8 +26,6 @@ def lock_path(folder: str, gpu: str) -> str:
 
 
 class GpuLock:
-    """One GPU's lock, as its shim holds it."""
-
     def __init__(self, path: str) -> None:
         self.path = path
         self._owner = -1
@@ -74,7 +72,6 @@ def acquire_all(paths: list[str]) -> list[GpuLock] | None:
 
 
 def is_free(path: str) -> bool:
-    """Return whether neither a shim nor any of its processes holds the GPU."""
     lock = GpuLock(path)
     free = lock.acquire()
     lock.release()

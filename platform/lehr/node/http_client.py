@@ -158,7 +158,6 @@ class ServerConnection:
 
 
 def _detail(answer: HttpResponse) -> str:
-    """Return the detail of the answer's problem."""
     try:
         return str(json.loads(answer.body)["detail"])[:300]
     except (ValueError, KeyError, TypeError):

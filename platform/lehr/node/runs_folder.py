@@ -107,7 +107,6 @@ def runs_dir(of_server: str) -> Path:
 
 
 def localize(launch: dict[str, Any]) -> dict[str, Any]:
-    """Return the launch spec with the paths of this node."""
     theirs = os.path.dirname(str(launch["run_dir"]))  # noqa: PTH120 - paths of another machine
     ours = str(runs_dir(theirs))
     data = os.environ.get(DATA)

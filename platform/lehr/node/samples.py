@@ -183,7 +183,6 @@ def host_figures(psutil: Any, folder: str) -> dict[str, float]:
 
 
 def storage_problem(folder: str) -> str | None:
-    """Return why runs cannot be stored in a folder; None if they can."""
     try:
         disk = os.statvfs(folder)
     except OSError as error:

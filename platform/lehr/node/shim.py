@@ -13,7 +13,6 @@ the exit, and have the streams delivered. ``--unread``: record the exit without 
 attempt's directory, for which the shim before may have waited in vain.
 """
 
-import contextlib
 import errno
 import os
 import signal
@@ -65,7 +64,6 @@ class Shim:
     # --- course of an attempt ----------------------------------------------------------------
 
     def run(self) -> None:
-        """Run the attempt from its start to the delivery of all its streams."""
         started_at = time.time()
         killpoints.reached("shim: after the shim is registered")
         failure = self.take_gpus() or self.prepare()
@@ -174,7 +172,7 @@ class Shim:
                     procfs.send(pid, signal.SIGKILL)
                 return ("stopped", self.stop_reason)
         message = exit_report.last_bytes(output, 2_000).decode("utf-8", "replace").strip()
-        log_line(message)
+        procfs.log(message)
         return None if fetcher.returncode == 0 else (failed, message)
 
     def start_trainer(self) -> tuple[str, str] | None:
@@ -239,7 +237,7 @@ class Shim:
                 procfs.write_json(os.path.join(self.attempt_dir, name), note, durable=True)
         except OSError as error:
             # The disk may be full. ``note_end`` also writes the exit, on the disk of the agent.
-            log_line(f"{name}: {error}")
+            procfs.log(f"{name}: {error}")
         killpoints.reached("shim: before exit.json is written")
         self.note_end(note)
         killpoints.reached("shim: after exit.json is written")
@@ -258,7 +256,7 @@ class Shim:
             except OSError as error:
                 if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
                     raise
-                log_line(f"the exit cannot be recorded: {error}")
+                procfs.log(f"the exit cannot be recorded: {error}")
                 for lock in self.locks:
                     lock.release()
                 self.sleep(NOTE_AGAIN_S)
@@ -266,7 +264,6 @@ class Shim:
                 return
 
     def kill_all(self) -> list[int]:
-        """Kill every process of the attempt; return those that survive."""
         mine = {os.getpid()}
         if self.shipper is not None:
             mine.add(self.shipper.pid)
@@ -361,12 +358,6 @@ class Shim:
                 procfs.send(rank, signal.SIGTERM)
 
 
-def log_line(line: str) -> None:
-    """Log a line to shim.log, unless the disk is full."""
-    with contextlib.suppress(OSError):
-        os.write(1, f"{line}\n".encode("utf-8", "replace"))
-
-
 def main() -> None:
     entry = AttemptDir(os.path.abspath(sys.argv[1]))
     launch = entry.launch()
@@ -377,7 +368,7 @@ def main() -> None:
     into_background(entry)
     os.chdir("/")
     shim = Shim(entry, launch)
-    if {"--finalize-orphan", "--bury"} & set(sys.argv[2:]):  # --bury: from agents of older releases
+    if "--finalize-orphan" in sys.argv[2:]:
         shim.unread = "--unread" in sys.argv[2:]
         shim.finalize_orphan()
     else:

@@ -25,8 +25,6 @@ _POLL_S = 0.1
 
 
 class End(StrEnum):
-    """How a training ended that was stopped."""
-
     SAVED = "saved"
     """It saved, or had nothing to save. It is to resume."""
     UNSAVED = "unsaved"
@@ -52,7 +50,6 @@ class StoppedTrainings:
 
     @property
     def runs(self) -> tuple[str, ...]:
-        """Return the ids of their runs."""
         return tuple(dict.fromkeys(attempt.rpartition("-")[0] for attempt in self.ends))
 
 
@@ -112,7 +109,6 @@ def _end(report: dict[str, Any]) -> End:
 
 
 def _live(where: Path) -> list[AttemptDir]:
-    """List the attempts that a shim watches."""
     folders = [path for path in home.node_dir(where).glob("*/attempts/*") if path.is_dir()]
     return [entry for entry in (AttemptDir(str(path)) for path in folders) if entry.held()]
 

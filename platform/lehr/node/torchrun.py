@@ -107,7 +107,6 @@ SUPERVISOR_S = 30.0
 
 
 def term_grace_s(launch: dict[str, Any]) -> float:
-    """Return the time between a SIGTERM from outside Lehr and the kill."""
     grace_s = launch.get("stop_grace_s")
     return TERM_GRACE_S if grace_s is None else float(grace_s) + SUPERVISOR_S
 

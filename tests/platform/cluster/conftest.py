@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lehr.store import Store
+from lehr_testing.dispatching import Bench
 from lehr_testing.rollouts import World
 
 
@@ -12,3 +13,10 @@ from lehr_testing.rollouts import World
 def world(store: Store) -> World:
     """A cluster whose runs of rollouts train by records that are written into the store."""
     return World(store)
+
+
+@pytest.fixture
+def bench(tmp_path, monkeypatch):
+    made = Bench(tmp_path, monkeypatch)
+    yield made
+    made.store.close()

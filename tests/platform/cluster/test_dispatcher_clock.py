@@ -9,17 +9,9 @@ import pytest
 
 from lehr.control.liveness import Liveness
 from lehr.specs import load_spec
-from lehr_testing.dispatching import Bench
 from lehr_testing.specs import run as run_spec
 
 DAY = 86_400.0
-
-
-@pytest.fixture
-def bench(tmp_path, monkeypatch):
-    made = Bench(tmp_path, monkeypatch)
-    yield made
-    made.store.close()
 
 
 @pytest.mark.parametrize("jump", [DAY, -DAY, 400 * DAY])

@@ -8,7 +8,6 @@ import pytest
 
 from lehr.cluster import loader
 from lehr.cluster.isolation import GIVE_UP_S, Isolation
-from lehr.control import step as control
 from lehr.control.lifecycle import Desired
 from lehr.control.step import Subject
 from lehr.errors import StoreUnavailable, UserError
@@ -223,14 +222,6 @@ def test_lasting_fault_of_no_single_run_gives_nothing_up(subject, name, caplog):
     ]
 
 
-def test_run_without_retries_in_its_stored_spec_fails(bench):
-    (odd, attempt), (first, _), (second, _) = (bench.running(name) for name in "abc")
-    without(bench, odd, "retries")
-    assert bench.exited(attempt, code=1)["closed"]
-    assert_others_continue(bench, first, second)
-    assert_failed_internally(bench, odd)
-
-
 def test_exit_of_a_part_outside_the_gang_is_rejected(bench):
     run = bench.waiting("gang")
     bench.store.transitions.begin_attempt(
@@ -250,18 +241,3 @@ def test_error_while_failing_a_run_does_not_block_others():
     isolation._is_over = lambda _failing: True
     assert not isolation.do(R1, "looking", lambda: 1 / 0)
     assert isolation.do(Subject("run", "r2"), "looking", lambda: None)
-
-
-def test_queue_that_cannot_be_planned_is_named_as_itself(bench, monkeypatch, caplog):
-    sound = control.queue.plan
-
-    def plan(waiting, *rest):
-        if len(waiting) > 1:  # No run alone is at fault.
-            raise _Odd
-        return sound(waiting, *rest)
-
-    monkeypatch.setattr(control.queue, "plan", plan)
-    bench.waiting("one")
-    bench.waiting("two")
-    bench.tick()
-    assert [one.message for one in caplog.records] == ["the queue: planning it failed"]

@@ -9,7 +9,7 @@ import pytest
 
 from lehr.app.presenters.cluster import ClusterPresenter
 from lehr.cluster.dispatcher import Dispatcher
-from lehr.cluster.known_nodes import KEPT_S, MUST_JOIN, NOT_BACK, WRITE_S, KnownNodes
+from lehr.cluster.known_nodes import KEPT_S, NOT_BACK, WRITE_S, KnownNodes
 from lehr.cluster.membership import Member
 from lehr.control.nodes import LEFT
 from lehr.specs import Resources, load_spec
@@ -112,7 +112,7 @@ def test_node_that_was_away_for_long_is_forgotten(restarted, home):
     for days, there in ((KEPT_S - 3600, True), (KEPT_S + 3600, False)):
         kept["nodes"]["n2"]["seen_at"] = time.time() - days
         path.write_text(json.dumps(kept))
-        known = KnownNodes(home, ray_address=None, server_url=PUBLIC, own=["n1"])
+        known = KnownNodes(home, ray_address=None, own=["n1"])
         assert bool(known.members()) is there
     server.store = Store.open(home)
 
@@ -120,26 +120,8 @@ def test_node_that_was_away_for_long_is_forgotten(restarted, home):
 @pytest.mark.parametrize("text", ["", "[]", '{"cluster": ""}', '{"cluster": "", "nodes": [1]}'])
 def test_file_that_cannot_be_read_is_as_none(home, text):
     (home / "nodes.json").write_text(text)
-    known = KnownNodes(home, ray_address=None, server_url=PUBLIC, own=["n1"])
+    known = KnownNodes(home, ray_address=None, own=["n1"])
     assert known.members() == []
-
-
-def test_node_must_join_again_after_the_token_was_replaced(restarted, home):
-    (home / "token").write_text("second")
-    server = restarted()
-    assert server.view()["n2"].no_runs == MUST_JOIN
-    server.tick()
-    # It is still so for the next server with that token.
-    server = restarted()
-    assert server.view()["n2"].no_runs == MUST_JOIN
-    server.there("n1", "n2")
-    assert restarted().view()["n2"].no_runs == NOT_BACK
-
-
-def test_address_of_this_machine_alone_is_the_reason_why_no_node_comes_back(restarted):
-    why = restarted(url="http://127.0.0.1:5347").view()["n2"].no_runs
-    assert "do not reach this server at http://127.0.0.1:5347" in why
-    assert "--public-url" in why
 
 
 def test_node_that_has_left_is_not_expected(restarted):
@@ -156,7 +138,7 @@ def test_nodes_of_another_ray_cluster_are_not_expected(restarted):
 
 
 def test_disk_that_takes_nothing_stops_no_tick(home, caplog):
-    known = KnownNodes(home, ray_address=None, server_url=PUBLIC, own=[])
+    known = KnownNodes(home, ray_address=None, own=[])
     (home / "nodes.json").mkdir()
     n2 = Member("n2", gpus=({"index": 0},), last_seen_at=time.time())
     for number in range(3):

@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from lehr.control.lifecycle import Desired
 from lehr_testing import seeding
 from lehr_testing.dispatching import Bench
 from lehr_testing.stores import line
-
-
-@pytest.fixture
-def bench(tmp_path, monkeypatch):
-    made = Bench(tmp_path, monkeypatch)
-    yield made
-    made.store.close()
 
 
 def load(bench: Bench):

@@ -4,19 +4,9 @@ from __future__ import annotations
 
 import time
 
-import pytest
-
 from lehr.cluster.exits import node_ends
 from lehr.control.availability import MARGIN_S, NodeEnd
-from lehr_testing.dispatching import Bench
 from lehr_testing.stores import ingest, line
-
-
-@pytest.fixture
-def bench(tmp_path, monkeypatch):
-    made = Bench(tmp_path, monkeypatch)
-    yield made
-    made.store.close()
 
 
 def ends_in(bench, seconds, node="n1"):
@@ -50,39 +40,6 @@ def test_training_saves_before_the_end_of_its_node_and_resumes_elsewhere(bench):
     bench.tick()
     assert bench.state(run) == ("starting", 2)
     assert bench.store.attempts.get(f"{run}-2").resume_from == path
-
-
-def test_program_that_never_gets_further_is_not_begun_again_for_ever(bench):
-    program = {"module": "mine.train", "steps": 5}
-    run, attempt = bench.running("long", trainer=program, train=None, retries={"preemption": 1})
-    for state, preemptions in (("queued", 1), ("failed", 1)):
-        ends_in(bench, MARGIN_S - 1)
-        bench.tick()
-        # A program that is stopped records so, saved or not.
-        ingest(bench.store, attempt, line("finished", outcome="stopped", step=3))
-        bench.exited(attempt)
-        bench.tick()
-        row = bench.store.runs.get(run)
-        assert (row.state, row.cause, row.preemptions) == (state, "node_until", preemptions)
-        assert "without a report of a save" in row.reason
-        assert ("it will begin again: it has no checkpoint" in row.reason) == (state == "queued")
-        bench.store.nodes.set_until("n1", None)
-        bench.tick()
-        attempt = f"{run}-2"
-
-
-def test_program_that_saved_before_it_was_stopped_spends_nothing(bench):
-    program = {"module": "mine.train", "steps": 5, "saves": ["out.pt"]}
-    run, attempt = bench.running("long", trainer=program, train=None, retries={"preemption": 0})
-    ends_in(bench, MARGIN_S - 1)
-    bench.tick()
-    path = "attempt-1/checkpoints/step-00000003"
-    saved = line("checkpoint", step=3, path=path, size_bytes=1, digest="0" * 64, reason="stop")
-    ingest(bench.store, attempt, saved)
-    bench.exited(attempt, code=None, signal=9, reason="stopped")
-    bench.tick(30.0)
-    row = bench.store.runs.get(run)
-    assert (row.state, row.cause, row.preemptions) == ("queued", "node_until", 0)
 
 
 def test_end_of_another_node_and_one_that_is_far_change_nothing(bench):

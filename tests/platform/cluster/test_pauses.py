@@ -13,13 +13,6 @@ FULL = {"code": None, "reason": "launch_failed", "log_tail": "/runs: No space le
 BROKEN = {"code": None, "reason": "launch_failed", "log_tail": "/runs: Permission denied"}
 
 
-@pytest.fixture
-def bench(tmp_path, monkeypatch):
-    made = Bench(tmp_path, monkeypatch)
-    yield made
-    made.store.close()
-
-
 def wait(bench: Bench, seconds: float) -> None:
     bench.clock.jumped += seconds
     bench.tick(seconds)

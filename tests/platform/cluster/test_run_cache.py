@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from lehr.cluster.isolation import Isolation
-from lehr.cluster.run_cache import CHECK_EVERY_S, RunCache
+from lehr.cluster.run_cache import RunCache
 from lehr.control.lifecycle import Desired, RunState
 from lehr_testing import seeding
-from lehr_testing.statements import read_statements
 
 
 def test_slot_of_a_limited_sweep_dates_from_its_last_end(store):
@@ -29,27 +28,6 @@ def test_slot_of_a_limited_sweep_dates_from_its_last_end(store):
     cache.changed(trials[0].id)
     store.runs.create(seeding.run_spec("later"), actor="user")
     assert slots() == {limited.id: large.number}
-
-
-def test_missed_change_is_found_by_the_check(store):
-    """Only what differs is read with its spec."""
-    now = [0.0]
-    cache = RunCache(store, Isolation(give_up=lambda *_: None), lambda: now[0])
-    runs = [store.runs.create(seeding.run_spec(f"r{n}")) for n in range(4)]
-    cache.refresh()
-    kept = {run.id: run for run in cache.rows(set(RunState))}
-    store.requests.set_desired(runs[1].id, Desired.PAUSE, actor="user")
-    store.runs.create(seeding.run_spec("new"))
-    cache.refresh()
-    assert {run.id: run for run in cache.rows(set(RunState))} == kept, "nobody told it"
-    now[0] += CHECK_EVERY_S
-    with read_statements(store) as found:
-        cache.refresh()
-    assert len(found) == 4, "two transactions: small columns of all, and the rows that differ"
-    rows = {run.id: run for run in cache.rows(set(RunState))}
-    assert len(rows) == 5
-    assert rows[runs[1].id].desired == "pause"
-    assert rows[runs[0].id] is kept[runs[0].id], "not read again"
 
 
 def test_values_of_runs_follow_their_rows(store):

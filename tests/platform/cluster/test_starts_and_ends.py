@@ -21,13 +21,6 @@ from lehr_testing.stores import begin, line, run_spec
 STEP = "attempt-1/checkpoints/step-00000005"
 
 
-@pytest.fixture
-def bench(tmp_path, monkeypatch):
-    made = Bench(tmp_path, monkeypatch)
-    yield made
-    made.store.close()
-
-
 # ------------------------------------------------------------------------------------- starts
 
 

@@ -13,8 +13,8 @@ from lehr.control.liveness import (
     LONGEST_S,
     REPORTS_PER_S,
     SENDS_PER_S,
+    UNREACHABLE_S,
     Liveness,
-    Thresholds,
     liveness,
     median_step_s,
     pace,
@@ -23,13 +23,9 @@ from lehr.control.liveness import (
 )
 from lehr.control.reconcile import OpenAttempt, stalled
 
-LIMITS = Thresholds(unreachable_s=20, stalled_factor=10, stalled_floor_s=180)
-
 
 def look(contact, step, median):
-    return liveness(
-        since_contact_s=contact, since_step_s=step, median_step_s=median, thresholds=LIMITS
-    )
+    return liveness(since_contact_s=contact, since_step_s=step, median_step_s=median)
 
 
 def test_no_heartbeat_means_unreachable_regardless_of_steps():
@@ -80,11 +76,11 @@ def test_copy_of_a_checkpoint_is_no_stall_and_its_end_begins_the_count():
     for now in (300.0, 600.0):
         table.heartbeat("r-1", step=3, elapsed_s=now, copying=True)
         assert table.since_step_s("r-1") == 0.0
-        assert table.liveness("r-1", LIMITS) is Liveness.OK
+        assert table.liveness("r-1") is Liveness.OK
     now = 781.0
     table.heartbeat("r-1", step=3, elapsed_s=now)
     assert table.since_step_s("r-1") == 181.0
-    assert table.liveness("r-1", LIMITS) is Liveness.STALLED
+    assert table.liveness("r-1") is Liveness.STALLED
 
 
 def test_1500_workers_are_asked_for_900_requests_a_second():
@@ -117,7 +113,7 @@ def test_pauses_get_longer_while_requests_wait_for_the_server(pause_s, waited_s)
 @given(st.integers(0, 10**9))
 def test_a_late_heartbeat_does_not_make_an_attempt_unreachable(senders):
     """One may be lost."""
-    assert 2 * pace(senders).heartbeat_s <= Thresholds().unreachable_s
+    assert 2 * pace(senders).heartbeat_s <= UNREACHABLE_S
 
 
 @given(st.integers(0, 10**9))

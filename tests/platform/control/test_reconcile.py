@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from lehr.control.lifecycle import Desired
 from lehr.control.reconcile import (
     GANG_KILL_S,
     Adopt,
     AttemptPhase,
-    CloseAttempt,
     Launch,
     MarkLost,
     NodeSeen,
@@ -22,7 +18,6 @@ from lehr.control.reconcile import (
     judge,
     orphans,
 )
-from lehr_testing.properties import examples
 
 TIMEOUTS = Timeouts()
 
@@ -181,100 +176,6 @@ def test_part_of_a_gang_may_save_after_the_other_completed():
     late = attempt(ended_well=True, **(ends | {"since_ended_s": TIMEOUTS.gang_drain_s + 1}))
     [action] = reconcile([late], seen)
     assert action.stop_level is StopLevel.KILL
-
-
-seconds = st.sampled_from([0.0, 10.0, 100.0, 1000.0, 100_000.0])
-attempts = st.builds(
-    OpenAttempt,
-    id=st.sampled_from(["a-1", "b-1", "c-2"]),
-    nodes=st.sampled_from([("n1",), ("n2",), ("n1", "n2")]),
-    current=st.booleans(),
-    desired=st.sampled_from(list(Desired)),
-    over_time_limit=st.booleans(),
-    dispatched=st.booleans(),
-    in_flight=st.booleans(),
-    exited=st.booleans(),
-    since_contact_s=seconds,
-    contacted=st.booleans(),
-    since_request_s=seconds,
-    since_ended_s=seconds,
-    ended_well=st.booleans(),
-)
-observations = st.builds(
-    NodeSeen,
-    name=st.just("n"),
-    alive=st.booleans(),
-    answered=st.booleans(),
-    attempts=st.dictionaries(
-        st.sampled_from(["a-1", "b-1", "c-2", "x-9"]),
-        st.sampled_from(list(AttemptPhase)),
-        max_size=4,
-    ),
-)
-
-
-@settings(max_examples=examples(500), deadline=None)
-@given(
-    st.lists(attempts, max_size=3, unique_by=lambda a: a.id),
-    observations,
-    observations,
-    st.booleans(),
-)
-def test_random_observations_cause_only_justified_actions(open_ones, first, second, known):
-    nodes = [
-        NodeSeen(name, seen.alive, seen.alive and seen.answered, seen.attempts)
-        for name, seen in (("n1", first), ("n2", second))
-    ]
-    by_name = {n.name: n for n in nodes}
-    by_id = {one.id: one for one in open_ones}
-    actions = reconcile(open_ones, nodes, known=known)
-    for action in actions:
-        one = by_id.get(action.attempt_id)
-        match action:
-            case Launch():
-                # Only attempts that no node has, on nodes that answered, while no other call is in flight.
-                assert one.current
-                assert not one.dispatched
-                assert not one.exited
-                assert not one.in_flight
-                assert one.desired is Desired.RUN
-                assert all(by_name[name].answered for name in one.nodes)
-                # A start is harmless where it is known already; where all have it, it is needless.
-                assert any(
-                    by_name[n].attempts.get(one.id) is not AttemptPhase.LIVE for n in one.nodes
-                )
-            case MarkLost():
-                assert not one.exited
-                assert not one.in_flight
-            case RecordExit():
-                assert all(by_name[n].attempts.get(one.id) is AttemptPhase.ENDED for n in one.nodes)
-            case StopAttempt() if one is not None and not one.exited:
-                assert not one.in_flight
-                reasons = (
-                    not one.current,
-                    one.desired is not Desired.RUN,
-                    one.over_time_limit,
-                    any(isinstance(a, MarkLost) and a.attempt_id == one.id for a in actions),
-                    len(one.nodes) > 1,
-                )
-                assert any(reasons)
-            case StopAttempt():
-                assert all(
-                    by_name[n].attempts[action.attempt_id] is AttemptPhase.LIVE
-                    for n in action.nodes
-                )
-            case CloseAttempt():
-                assert one.exited
-    # Each attempt is settled at most once, and never started and settled in one tick.
-    for one in open_ones:
-        mine = [a for a in actions if a.attempt_id == one.id and not isinstance(a, StopAttempt)]
-        assert len(mine) <= 1
-    # Every orphan is stopped.
-    stopped = {a.attempt_id for a in actions if isinstance(a, StopAttempt)}
-    for n in nodes:
-        for attempt_id, state in n.attempts.items():
-            if state is AttemptPhase.LIVE and attempt_id not in by_id:
-                assert attempt_id in stopped
 
 
 def test_an_unknown_node_counts_as_lost():

@@ -65,7 +65,6 @@ class Copier:
         self._child = subprocesses.Child(pid)
 
     def answer(self) -> dict[str, Any] | None:
-        """Return what came of it; None while it runs."""
         if self._child.poll() is None:
             return None
         with os.fdopen(self._answer, "rb") as file:
@@ -91,8 +90,6 @@ _RESTLESS = 10
 
 @dataclass(frozen=True)
 class _Copy:
-    """A checkpoint to copy."""
-
     saved: ProgramSave
     step: int
     reason: str
@@ -241,7 +238,6 @@ class Keeper:
         self.advance()
 
     def _copied(self, copy: _Copy) -> dict[str, Any]:
-        """Copy it, in a process of its own; return what came of it."""
         tokens = min(copy.step * self._tokens_per_step, MOST - 1)
         base, step = self._place.folder, copy.step
         try:

@@ -30,8 +30,6 @@ _NOT_FOR_PROGRAMS = ("PYTHONSAFEPATH",)
 
 @dataclass(frozen=True)
 class Resume:
-    """The checkpoint that an attempt resumes from."""
-
     step: int
     checkpoint: str
     """As the ``resumed`` record has it."""
@@ -126,7 +124,6 @@ class ProgramDir:
         return package / "as_wandb"
 
     def command(self, program: Program, resumed: Resume | None) -> list[str]:
-        """Return the argv of the program."""
         checkpoint = resumed.path if resumed else None
         file = self.attempt_dir / "args.yaml"
         if program.style == "file":
@@ -138,7 +135,6 @@ class ProgramDir:
         return [interpreter(), str(self.folder / program.script), *given]
 
     def environment(self, program: Program, rank: int, resumed: Resume | None) -> dict[str, str]:
-        """Return the complete environment of the program."""
         config = self.attempt_dir / "args.json"
         checkpoint = resumed.path if resumed else None
         _write(config, json.dumps(effective_args(program, checkpoint)))

@@ -122,7 +122,6 @@ class Recorder:
             self._events.write(record)
 
     def config(self, values: Mapping[str, Any]) -> None:
-        """Record what a program gives as its config."""
         clean = {
             self.hide(n)[:LONGEST_NAME]: self.hide(v)[:_LONGEST_TEXT] if isinstance(v, str) else v
             for n, v in values.items()
@@ -196,7 +195,6 @@ class Recorder:
         return True
 
     def _step_time(self, step: int, at: float) -> float | None:
-        """Return the seconds of a step since the last record of an earlier step."""
         before, now = self._timed, (step, at)
         if before is None or step > before[0]:
             self._timed = now
@@ -250,7 +248,7 @@ def _file_states(files: dict[str, Any]) -> dict[str, tuple[int, int]] | None:
 
 
 _MOST = 50_000
-"""Records that wait. When there are more, every second one of metrics is given up."""
+"""Records that wait. When there are so many, newer ones of metrics are given up."""
 _LAST_S = 30.0
 """How long the last records wait for space after the program has ended."""
 
@@ -265,7 +263,10 @@ class PatientStream:
 
     def write(self, record: Record) -> None:
         """Append ``record``, now or later."""
-        self._waiting.append(record)
+        if len(self._waiting) >= _MOST and isinstance(record, Metrics):
+            self._lost += 1
+        else:
+            self._waiting.append(record)
         self.flush()
 
     def flush(self) -> bool:
@@ -274,7 +275,6 @@ class PatientStream:
             try:
                 self._events.write(self._waiting[0])
             except DiskFull:
-                self._thin_out()
                 return False
             self._waiting.popleft()
         if self._lost:
@@ -295,17 +295,3 @@ class PatientStream:
                 raise DiskFull(f"no space left for the last {len(self._waiting):,} records")
             time.sleep(0.5)
         self._events.fsync()
-
-    def _thin_out(self) -> None:
-        """Give up every second record of metrics when too many wait."""
-        if len(self._waiting) <= _MOST:
-            return
-        kept: deque[Record] = deque()
-        given_up = 0
-        for number, record in enumerate(self._waiting):
-            if number % 2 and isinstance(record, Metrics):
-                given_up += 1
-            else:
-                kept.append(record)
-        self._waiting = kept
-        self._lost += given_up

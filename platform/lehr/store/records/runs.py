@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from operator import attrgetter
 from typing import Any, Unpack
 
-from sqlalchemy import JSON, bindparam, func, update
+from sqlalchemy import bindparam, func, update
 from sqlalchemy import select as columns
 from sqlmodel import col, select
 
@@ -31,18 +30,6 @@ from lehr.store.records.run_rows import (
     waiting_forks,
 )
 from lehr.store.tables import Attempt, CheckpointRow, RolloutRow, RunRequest, RunRow, SweepRow
-
-_SMALL = [
-    column
-    for column in RunRow.__table__.columns  # type: ignore[attr-defined]
-    if not isinstance(column.type, JSON)
-]
-_small = attrgetter(*(column.name for column in _SMALL))
-
-
-def small_columns_of(row: RunRow) -> tuple[Any, ...]:
-    """Return the row's part of ``Runs.small_columns``."""
-    return tuple(_small(row))
 
 
 class Runs(Records):
@@ -120,17 +107,6 @@ class Runs(Records):
             live = col(RunRow.state).not_in([state.value for state in ENDED])
             rows = select(RunRow).where(RunRow.submitted_by == name, live)
             return list(session.exec(rows.order_by(col(RunRow.number))))
-
-    def small_columns(self, states: Collection[RunState]) -> dict[str, tuple[Any, ...]]:
-        """Return the columns of all runs in these states but their JSON, by id.
-
-        ``small_columns_of`` returns the same of a row. Ten times faster than to read the rows.
-        """
-        with self._db.read() as session:
-            rows = session.execute(
-                columns(*_SMALL).where(col(RunRow.state).in_([str(state) for state in states]))
-            )
-            return {row.id: tuple(row) for row in rows}
 
     def tracked(self) -> list[RunRow]:
         """Return runs whose spec has a W&B mirror, archived ones too, oldest first."""
