@@ -22,7 +22,7 @@ SERVERS = {"torch", "ray", "pandas", "plotly", "sqlmodel", "fastapi", "numpy", "
 CLIENTS = {"httpx", "pydantic", "rich", "yaml", "lehr_api", "lehr.specs", "sqlalchemy"}
 OPTIONAL = {"bitsandbytes", "torchao", "liger_kernel", "cut_cross_entropy", "transformer_engine"}
 TECHNIQUES = (
-    "losses.variants", "optim.eight_bit", "optim.muon", "models.fp8", "models.attention",
+    "losses.variants", "optim.adamw", "optim.muon", "models.fp8", "models.attention",
     "diagnostics.diagnostics_logger", "diagnostics.profiling", "runtime.compiling", "update_step", "export",
 )  # fmt: skip
 TALKING = [

@@ -5,6 +5,7 @@ What a technique does is tested beside its own module; here, that it is connecte
 
 from __future__ import annotations
 
+import importlib
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -18,9 +19,10 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from lehr_testing.assembled import begin, recorded
+from lehr_testing.assembled import assembled, begin, recorded
 from lehr_testing.graphs import captured_graphs
 from lehr_testing.specs import text_corpus
+from lehr_testing.specs import train as train_values
 from lehr_trainer.contract.orders import LaunchNote
 from lehr_trainer.errors import BadConfig, BadData
 from lehr_trainer.models.attention import AttentionCall
@@ -294,3 +296,49 @@ def test_best_loss_on_another_held_out_set_does_not_count_in_a_fork(
         fork.loader.close()
         assert fork.progress.best_val_loss == best
     assert "its best val/loss does not count here" in recorded(fork, "notice")[-1]["message"]
+
+
+HERE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"precision": {"fp8": {"recipe": "rowwise"}}}, "rowwise needs a GPU with FP8"),
+        ({"attention": {"backend": "fa3"}}, "attention.backend: fa3"),
+        ({"loss": {"name": "cce"}, "precision": {"compute": "bf16"}}, "loss.name: cce"),
+        (
+            {"parallel": {"static_graph": True}, "batch": {"sequences": 4, "sequence_length": 64, "micro_batch": 1}},
+            "parallel.static_graph cannot be combined with gradient accumulation",
+        ),
+        (
+            {"optimizer": {"name": "adamw8bit", "library": "bitsandbytes"}},
+            "bitsandbytes",
+        ),
+    ],
+    ids=["fp8", "fa3", "cce", "static-graph", "bitsandbytes"],
+)  # fmt: skip
+def test_config_that_cannot_train_is_refused_before_data_is_prepared(
+    changes: dict[str, Any],
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if HERE == "cuda" and not {"parallel", "batch", "optimizer"} & changes.keys():
+        pytest.skip("this machine has what is asked for")
+    whole = importlib.import_module
+
+    def without_bitsandbytes(name: str, package: str | None = None) -> Any:
+        if name.startswith("bitsandbytes"):
+            raise ImportError("No module named 'bitsandbytes'")
+        return whole(name, package)
+
+    monkeypatch.setattr(importlib, "import_module", without_bitsandbytes)
+    monkeypatch.setattr(
+        "lehr_trainer.assemble.prepare_dataset",
+        lambda *_, **__: pytest.fail("it prepared the corpus"),
+    )
+    values = train_values(text_corpus(tmp_path / "texts"), device=HERE, **changes)
+    (tmp_path / "run").mkdir()
+    with pytest.raises(BadConfig, match=says):
+        assembled(tmp_path / "run", values)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,8 @@ from lehr_testing.specs import train as train_values
 from lehr_trainer import metrics_logger
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.metrics_logger import Clock, MetricsLogger
-from lehr_trainer.runtime.event_stream import EventStream
+from lehr_trainer.runtime import event_stream
+from lehr_trainer.runtime.event_stream import FRESH_S, VARIABLE, EventStream, SystemSamples
 
 STEP_S = 0.010
 
@@ -172,3 +175,47 @@ def test_diagnostics_are_left_out_of_step_times_without_a_wait(
     logger.flush()
     times = [record["values"]["step_time_s"] for record in logged.records()]
     assert times == [pytest.approx(STEP_S, abs=2e-4)] * 6
+
+
+SAMPLE = {
+    "host": {"cpu_utilization": 0.25, "odd": "text", "ram_used_bytes": 16},
+    "gpus": {"2": {"utilization": 0.5, "power_watts": None}, "3": {"utilization": 1.0}},
+}
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+    path = tmp_path / "system.json"
+    path.write_text(json.dumps(SAMPLE))
+    monkeypatch.setenv(VARIABLE, str(path))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    return path
+
+
+def test_record_gets_the_host_and_the_runs_own_gpus_from_time_to_time(file, monkeypatch):
+    samples = SystemSamples()
+    assert samples.due() == {
+        "system/cpu_utilization": 0.25,
+        "system/ram_used_bytes": 16.0,
+        "system/gpu0_utilization": 1.0,
+    }
+    assert samples.due() == {}
+    monkeypatch.setattr(event_stream, "EVERY_S", 0.0)
+    assert SystemSamples().due() == (again := SystemSamples()).due() == again.due() != {}
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"host": 1, "gpus": {}}', "null", None])
+def test_file_that_is_missing_or_damaged_costs_no_record(file, text):
+    if text is None:
+        file.unlink()
+    else:
+        file.write_text(text)
+    assert SystemSamples().due() == {}
+
+
+def test_outdated_sample_is_left_out_and_so_are_all_outside_of_a_node(file, monkeypatch):
+    old = time.time() - FRESH_S - 1
+    os.utime(file, (old, old))
+    assert SystemSamples().due() == {}
+    monkeypatch.delenv(VARIABLE)
+    assert SystemSamples().due() == {}

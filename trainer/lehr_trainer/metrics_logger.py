@@ -22,8 +22,7 @@ from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.contract.records import LogFn, Metrics
 from lehr_trainer.errors import NanLoss
 from lehr_trainer.runtime.environment import memory_values
-from lehr_trainer.runtime.event_stream import EventStream
-from lehr_trainer.runtime.system_samples import SystemSamples
+from lehr_trainer.runtime.event_stream import EventStream, SystemSamples
 
 _LOG_EVERY_S = 1.0
 

@@ -2,7 +2,7 @@
 
 Whether to skip a step is decided by a number on the device. Optimizers that can read it there
 (fused AdamW, Lehr's Muon) skip without the host. For 8-bit AdamW the host must read it, which costs
-one synchronisation a step. bitsandbytes' update costs a second one (optim/eight_bit.py).
+one synchronisation a step. bitsandbytes' update costs a second one (optim/adamw.py).
 
 A step is skipped if a gradient is not finite (always: one such update ruins every weight) and, if
 the config asks for it, if loss or gradient norm spike.

@@ -28,7 +28,7 @@ from lehr.node.samples import (
 )
 from lehr.store import Store
 from lehr_testing.waiting import until
-from lehr_trainer.runtime.system_samples import VARIABLE, SystemSamples
+from lehr_trainer.runtime.event_stream import VARIABLE, SystemSamples
 
 # ruff: noqa: N802, N815 - the names are NVML's.
 

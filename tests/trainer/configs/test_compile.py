@@ -8,8 +8,9 @@ import pytest
 from pydantic import ValidationError
 
 from lehr_testing.specs import train as train_values
+from lehr_trainer.configs.corpus import FilesCorpus, MixCorpus, StdlibCorpus, corpora
 from lehr_trainer.configs.execution import CompileConfig
-from lehr_trainer.configs.train import TrainConfig
+from lehr_trainer.configs.train import DataConfig, TrainConfig
 
 
 @pytest.mark.parametrize(
@@ -82,3 +83,52 @@ def test_delayed_scaling_that_is_to_be_compiled_is_refused(given: dict[str, str]
     values = train_values(Path("unused"), precision=DELAYED, compile=given)
     with pytest.raises(ValidationError, match="te_delayed cannot be compiled"):
         TrainConfig.model_validate(values)
+
+
+TEXT = {"kind": "text", "paths": ["/texts"]}
+
+
+def mix(**parts):
+    return {
+        "kind": "mix",
+        "parts": {name: {"corpus": TEXT, "weight": 1} | part for name, part in parts.items()},
+    }
+
+
+def test_shares_are_the_weights_over_their_sum():
+    found = DataConfig.model_validate(
+        {"corpus": mix(web={"weight": 3}, own={"corpus": {"kind": "stdlib"}, "weight": 1})}
+    ).corpus
+    assert isinstance(found, MixCorpus)
+    assert found.shares() == {"web": 0.75, "own": 0.25}
+    assert corpora(found, "data.corpus") == {
+        "data.corpus.parts.web.corpus": FilesCorpus(kind="text", paths=["/texts"]),
+        "data.corpus.parts.own.corpus": StdlibCorpus(),
+    }
+    assert corpora(StdlibCorpus(), "data.corpus") == {"data.corpus": StdlibCorpus()}
+
+
+@pytest.mark.parametrize(
+    ("parts", "says"),
+    [
+        ({"web": {}}, "at least 2 items"),
+        ({"web": {}, "code": {}}, "parts web and code are the same corpus"),
+        ({"web": {"weight": 0}, "own": {"corpus": {"kind": "stdlib"}}}, "greater than 0"),
+        ({"web": {"weight": "inf"}, "own": {"corpus": {"kind": "stdlib"}}}, "finite number"),
+        ({"a/b": {}, "own": {"corpus": {"kind": "stdlib"}}}, "should match pattern"),
+        ({"a.b": {}, "own": {"corpus": {"kind": "stdlib"}}}, "should match pattern"),
+        ({"web": {}, "own": {"corpus": {"kind": "mix", "parts": {}}}}, "'mix' .*expected tags"),
+    ],
+)
+def test_invalid_mixes_are_rejected(parts, says):
+    with pytest.raises(ValidationError, match=says):
+        DataConfig.model_validate({"corpus": mix(**parts)})
+
+
+def test_mix_has_a_limit_of_corpora():
+    def many(number):
+        return {f"p{n}": {"corpus": {"kind": "text", "paths": [f"/{n}"]}} for n in range(number)}
+
+    DataConfig.model_validate({"corpus": mix(**many(1000))})
+    with pytest.raises(ValidationError, match="at most 1000"):
+        DataConfig.model_validate({"corpus": mix(**many(1001))})

@@ -1,6 +1,9 @@
 """Batches: a pure function of the step, the same for any number of ranks and way of loading."""
 
+from __future__ import annotations
+
 import hashlib
+import mmap
 import time
 
 import numpy as np
@@ -13,7 +16,9 @@ from lehr_testing.batches import SHAPE, STAGED, load, naive_rows, step_rows
 from lehr_testing.corpora import documents, prepare_texts
 from lehr_testing.properties import examples
 from lehr_trainer.configs.train import BatchConfig
-from lehr_trainer.data.loader import Loader, added, sequences_digest
+from lehr_trainer.data.loader import MODULUS, Loader, added, sequences_digest
+from lehr_trainer.data.token_dataset import read_manifest
+from lehr_trainer.data.tokens import TrainTokens, choose_loading
 from lehr_trainer.errors import BadConfig, BadData
 
 
@@ -212,3 +217,110 @@ def test_batches_for_a_gpu_are_pinned_and_copied_without_a_wait(
     assert all(pointer in pinned for pointer, _, _ in copies)
     # A thread without a device would open a context on the first GPU.
     assert set(map(str, chosen)) == ({"cuda:1"} if workers else set())
+
+
+def test_memory_and_disk_have_the_same_tokens(prepared):
+    mapped = TrainTokens.open(prepared, "memmap", 16)
+    loaded = TrainTokens.open(prepared, "preload", 16)
+    assert len(mapped.shards) == len(loaded.shards) > 3
+    for ours, theirs in zip(mapped.shards, loaded.shards, strict=True):
+        assert np.array_equal(ours, theirs)
+    assert not mapped.shards[0].flags.writeable
+
+
+def test_auto_preloads_for_one_rank_what_fits_in_half_of_the_free_memory(monkeypatch):
+    monkeypatch.setattr("lehr_trainer.data.tokens.free_memory", lambda: 1000)
+    assert choose_loading("auto", 500) == "preload"
+    assert choose_loading("auto", 501) == "memmap"
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+    assert choose_loading("auto", 1) == "memmap"
+    assert choose_loading("preload", 10**9) == "preload"
+
+
+@pytest.mark.parametrize(
+    ("room", "advice"), [(0, "MADV_RANDOM"), (1.5, None), (3, "MADV_WILLNEED")]
+)
+def test_a_map_that_fits_in_half_of_the_free_memory_is_read_ahead(
+    prepared, monkeypatch, room, advice
+):
+    advised = []
+
+    class Watched(mmap.mmap):
+        def madvise(self, kind):
+            advised.append(kind)
+            super().madvise(kind)
+
+    shards = read_manifest(prepared.directory).train
+    size = sum((prepared.directory / shard.name).stat().st_size for shard in shards)
+    monkeypatch.setattr("lehr_trainer.data.tokens.mmap.mmap", Watched)
+    monkeypatch.setattr("lehr_trainer.data.tokens.free_memory", lambda: room * size)
+    TrainTokens.open(prepared, "memmap", 16)
+    assert advised == ([getattr(mmap, advice)] * len(shards) if advice else [])
+
+
+WORD = 2**64
+
+
+def mixed(value: int) -> int:
+    """SplitMix64's finalizer on Python's whole numbers."""
+    value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9 % WORD
+    value = (value ^ (value >> 27)) * 0x94D049BB133111EB % WORD
+    return value ^ (value >> 31)
+
+
+def digest_by_definition(rows: list[list[int]]) -> int:
+    total = 0
+    for row in rows:
+        factors = [mixed((at + 1) * 0x9E3779B97F4A7C15 % WORD) | 1 for at in range(len(row))]
+        dot = sum(factor * token for factor, token in zip(factors, row, strict=True))
+        total += mixed((dot + len(row)) % WORD)
+    return total % MODULUS
+
+
+batches = st.integers(2, 12).flatmap(
+    lambda length: st.lists(
+        st.lists(st.integers(0, 2**17 - 1), min_size=length, max_size=length),
+        min_size=1,
+        max_size=8,
+    )
+)
+
+
+@settings(max_examples=examples(50), deadline=None)
+@given(rows=batches, data=st.data())
+def test_digest_is_a_sum_over_sequences_whatever_their_order_and_their_parts(rows, data):
+    array = np.array(rows, dtype=np.uint32)
+    digest = sequences_digest(array)
+    assert digest == digest_by_definition(rows)
+    cut = data.draw(st.integers(0, len(rows)))
+    order = data.draw(st.permutations(range(len(rows))))
+    shuffled = array[list(order)]
+    assert added(sequences_digest(shuffled[:cut]), sequences_digest(shuffled[cut:])) == digest
+    assert float(digest) == digest < MODULUS
+
+
+@pytest.mark.parametrize("bits", [1, 16, 2**15])
+def test_one_other_token_gives_another_digest(bits):
+    rows = np.random.default_rng(1).integers(0, 2**16, (3, 17)).astype("<u4")
+    seen = {sequences_digest(rows)}
+    for place in np.ndindex(rows.shape):
+        other = rows.copy()
+        other[place] ^= bits
+        seen.add(sequences_digest(other))
+    assert len(seen) == 1 + rows.size
+
+
+def test_a_sequence_that_is_there_twice_counts_twice():
+    row = np.arange(9, dtype="<u2")[None]
+    once = sequences_digest(row)
+    assert sequences_digest(np.repeat(row, 2, axis=0)) == 2 * once % MODULUS != once
+
+
+def test_shorter_sequences_of_zeros_differ():
+    assert sequences_digest(np.zeros((1, 8), "<u2")) != sequences_digest(np.zeros((1, 9), "<u2"))
+
+
+def test_definition_of_the_digest_stays():
+    """Compare with a recorded value: runs of different versions must stay comparable."""
+    rows = (np.arange(4 * 17) * 977 % 50_000).astype("<u2").reshape(4, 17)
+    assert sequences_digest(rows) == 686778758999491

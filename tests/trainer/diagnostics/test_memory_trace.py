@@ -191,7 +191,7 @@ def test_formula_and_trace_agree_in_every_phase(name: str) -> None:
     )
 
 
-# Each compiles for seconds. test_not_counted.py shows that a plan names its bounds.
+# Each compiles for seconds. planning/test_memory.py shows that a plan names its bounds.
 @pytest.mark.nightly
 @pytest.mark.parametrize("policy", ["plain", "block"])
 @pytest.mark.parametrize("model", ["llama-bf16", "gpt2-bf16"])

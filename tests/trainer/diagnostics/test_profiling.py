@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lehr_trainer.configs.diagnostics import ProfileConfig
+from lehr_trainer.configs.execution import ProfileConfig
 from lehr_trainer.diagnostics.profiling import Profiler, kind_of, summarise
 
 CPU = torch.device("cpu")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lehr_trainer.data.tokenizers import ByteTokenizer, JsonTokenizer, TekkenTokenizer
-from lehr_trainer.export.tokenizer import SpecialIds, write_tokenizer
+from lehr_trainer.export.weights import SpecialIds, write_tokenizer
 
 TEXTS = [
     "",

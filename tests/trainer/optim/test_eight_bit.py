@@ -17,8 +17,8 @@ from lehr_trainer.configs.train import LlamaConfig
 from lehr_trainer.errors import BadConfig
 from lehr_trainer.models.llama import Llama
 from lehr_trainer.models.module_map import StableEmbedding, initialise, use_stable_embedding
-from lehr_trainer.optim import eight_bit
-from lehr_trainer.optim.eight_bit import build_eight_bit
+from lehr_trainer.optim import adamw
+from lehr_trainer.optim.adamw import build_eight_bit
 
 LIBRARIES = ["bitsandbytes", "torchao"]
 
@@ -74,7 +74,7 @@ def test_bitsandbytes_waits_for_the_device_once_a_step(monkeypatch: pytest.Monke
 
     waits: list[str] = []
     monkeypatch.setattr(library, "sync_gpu", lambda _: waits.append("library"))
-    monkeypatch.setattr(eight_bit, "_wait", lambda _: waits.append("once"), raising=False)
+    monkeypatch.setattr(adamw, "_wait", lambda _: waits.append("once"), raising=False)
     model = llama()
     optimizer = build_eight_bit(model, EightBitAdamWConfig())
     for seed in range(2):

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from typing import get_args
+import importlib.util
+from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 
+from lehr_testing.assembled import begin, recorded
+from lehr_testing.paths import ROOT
+from lehr_testing.specs import train
+from lehr_testing.specs import train as train_values
 from lehr_trainer.configs.loss import LOSSES, LossConfig, LossName
 from lehr_trainer.configs.optimizer import BaseOptimizerConfig, OptimizerConfig
 from lehr_trainer.configs.shapes import MODEL_PRESETS
 from lehr_trainer.configs.sizes import HeadSize
 from lehr_trainer.configs.train import LlamaConfig, TrainConfig
 from lehr_trainer.planning import hardware
-from lehr_trainer.planning.hardware import GPUS, GpuType, find_gpu, peak_flops
+from lehr_trainer.planning.counts import checkpoint_plan
+from lehr_trainer.planning.hardware import GPUS, GpuType, find_gpu, peak_flops, usual_mfu
 from lehr_trainer.planning.memory import (
+    not_counted,
     training_memory,
 )
 
@@ -163,3 +171,137 @@ def test_peaks_are_dense() -> None:
     for gpu in GPUS:
         if "fp8" in gpu.peak_flops:
             assert gpu.peak_flops["fp8"] == pytest.approx(2 * gpu.peak_flops["bf16"], rel=0.03)
+
+
+_SPEC = importlib.util.spec_from_file_location(
+    "published_plans", ROOT / "tests/bench/published_plans.py"
+)
+assert _SPEC is not None
+assert _SPEC.loader is not None
+bench = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(bench)
+PRINTED = [row for row in bench.rows() if row["mfu_as_published"] and row["source"] == bench.FITTED]
+
+
+@pytest.mark.parametrize("row", PRINTED, ids=lambda row: f"{row['gpu']}-{row['hidden']}")
+def test_mfu_of_published_rows_is_the_one_that_their_authors_print(row):
+    tokens = float(row["tokens_per_s_per_gpu"])
+    mfu = 100 * tokens * bench.flops(row) / bench.peak(row)
+    # Their count includes the learned positions as weights that are multiplied, ours does not.
+    assert mfu == pytest.approx(float(row["mfu_as_published"]), rel=0.012)
+
+
+@pytest.mark.parametrize("kind", ["A100", "H100"])
+def test_range_in_the_source_is_that_of_the_table(kind):
+    rows = [
+        row
+        for row in bench.rows()
+        if row["gpu"].startswith(kind) and row["source"] in {bench.FITTED, "nanoGPT"}
+    ]
+    shares = [
+        100 * float(row["tokens_per_s_per_gpu"]) * bench.flops(row) / bench.peak(row)
+        for row in rows
+    ]
+    usual = usual_mfu(kind)
+    assert f"{min(shares):.0f} to {max(shares):.0f} %" in usual.source
+    assert min(shares) < 100 * usual.share < max(shares)
+
+
+def test_gpus_with_the_units_of_an_h100_are_planned_like_it():
+    assert usual_mfu("GH200") == usual_mfu("H100")
+    assert usual_mfu("H100").share < usual_mfu("H200").share < 0.578, (
+        "less than the best that was measured"
+    )
+    assert "assumed" in usual_mfu("T4").source
+
+
+def named(device: str, **changes: Any) -> list[str]:
+    """Return the fields that the texts begin with."""
+    config = TrainConfig.model_validate(train_values(Path("unused"), device=device, **changes))
+    return [text.split(" ")[0] + " " + text.split(" ")[1] for text in not_counted(config)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "on_cuda", "on_cpu"),
+    [
+        ({}, [], []),
+        ({"compile": {"scope": "block"}}, [], []),
+        ({"compile": {"scope": "none"}}, [], []),
+        ({"compile": {"scope": "model"}}, ["compile.scope: model"], ["compile.scope: model"]),
+        # CUDA's graphs, which a CPU has none of.
+        ({"compile": {"mode": "reduce-overhead"}}, ["compile.mode: reduce-overhead"], []),
+        ({"compile": {"mode": "max-autotune"}}, ["compile.mode: max-autotune"], []),
+        ({"compile": {"mode": "max-autotune-no-cudagraphs"}}, [], []),
+        (
+            {"precision": {"compute": "bf16", "fp8": {"recipe": "te_delayed"}}},
+            ["precision.fp8.recipe: te_delayed"],
+            ["precision.fp8.recipe: te_delayed"],
+        ),
+        ({"precision": {"compute": "bf16", "fp8": {"recipe": "rowwise"}}}, [], []),
+        (
+            {"compile": {"scope": "model", "mode": "reduce-overhead"}},
+            ["compile.scope: model", "compile.mode: reduce-overhead"],
+            ["compile.scope: model"],
+        ),
+    ],
+    ids=str,
+)
+def test_only_what_the_formulas_leave_out_is_named(
+    changes: dict[str, Any], on_cuda: list[str], on_cpu: list[str]
+) -> None:
+    assert named("cuda", **changes) == named("auto", **changes) == on_cuda
+    assert named("cpu", **changes) == on_cpu
+
+
+def test_the_note_on_a_compiled_model_has_the_bounds_of_its_traces() -> None:
+    values = train_values(Path("unused"), device="cuda", compile={"scope": "model"})
+    (note,) = not_counted(TrainConfig.model_validate(values))
+    assert "within 3 %" in note
+    assert "up to 3 % less or 12 % more" in note
+    assert "--trace" in note
+
+
+@pytest.mark.parametrize(
+    ("steps", "every", "policy", "planned"),
+    [
+        (1000, 100, {"every": 500}, (2, 2, True)),
+        (1000, 0, {"every": 100, "keep_last": 3}, (10, 3, False)),
+        (1000, 100, {"every": 100, "keep_every": 300}, (10, 5, True)),
+        (950, 100, {"every": 100, "keep_best": False}, (10, 2, False)),
+        (7000, 300, {"every": 1000}, (7, 3, True)),
+        (100, 50, {"every": 0}, (1, 1, False)),
+        (100, 50, {"every": 0, "save_last": False}, (0, 0, False)),
+        (
+            10**15,
+            6,
+            {"every": 4, "keep_every": 10},
+            (250_000_000_000_000, 50_000_000_000_002, True),
+        ),
+    ],
+)
+def test_saves_and_kept_ones_follow_the_policy(
+    steps: int, every: int, policy: dict[str, Any], planned: tuple[int, int, bool]
+) -> None:
+    changes = {"checkpoint": policy, "validation": {"every": every}}
+    config = TrainConfig.model_validate(train(Path("x"), steps=steps, **changes))
+    made = checkpoint_plan(config)
+    assert (made.saves, made.kept, made.keeps_best) == planned
+
+
+def test_a_training_saves_and_keeps_what_is_planned(tmp_path: Path, corpus: Path) -> None:
+    training = begin(
+        tmp_path / "run",
+        corpus,
+        steps=9,
+        validation={"tokens": 512, "share": 0.1, "every": 2},
+        checkpoint={"every": 2, "keep_every": 6},
+    )
+    # Each is worse than the one before: the best is the first.
+    losses = iter(range(1, 9))
+    training.evaluate = lambda: float(next(losses))  # type: ignore[method-assign]
+    with training.loader:
+        training.run()
+    saved, gone = recorded(training, "checkpoint"), recorded(training, "checkpoint_removed")
+    planned = checkpoint_plan(training.config)
+    assert (len(saved), len(saved) - len(gone)) == (planned.saves, planned.kept) == (5, 4)
+    assert 0 < saved[-1]["size_bytes"] - planned.size_bytes < 100_000  # its JSON and headers

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 import torch
 
 from lehr_testing.forking import fork
-from lehr_trainer.runtime import environment
+from lehr_trainer.runtime import environment, installed
 
 _READ_BACK = """
 import json, sys
@@ -107,3 +110,72 @@ def test_changes_name_distributions_that_compute() -> None:
     assert environment.changes(before, now) == ["triton 3.5.0 -> 3.6.0", "flash-attn 2.8 -> none"]
     # A checkpoint of an older Lehr has none of them.
     assert environment.changes({"torch": "2.13.0"}, now) == []
+
+
+def test_every_distribution_has_its_version() -> None:
+    found = installed.distributions()
+    assert found["torch"] == metadata.version("torch")
+    assert list(found) == sorted(found)
+
+
+def test_copies_inside_setuptools_are_no_installed_distributions(tmp_path) -> None:
+    """setuptools adds them to ``sys.path`` when it is imported, so they would come and go."""
+    copy = tmp_path / "setuptools" / "_vendor" / "vendored_copy-1.0.dist-info"
+    copy.mkdir(parents=True)
+    (copy / "METADATA").write_text("Name: vendored-copy\nVersion: 1.0\n")
+    done = subprocess.run(
+        [sys.executable, "-P", str(Path(installed.__file__))],
+        env={**os.environ, "PYTHONPATH": str(copy.parent)},
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    found = json.loads(done.stdout)
+    assert found["torch"] == metadata.version("torch")
+    assert "vendored-copy" not in found
+
+
+@pytest.mark.parametrize(
+    ("text", "cuda"),
+    [
+        ("cuda: Optional[str] = '12.8'\nhip = None\n", "12.8"),
+        ('__version__ = "2.13"\ncuda = "13.0"\n', "13.0"),
+        ("cuda: Optional[str] = None\n", "none"),
+        ("", "none"),
+        (None, "none"),
+    ],
+)
+def test_version_of_cuda_is_read_without_importing_torch(tmp_path, text, cuda) -> None:
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch/__init__.py").write_text("raise SystemExit('imported')")
+    if text is not None:
+        (tmp_path / "torch/version.py").write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-P", str(Path(installed.__file__))],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout)["cuda"] == cuda
+
+
+KINDS = {
+    "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build": "570.86.15",
+    "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC": "535.104.05",
+    "something else": "unknown",
+}
+
+
+@pytest.mark.parametrize("line", KINDS)
+def test_version_is_that_of_the_kernel_module(
+    line: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "version").write_text(f"{line}\nGCC version: 12.3.0\n")
+    monkeypatch.setattr(installed, "_FILE", tmp_path / "version")
+    assert installed.driver_version() == KINDS[line]
+
+
+def test_machine_without_a_driver_has_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(installed, "_FILE", tmp_path / "gone")
+    assert installed.driver_version() == "none"

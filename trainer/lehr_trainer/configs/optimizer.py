@@ -102,7 +102,7 @@ class EightBitAdamWConfig(BaseOptimizerConfig):
 
     model_config = ConfigDict(json_schema_extra=must_name("name"))
 
-    builder: ClassVar[str] = "lehr_trainer.optim.eight_bit:build_eight_bit"
+    builder: ClassVar[str] = "lehr_trainer.optim.adamw:build_eight_bit"
 
     name: Literal["adamw8bit"] = "adamw8bit"
     library: Literal["bitsandbytes", "torchao"] = "bitsandbytes"

@@ -29,14 +29,15 @@ from lehr_trainer.configs.corpus import (
     SingleCorpus,
     StdlibCorpus,
 )
-from lehr_trainer.configs.diagnostics import DiagnosticsConfig, ProfileConfig
 from lehr_trainer.configs.execution import (
     ActivationCheckpointingConfig,
     AttentionConfig,
     CompileConfig,
+    DiagnosticsConfig,
     Fp8Config,
     LossScaleConfig,
     ParallelConfig,
+    ProfileConfig,
     SkipStepConfig,
     sixteen_bit_only,
 )

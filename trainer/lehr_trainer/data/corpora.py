@@ -73,7 +73,7 @@ def open_corpus(corpus: SingleCorpus) -> CorpusReader:
         from lehr_trainer.data.files import FilesReader
 
         return FilesReader(corpus, resolve_files(corpus))
-    from lehr_trainer.data.hub import HubReader
+    from lehr_trainer.data.files import HubReader
 
     return HubReader(corpus)
 

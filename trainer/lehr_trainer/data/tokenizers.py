@@ -236,7 +236,7 @@ def load_tokenizer(name: str) -> Tokenizer:
     if name == "tekken":
         return TekkenTokenizer()
     if path is None:
-        from lehr_trainer.data.hub import fetch_tokenizer
+        from lehr_trainer.data.files import fetch_tokenizer
 
         path = fetch_tokenizer(name)
     return JsonTokenizer(name, path)

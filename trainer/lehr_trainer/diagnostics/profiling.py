@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from lehr_trainer.configs.diagnostics import ProfileConfig
+from lehr_trainer.configs.execution import ProfileConfig
 from lehr_trainer.contract.records import LogFn
 
 _CLASSES = ("matmul", "other", "copy", "communication")

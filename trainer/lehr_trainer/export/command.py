@@ -26,8 +26,7 @@ from lehr_trainer.contract import layout
 from lehr_trainer.data.tokenizers import Tokenizer, load_tokenizer
 from lehr_trainer.errors import BadCheckpoint, BadConfig, BadData, TrainerError
 from lehr_trainer.export.model_card import model_card
-from lehr_trainer.export.tokenizer import SpecialIds, write_tokenizer
-from lehr_trainer.export.weights import write_model
+from lehr_trainer.export.weights import SpecialIds, write_model, write_tokenizer
 from lehr_trainer.files import fsync_folder
 from lehr_trainer.runtime import launch
 

@@ -25,8 +25,7 @@ from lehr_trainer.contract.records import (
     Warning_,
 )
 from lehr_trainer.errors import DiskFull
-from lehr_trainer.runtime.event_stream import EventStream
-from lehr_trainer.runtime.system_samples import SystemSamples
+from lehr_trainer.runtime.event_stream import EventStream, SystemSamples
 
 MOST_NAMES = 1_000
 """Metrics of a program. Lehr's own trainer logs about fifty."""
