@@ -128,7 +128,7 @@ class RunPlan:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SpecPlan:
     """Of a run, of the trials of a sweep, or of the stages of a rollout."""
 
     spec: Spec
@@ -229,7 +229,7 @@ def plan_run(
 
 
 def known_runs(spec: Spec) -> list[tuple[Any, RunSpec]]:
-    """Return the runs that are known before it starts, each with what it is (``Plan.runs``)."""
+    """Return the runs that are known before it starts, each with what it is (``SpecPlan.runs``)."""
     if spec.kind == "run":
         return [(None, spec)]
     if spec.kind == "sweep":
@@ -239,15 +239,15 @@ def known_runs(spec: Spec) -> list[tuple[Any, RunSpec]]:
 
 def plan_spec(
     spec: Spec, plan: Callable[[RunSpec], RunPlan] = plan_run, *, places: int | None = None
-) -> Plan:
+) -> SpecPlan:
     """Plan each run of a spec by ``plan``. ``places``: how many trials the cluster trains at once;
     None plans one place per trial.
     """
     runs = [(key, plan(run)) for key, run in known_runs(spec)]
     if spec.kind != "sweep":
-        return Plan(spec, runs)
+        return SpecPlan(spec, runs)
     at_once = len(runs) if places is None else max(places, 1)
-    return Plan(spec, runs, min(at_once, len(runs), spec.max_concurrent or len(runs)))
+    return SpecPlan(spec, runs, min(at_once, len(runs), spec.max_concurrent or len(runs)))
 
 
 def refuse_if_impossible(spec: RunSpec, plan: RunPlan) -> None:

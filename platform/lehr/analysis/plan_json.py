@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from lehr.analysis.gates import expected
-from lehr.analysis.plan import Plan, RunPlan
+from lehr.analysis.plan import RunPlan, SpecPlan
 from lehr.base.names import is_type
 from lehr.specs.stages import left_out
 
@@ -60,7 +60,7 @@ def plan_json(plan: RunPlan, cluster: ClusterView | None = None) -> dict[str, An
     }
 
 
-def spec_json(plan: Plan, cluster: ClusterView | None = None) -> dict[str, Any]:
+def spec_json(plan: SpecPlan, cluster: ClusterView | None = None) -> dict[str, Any]:
     """Return what ``lehr plan --json`` prints."""
     spec = plan.spec
     if spec.kind == "sweep":

@@ -19,7 +19,6 @@ from lehr.analysis.figure import (
     Mark,
     curves_figure,
     plotly_figure,
-    run_figures,
     stroke,
 )
 from lehr.analysis.sweep_figure import sweep_figure
@@ -166,14 +165,6 @@ def test_sweep_has_its_fit_its_best_and_a_panel_for_diverged_trials():
     assert list(drawn["best"].text) == ["best 1.0e-3"]
     assert list(drawn["diverged"].y) == ["diverged"]
     assert drawn["fit, 68 % of trials"].line.dash == "dash"
-
-
-def test_metrics_of_a_run_share_panels_by_their_last_part():
-    names = ("train/loss", "val/loss", "train/lr")
-    figure = plotly_figure(run_figures([series(name, [3.0, math.nan]) for name in names]), "a run")
-    assert [trace.yaxis for trace in figure.data] == ["y", "y", "y2"]
-    assert figure.layout.yaxis2.title.text == "train/lr"
-    assert list(figure.data[0].y) == [3.0, None]
 
 
 def test_names_of_users_are_no_markup():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lehr.analysis.gates import TITLES, expected
-from lehr.analysis.plan import Plan, RunPlan
+from lehr.analysis.plan import RunPlan, SpecPlan
 from lehr.analysis.plan_json import free_nodes, stage_runs
 from lehr.base import formats
 from lehr.faces.cli.output import escaped, table
@@ -25,13 +25,13 @@ _NAMED = 4
 """Names of nodes in a line, at most."""
 
 
-def plan_text(plan: Plan, cluster: ClusterView | None) -> str:
+def plan_text(plan: SpecPlan, cluster: ClusterView | None) -> str:
     """Return the plan as markup: the same lines for a run, for all trials and for each stage."""
     lines = {"run": _alone, "sweep": _sweep_lines, "rollout": _rollout_lines}[plan.spec.kind]
     return "\n".join(lines(plan, cluster))
 
 
-def _alone(plan: Plan, cluster: ClusterView | None) -> Iterator[str]:
+def _alone(plan: SpecPlan, cluster: ClusterView | None) -> Iterator[str]:
     yield f"[bold]{escaped(plan.spec.name)}[/]"
     yield from _run_lines(plan.runs[0][1], cluster)
 
@@ -63,7 +63,7 @@ def _need_lines(
     ]
 
 
-def _sweep_lines(plan: Plan, cluster: ClusterView | None) -> list[str]:
+def _sweep_lines(plan: SpecPlan, cluster: ClusterView | None) -> list[str]:
     spec = plan.spec
     assert spec.kind == "sweep"
     metric = spec.metric
@@ -82,7 +82,7 @@ def _sweep_lines(plan: Plan, cluster: ClusterView | None) -> list[str]:
     ]
 
 
-def _rollout_lines(plan: Plan, cluster: ClusterView | None) -> Iterator[str]:
+def _rollout_lines(plan: SpecPlan, cluster: ClusterView | None) -> Iterator[str]:
     spec = plan.spec
     assert spec.kind == "rollout"
     count = formats.counted(len(plan.runs), "stage")
@@ -107,7 +107,7 @@ def _rollout_lines(plan: Plan, cluster: ClusterView | None) -> Iterator[str]:
         yield f"[dim]{left} is left out: {escaped(why)}[/]"
 
 
-def trials_table(plan: Plan) -> Table:
+def trials_table(plan: SpecPlan) -> Table:
     """Return a table of the trials and their needs."""
     spec = plan.spec
     assert spec.kind == "sweep"
@@ -309,7 +309,7 @@ def _disk_lines(plans: list[RunPlan], *, each: str, share: float = 1.0) -> list[
     return [first, *(_line("", escaped(note)) for note in notes)]
 
 
-def _places(plan: Plan, first: RunPlan, cluster: ClusterView | None) -> str:
+def _places(plan: SpecPlan, first: RunPlan, cluster: ClusterView | None) -> str:
     now = _now(first, cluster)
     trials = len(plan.runs)
     missing = missing_gpus(first, cluster)
@@ -320,7 +320,7 @@ def _places(plan: Plan, first: RunPlan, cluster: ClusterView | None) -> str:
     return f"{trials} trials on {gpus}, {_together(plan)}{now}"
 
 
-def _together(plan: Plan) -> str:
+def _together(plan: SpecPlan) -> str:
     if plan.waves == 1:
         return "all at once"
     return f"{plan.places} at a time, in {plan.waves} waves"

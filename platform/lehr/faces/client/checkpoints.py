@@ -50,11 +50,7 @@ def download(
     """Download a checkpoint's files into ``folder`` and check every digest.
 
     Continues an interrupted download from ``<folder>.part``. With ``kinds``, only these files, e.g.
-    ``model`` and ``state``.
-
-    Raises:
-        Conflict: ``folder`` exists and is not empty, or the checkpoint cannot be read completely.
-        UserError: ``folder`` cannot be written.
+    ``model`` and ``state``. Raises what ``Run.download_checkpoint`` does.
     """
     answer = transport.get(f"{_path(run_id, step)}/files", {"attempt": attempt})
     listed = CheckpointFiles.model_validate_json(answer)
@@ -149,13 +145,7 @@ def export_model(
     overwrite: bool = False,
     progress: DownloadProgress | None = None,
 ) -> Path:
-    """Export a checkpoint of ``run``, one of the ``known``, to ``folder``.
-
-    Raises:
-        NotFound: there is no such checkpoint.
-        Conflict: ``folder`` is not empty, or the checkpoint cannot be read.
-        UserError: the model or its tokenizer cannot be exported.
-    """
+    """Export a checkpoint of ``run``, one of the ``known``, as ``Run.export_model`` does."""
     if find_spec("torch") is None:
         raise LehrError(
             "the trainer is not installed on this machine, so it cannot export models.",

@@ -12,8 +12,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lehr.analysis.plan import (
-    Plan,
     RunPlan,
+    SpecPlan,
     known_runs,
     plan_run,
     plan_spec,
@@ -74,7 +74,7 @@ class PlanServer:
         *,
         price: float | None = None,
         built: Callable[[RunSpec], BuiltModel | None] = lambda _run: None,
-    ) -> tuple[Plan, PlanRefused | None]:
+    ) -> tuple[SpecPlan, PlanRefused | None]:
         """Plan a run, sweep or rollout for this cluster, with the error if it cannot work.
 
         Args:

@@ -133,30 +133,6 @@ def test_history_is_exact_in_order_and_the_same_on_every_call(server, client):
     assert "train/loss" in (caught.value.hint or "")
 
 
-def test_history_of_a_resumed_run_has_no_step_twice(server, client):
-    api, _ = server
-    run = client.submit(RUN_SPEC)
-    attempt = begin(api.store, run.id)
-    ingest(api.store, attempt, started() + metrics(1, 8))
-    moved = api.store.transitions.apply(
-        run.id,
-        old=RunState.RUNNING,
-        new=RunState.QUEUED,
-        attempt=1,
-        cause="node_lost",
-        actor="dispatcher",
-    )
-    assert moved
-    second = begin(api.store, run.id, 2)
-    ingest(api.store, second, started(2) + line("resumed", step=5, checkpoint="attempt-1/x"))
-    ingest(api.store, second, metrics(6, 10, **{"train/loss": 0.5}))
-    frame = run.history("train/loss")
-    assert list(frame["step"]) == list(range(1, 11))
-    assert list(frame["train/loss"])[5:] == [0.5] * 5
-    [series] = run.series("train/loss", exact=True, superseded=True)
-    assert series.superseded[0].step == [6, 7, 8]
-
-
 def test_wait_returns_when_the_run_ends_and_shows_progress(server, client):
     api, _ = server
     run = client.submit(RUN_SPEC)

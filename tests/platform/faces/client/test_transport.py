@@ -118,8 +118,7 @@ def test_a_submission_is_sent_again_with_the_same_key(scripted):
 def test_the_server_is_found_by_argument_environment_or_file(tmp_path, monkeypatch):
     monkeypatch.setenv("LEHR_HOME", str(tmp_path))
     monkeypatch.delenv("LEHR_SERVER", raising=False)
-    info = {"url": "http://127.0.0.1:7777", "pid": 1, "version": "1"}
-    (tmp_path / "server.json").write_text(json.dumps(info))
+    write_server_json(tmp_path, "http://127.0.0.1:7777")
     assert Client().server == "http://127.0.0.1:7777"
     monkeypatch.setenv("LEHR_SERVER", "http://10.0.0.9:80/")
     assert Client().server == "http://10.0.0.9:80"
