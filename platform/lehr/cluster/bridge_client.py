@@ -45,7 +45,6 @@ class BridgeClient:
     """A thread that keeps the Ray head (when it is Lehr's own) and a bridge to it running.
 
     Args:
-        home: Lehr's home.
         ray_address: an existing cluster, or None for an embedded head.
         gpus: how many GPUs the embedded head offers.
         node: the embedded head's node name.

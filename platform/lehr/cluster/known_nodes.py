@@ -38,12 +38,7 @@ class KnownNodes:
         own: Collection[str],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Args:
-        home: Lehr's home.
-        ray_address: of a Ray cluster that is not Lehr's own.
-        own: names of nodes that are known without the file.
-        clock: seconds that never go back.
-        """
+        """``ray_address``: of a cluster that is not Lehr's own. ``own``: known without the file."""
         self._path = home / FILE
         self._cluster = ray_address or ""
         self._own = frozenset(own)

@@ -46,12 +46,7 @@ def heartbeat_decides(
 ) -> bool:
     """Return whether a heartbeat may pass a limit. All others only postpone what is due.
 
-    Args:
-        running: whether its run is running.
-        time_limit_s: the time limit of the run.
-        elapsed_s: seconds since the attempt's start, by its heartbeat.
-        stall_limit_s: the limit for heartbeats without a step.
-        since_contact_s: seconds since the heartbeat before it.
+    ``since_contact_s``: since the heartbeat before it.
     """
     if time_limit_s is not None and elapsed_s is not None and elapsed_s > time_limit_s:
         return running

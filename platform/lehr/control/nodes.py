@@ -101,11 +101,7 @@ def avoided(ends: Iterable[Ended], readmitted: Mapping[str, float], now: float) 
 def ends_of(attempt: str, at: float, nodes: Sequence[str], note: Mapping[str, Any]) -> list[Ended]:
     """Return how an attempt ended on its nodes, where the node has failed or succeeded.
 
-    Args:
-        attempt: its id.
-        at: when it ended.
-        nodes: its nodes, by node rank.
-        note: its exit report.
+    ``nodes``: by node rank. ``note``: the exit report.
     """
     at_fault = faulty_nodes(nodes, note)
     # If one node broke a gang, the other nodes neither failed nor succeeded.

@@ -98,11 +98,7 @@ class _Room:
 def may_be_preempted(situation: Situation, *, preemptible: bool, used: int, allowed: int) -> bool:
     """Return whether a run may be paused now for one of a higher priority.
 
-    Args:
-        situation: its situation.
-        preemptible: what its spec says.
-        used: how many of its retries of the kind preemption are used.
-        allowed: how many it has.
+    ``used``, ``allowed``: retries of the kind preemption.
     """
     trains = situation.state is RunState.RUNNING and situation.desired is Desired.RUN
     return preemptible and trains and used < allowed
@@ -116,11 +112,7 @@ def preemptions(
 ) -> list[Preemption]:
     """Return the runs to pause.
 
-    Args:
-        turn: the runs that would start if there was room, in the order of the queue.
-        starts: what starts now.
-        active: what holds GPUs.
-        nodes: the cluster's nodes.
+    ``turn``: the runs that would start if there was room, in the order of the queue.
     """
     active = list(active)
     lowest = min((one.priority for one in active if one.preemptible), default=None)

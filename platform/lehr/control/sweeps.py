@@ -142,15 +142,7 @@ def decide(
     reopened_at: float = 0.0,
     judged: bool = True,
 ) -> Decision:
-    """Decide what follows from the trials.
-
-    Args:
-        spec: the sweep.
-        trials: in its order.
-        stopped: it starts no more trials, for whatever reason.
-        reopened_at: earlier failures do not count: somebody requested another try.
-        judged: look for trials to prune.
-    """
+    """Decide what follows from the trials. ``OpenSweep`` describes the arguments."""
     stop = None if stopped else _why_stop(spec, trials, reopened_at)
     points: tuple[dict[str, Any], ...] = ()
     if stop is None and not stopped and wants_point(spec, trials):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import socket
 
+import pytest
+
 from lehr.cluster import ray_ports
-from lehr.cluster.ray_ports import SPAN, Ports, choose, is_free, own_address
+from lehr.cluster.ray_ports import SPAN, Ports, choose, given_by_kernel, is_free, own_address
 
 
 def test_ports_of_a_node_do_not_overlap_and_are_given_to_ray():
@@ -46,3 +48,19 @@ def test_gloo_gets_the_interface_of_the_nodes_address_and_nccl_only_a_named_one(
     given = {"GLOO_SOCKET_IFNAME": "ib0", "NCCL_SOCKET_IFNAME": "ib0"}
     assert ray_ports.network_environment("eth1", "127.0.0.1", given) == {}
     assert ray_ports.network_environment(None, "192.0.2.1", {}) == {}
+
+
+@pytest.mark.parametrize(
+    ("ports", "kept", "given"),
+    [
+        ("32768\t60999", "", set(range(32_768, 61_000))),
+        ("100 120", "110,112-118,300", {*range(100, 110), 111, 119, 120}),
+        ("100 120", "100-120", set()),
+        ("what", "", set()),
+    ],
+)
+def test_kernel_gives_its_range_without_what_it_keeps_back(tmp_path, ports, kept, given):
+    (tmp_path / "ip_local_port_range").write_text(f"{ports}\n")
+    (tmp_path / "ip_local_reserved_ports").write_text(f"{kept}\n")
+    assert given_by_kernel(tmp_path) == given
+    assert given_by_kernel(tmp_path / "nowhere") == set()
