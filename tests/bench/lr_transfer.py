@@ -129,11 +129,6 @@ def curves() -> list[Curve]:
                 non_embedding=size,
                 batch=int(line["batch_sequences"]) * SEQUENCE,
                 tokens=tokens,
-                # DeepSeek's count: weights, and full attention.
-                compute=(
-                    6.0 * size + 12 * int(line["layers"]) * int(line["hidden_size"]) * SEQUENCE
-                )
-                * tokens,
             )
             measured[setting].setdefault(float(line["lr"]), float(line["loss"]))
     found = []

@@ -205,7 +205,7 @@ class TransferRequest(RequestBody):
     spec: dict[str, Any]
     overrides: dict[str, Any] | list[str] = {}
     """Values by dotted path that replace those of the spec."""
-    rule: Annotated[str | None, Field(max_length=40, examples=["square_root"])] = None
+    rule: Annotated[str | None, Field(max_length=40, examples=["step_law"])] = None
     """Name of a rule; by default the one with the least regret on published runs."""
 
 

@@ -2,7 +2,8 @@
 
 A rule is a product of parts, or a law that gives a rate by itself. The parts are factors for what
 changes: width, depth, batch, tokens. ``tests/bench/lr_transfer.py`` measures each rule's regret on
-published runs, and docs/judgement.md has the table; ``DEFAULT`` is the rule with the least.
+published runs, and docs/judgement.md has the table; ``DEFAULT`` is the rule with the least. Rules
+that lose more than the sweep's rate as it is are not here.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Literal
 
 from lehr_trainer.configs.optimizer import MuonConfig
 from lehr_trainer.configs.train import TrainConfig
-from lehr_trainer.planning.counts import flops_per_token, parameter_counts
+from lehr_trainer.planning.counts import parameter_counts
 
 Quantity = Literal["width", "depth", "batch", "tokens"]
 
@@ -34,8 +35,6 @@ class Setting:
     """Tokens of an optimizer step."""
     tokens: float
     """Tokens of the whole training."""
-    compute: float
-    """FLOPs of the whole training, without embedding and head."""
     width_power: float = -1.0
     """Power of width with which the best rate goes: -1 for AdamW; 0 under muP."""
 
@@ -49,16 +48,13 @@ def setting_of(train: TrainConfig, tokens: float | None = None) -> Setting:
     """Return the setting of a training; ``tokens`` replaces its length."""
     model = train.model
     counts = parameter_counts(model)
-    length = float(train.total_tokens if tokens is None else tokens)
-    head = 6 * model.vocab_size * model.hidden_size
     return Setting(
         width=model.hidden_size,
         depth=model.num_hidden_layers,
         parameters=counts.total,
         non_embedding=counts.non_embedding,
         batch=train.tokens_per_step,
-        tokens=length,
-        compute=(flops_per_token(model, train.batch.sequence_length) - head) * length,
+        tokens=float(train.total_tokens if tokens is None else tokens),
         width_power=_width_power(train),
     )
 
@@ -124,26 +120,12 @@ DEPTH = Part(
     "derived for blocks of one layer with scaled branches; others leave the rate as it is",
     _power("depth", -0.5),
 )
-SQUARE_ROOT = Part(
-    "batch",
-    "sqrt(batch)",
-    "Malladi et al. 2022, arXiv:2205.10782",
-    "holds for Adam below the critical batch; beyond it the best rate stops growing",
-    _power("batch", 0.5),
-)
 QUARTER = Part(
     "batch",
     "batch^0.25",
-    "half of the square root's power: it had the least regret on 1,295 published runs",
+    "half of the power of Malladi et al. 2022, arXiv:2205.10782: the least regret on 1,295 runs",
     "chosen on the runs of arXiv:2503.04715; the square root is right for small changes",
     _power("batch", 0.25),
-)
-HORIZON = Part(
-    "tokens",
-    "tokens^-0.32",
-    "Bjorck et al. 2024, arXiv:2409.19913",
-    "fitted at one batch size, 25 to 800 B tokens; the runs of arXiv:2503.04715 show no such trend",
-    _power("tokens", -0.32),
 )
 
 
@@ -152,26 +134,12 @@ def step_law(setting: Setting) -> float:
     return float(1.79 * setting.non_embedding**-0.713 * setting.tokens**0.307)
 
 
-def deepseek(setting: Setting) -> float:
-    """Return 0.3118 C^-0.125 for C FLOPs."""
-    return float(0.3118 * setting.compute**-0.125)
-
-
 def _outside_step_law(_source: Setting, target: Setting) -> str | None:
     if not 60e6 <= target.non_embedding <= 1.1e9:
         return f"{target.non_embedding:.2g} parameters without embeddings, fitted on 60 M to 1.1 B"
     if not 2e9 <= target.tokens <= 100e9:
         return f"{target.tokens:.2g} tokens, fitted on 2 to 100 B"
     best = 0.58 * target.tokens**0.571
-    if not 0.25 <= target.batch / best <= 4:
-        return f"{target.batch:.2g} tokens a batch, but its own best batch is {best:.2g}"
-    return None
-
-
-def _outside_deepseek(_source: Setting, target: Setting) -> str | None:
-    if not 1e17 <= target.compute <= 1e24:
-        return f"{target.compute:.2g} FLOPs, used from 1e17 to 1e24"
-    best = 0.2920 * target.compute**0.3271
     if not 0.25 <= target.batch / best <= 4:
         return f"{target.batch:.2g} tokens a batch, but its own best batch is {best:.2g}"
     return None
@@ -195,7 +163,6 @@ def _far(most_batch: float) -> Callable[[Setting, Setting], str | None]:
 
 
 _SMALL = "width to 16 times, depth to 8 times, tokens to 100 times the sweep's"
-_LAWS = "AdamW; the schedule and the data of its authors"
 RULES: dict[str, Rule] = {
     rule.name: rule
     for rule in (
@@ -206,21 +173,7 @@ RULES: dict[str, Rule] = {
             (WIDTH, DEPTH, QUARTER),
             outside=_far(64.0),
         ),
-        Rule(
-            "square_root",
-            "width, depth and a square root of the batch",
-            f"{_SMALL}; batch to 4 times, below the critical batch",
-            (WIDTH, DEPTH, SQUARE_ROOT),
-            outside=_far(4.0),
-        ),
         Rule("width", "width alone", f"{_SMALL}; one batch size", (WIDTH,), outside=_far(2.0)),
-        Rule(
-            "horizon",
-            "the first, and less for more tokens",
-            f"{_SMALL}; batch to 64 times",
-            (WIDTH, DEPTH, QUARTER, HORIZON),
-            outside=_far(64.0),
-        ),
         Rule(
             "keep",
             "the sweep's rate as it is",
@@ -230,20 +183,12 @@ RULES: dict[str, Rule] = {
         Rule(
             "step_law",
             "Step Law",
-            f"{_LAWS}; 60 M to 1.1 B parameters, 2 to 100 B tokens, its own batch",
+            "AdamW; the schedule and the data of its authors; 60 M to 1.1 B parameters, 2 to 100 B "
+            "tokens, its own batch",
             law=step_law,
             formula="1.79 N^-0.713 D^0.307",
             source="Li et al. 2025, arXiv:2503.04715",
             outside=_outside_step_law,
-        ),
-        Rule(
-            "deepseek",
-            "DeepSeek LLM",
-            f"{_LAWS}; 1e17 to 1e24 FLOPs, its own batch",
-            law=deepseek,
-            formula="0.3118 C^-0.125",
-            source="DeepSeek-AI 2024, arXiv:2401.02954",
-            outside=_outside_deepseek,
         ),
     )
 }

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from lehr.analysis.lr_fit import LrFit, Range
 from lehr.analysis.lr_rules import DEFAULT, RULES, Published, Quantity, Rule, Setting, usual
 from lehr.base.formats import scientific
+from lehr.schemas.sweeps import RuleView
 
 DOUBTS: dict[Quantity, float] = {"width": 0.25, "depth": 0.25, "batch": 0.2, "tokens": 0.16}
 """Standard deviation of each quantity's power. For tokens: half of the published 0.32."""
@@ -28,16 +29,6 @@ _QUANTILES = 201
 
 
 @dataclass(frozen=True)
-class RuleAnswer:
-    rule: Rule
-    rate: float
-    outside: str | None
-    """Why it is outside its domain; None inside."""
-    factors: tuple[tuple[str, float], ...]
-    """The factor of each of its parts, by quantity."""
-
-
-@dataclass(frozen=True)
 class LrTransfer:
     """The answer of one rule, and the others beside it."""
 
@@ -48,8 +39,8 @@ class LrTransfer:
     """The same with 95 %."""
     doubt: float
     """Factor by which the rule alone may be wrong (one standard deviation)."""
-    chosen: RuleAnswer
-    answers: tuple[RuleAnswer, ...]
+    chosen: RuleView
+    answers: tuple[RuleView, ...]
     usual: tuple[Published, ...]
     warnings: tuple[str, ...]
 
@@ -67,8 +58,10 @@ def transfer(fit: LrFit, source: Setting, target: Setting, rule: str = DEFAULT) 
         KeyError: there is no such rule.
     """
     start = fit.best if fit.recommended is None else fit.recommended
-    answers = tuple(answer(one, start, source, target) for one in RULES.values())
-    chosen = answer(RULES[rule], start, source, target)
+    answers = tuple(
+        _answer(one, start, source, target, chosen=one is RULES[rule]) for one in RULES.values()
+    )
+    [chosen] = [one for one in answers if one.chosen]
     doubt = deviation(source, target)
     likely = sure = None
     if fit.curves is not None:
@@ -94,12 +87,17 @@ def transfer(fit: LrFit, source: Setting, target: Setting, rule: str = DEFAULT) 
     )
 
 
-def answer(rule: Rule, rate: float, source: Setting, target: Setting) -> RuleAnswer:
-    return RuleAnswer(
-        rule,
-        rule.rate(rate, source, target),
-        rule.outside(source, target),
-        tuple((part.quantity, part.factor(source, target)) for part in rule.parts),
+def _answer(rule: Rule, rate: float, source: Setting, target: Setting, *, chosen: bool) -> RuleView:
+    powers = [f"{part.factor(source, target):.3g} ({part.quantity})" for part in rule.parts]
+    return RuleView(
+        name=rule.name,
+        title=rule.title,
+        rate=rule.rate(rate, source, target),
+        chosen=chosen,
+        formula=rule.formula or " x ".join(["the sweep's rate", *powers]),
+        source=rule.source or "the product of its parts",
+        domain=rule.domain,
+        outside=rule.outside(source, target),
     )
 
 
@@ -129,7 +127,7 @@ def interval(rates: Sequence[float], deviation: float, share: float) -> Range:
     return float(2.0**low), float(2.0**high)
 
 
-def _warnings(fit: LrFit, chosen: RuleAnswer, answers: Sequence[RuleAnswer]) -> list[str]:
+def _warnings(fit: LrFit, chosen: RuleView, answers: Sequence[RuleView]) -> list[str]:
     found = []
     if fit.recommended is None:
         where = {
@@ -141,12 +139,12 @@ def _warnings(fit: LrFit, chosen: RuleAnswer, answers: Sequence[RuleAnswer]) -> 
             "to carry. Extend the sweep first."
         )
     if chosen.outside:
-        found.append(f"Rule {chosen.rule.name} is outside its domain: {chosen.outside}.")
+        found.append(f"Rule {chosen.name} is outside its domain: {chosen.outside}.")
     for one in answers:
         apart = max(one.rate / chosen.rate, chosen.rate / one.rate)
         if one.outside is None and apart > DISAGREE:
             found.append(
-                f"Rule {one.rule.name} gives {scientific(one.rate, 2)}, a factor of {apart:.2g} "
+                f"Rule {one.name} gives {scientific(one.rate, 2)}, a factor of {apart:.2g} "
                 "from the recommended rate."
             )
     return found

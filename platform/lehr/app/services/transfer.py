@@ -9,13 +9,13 @@ import yaml
 
 from lehr.analysis.lr_fit import LrFit, to_try
 from lehr.analysis.lr_rules import DEFAULT, RULES, Setting, setting_of
-from lehr.analysis.lr_transfer import DOUBTS, LrTransfer, RuleAnswer, transfer
+from lehr.analysis.lr_transfer import DOUBTS, LrTransfer, transfer
 from lehr.analysis.next_trials import next_trials, untried
 from lehr.analysis.sweep_result import lower_rates, outcome, sweep_fit
 from lehr.base.formats import amount, scientific
 from lehr.base.names import is_rate, is_seed
 from lehr.errors import UserError, nearest
-from lehr.schemas.sweeps import ChangeView, RuleView, TransferView, UsualView
+from lehr.schemas.sweeps import ChangeView, TransferView, UsualView
 from lehr.specs import RolloutSpec, RunSpec, SweepSpec, load_spec
 
 if TYPE_CHECKING:
@@ -234,14 +234,13 @@ def _view(
     found: LrTransfer,
     warnings: list[str],
 ) -> TransferView:
-    factors = dict(found.chosen.factors)
-    parts = {part.quantity: part for part in found.chosen.rule.parts}
+    parts = {part.quantity: part for part in RULES[found.chosen.name].parts}
     rate = float(f"{found.rate:.3g}")
     view = TransferView(
         sweep_id=sweep.id,
         sweep=sweep.name,
         target=target.name,
-        rule=found.chosen.rule.name,
+        rule=found.chosen.name,
         rate=rate,
         likely=found.likely,
         sure=found.sure,
@@ -255,34 +254,19 @@ def _view(
                 source=getattr(source, name),
                 target=getattr(goal, name),
                 ratio=source.ratio(goal, name),
-                factor=factors.get(name),
+                factor=parts[name].factor(source, goal) if name in parts else None,
                 formula=parts[name].formula if name in parts else None,
                 source_of_rule=parts[name].source if name in parts else None,
                 doubt=parts[name].doubt if name in parts else None,
             )
             for name in DOUBTS
         ],
-        rules=[_rule(one, chosen=one.rule.name == found.chosen.rule.name) for one in found.answers],
+        rules=list(found.answers),
         usual=[UsualView(name=u.name, rate=u.rate, source=u.source) for u in found.usual],
         warnings=warnings,
         yaml="",
     )
     return view.model_copy(update={"yaml": carried_yaml(target, view)})
-
-
-def _rule(one: RuleAnswer, *, chosen: bool) -> RuleView:
-    rule = one.rule
-    powers = [f"{factor:.3g} ({quantity})" for quantity, factor in one.factors]
-    return RuleView(
-        name=rule.name,
-        title=rule.title,
-        rate=one.rate,
-        chosen=chosen,
-        formula=rule.formula or " x ".join(["the sweep's rate", *powers]),
-        source=rule.source or "the product of its parts",
-        domain=rule.domain,
-        outside=one.outside,
-    )
 
 
 def carried_yaml(spec: RunSpec | RolloutSpec, view: TransferView) -> str:

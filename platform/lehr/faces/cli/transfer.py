@@ -30,8 +30,8 @@ def transfer(
     rule: Annotated[
         str | None,
         typer.Option(
-            help="Rule that scales the rate: quarter, square_root, width, horizon, keep, step_law "
-            "or deepseek. Default: quarter, the best rule on published runs."
+            help="Rule that scales the rate: quarter, width, keep or step_law. Default: quarter, "
+            "the best rule on published runs."
         ),
     ] = None,
     output: Annotated[

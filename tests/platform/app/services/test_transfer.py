@@ -211,10 +211,10 @@ def test_yaml_is_plain(context: Context) -> None:
 def test_another_rule_can_be_chosen(context: Context) -> None:
     found = carried(context, target(), rule="keep")
     assert found.rate == pytest.approx(found.from_rate, rel=0.01)
-    with pytest.raises(UserError, match="no rule 'squareroot'") as caught:
-        carried(context, target(), rule="squareroot")
+    with pytest.raises(UserError, match="no rule 'steplaw'") as caught:
+        carried(context, target(), rule="steplaw")
     assert caught.value.hint is not None
-    assert caught.value.hint.startswith("Did you mean square_root?")
+    assert caught.value.hint.startswith("Did you mean step_law?")
 
 
 def test_rate_of_mup_is_not_carried_to_a_standard_model(context: Context) -> None:
