@@ -126,13 +126,13 @@ def test_loss_must_fall_by_the_end_and_never_be_nan():
 
 
 def test_alerts_fail_at_the_end_nan_at_once_and_ignored_ones_never():
-    rising = Alert("diverging", 50, "the loss rose", "A lower rate")
+    rising = Alert(50, "the loss rose", "A lower rate", code="diverging")
     assert verdict("no_alerts", seen(alerts=[rising], complete=False)) is None
     found = judge("no_alerts", ONE, seen(alerts=[rising]))
     assert (found.verdict, found.seen, found.step) == ("failed", "the loss rose. A lower rate", 50)
-    lost = Alert("nan", 3, "the loss became nan", "A lower rate")
+    lost = Alert(3, "the loss became nan", "A lower rate", code="nan")
     assert verdict("no_alerts", seen(alerts=[lost], complete=False)) == "failed"
-    waits = Alert("data_wait", 9, "7% of a step", "More workers")
+    waits = Alert(9, "7% of a step", "More workers", code="data_wait")
     assert verdict("no_alerts", seen(alerts=[waits])) == "failed"
     assert verdict("no_alerts", seen(alerts=[waits]), STAGES["cpu"]) == "passed"
 

@@ -20,13 +20,13 @@ from lehr_testing.stores import fresh_store, run_spec
 
 URL = "https://hooks.example.com/services/T0/secret"
 ALERT = Alert(
-    "diverging",
     120,
     "the loss rose from 2 to 5",
     "Try a half of the learning rate",
     "likely",
     "the learning rate is too high",
     "Zhang et al. 2022",
+    code="diverging",
 )
 
 
@@ -86,7 +86,7 @@ def test_message_about_an_alert_says_what_was_seen_and_done(tmp_path: Path) -> N
         "action": "pause",
     }
     assert "paused" not in about_alert(run, ALERT, "warn", server="")["text"]
-    long = Alert("nan", 1, "x" * 10_000, "y")
+    long = Alert(1, "x" * 10_000, "y", code="nan")
     assert len(about_alert(run, long, "warn", server="u")["text"]) < MOST_CHARACTERS + 100
     assert about_end(run, server="u")["text"].startswith(f"big ({run.id}) is queued")
 

@@ -8,7 +8,7 @@ accuracy.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import get_args
 
 import numpy as np
@@ -32,7 +32,7 @@ from lehr.analysis.diagnosis.signs import (
     Loss,
     Needs,
     Rule,
-    Sureness,
+    Sign,
 )
 from lehr.specs.gates import AlertCode
 
@@ -57,21 +57,9 @@ EXACT = (DIGEST, EPOCH)
 
 
 @dataclass(frozen=True)
-class Alert:
-    code: AlertCode
+class Alert(Sign):
+    code: AlertCode = field(kw_only=True)
     """Name of the rule."""
-    step: int
-    """First step."""
-    seen: str
-    """What was seen, in words and figures."""
-    advice: str
-    """What to try, with a factor where there is one."""
-    sure: Sureness = "likely"
-    """How sure it is: certain, likely or possible."""
-    cause: str = ""
-    """The usual cause."""
-    source: str = ""
-    """Where the criterion comes from."""
 
     @property
     def message(self) -> str:
@@ -105,9 +93,7 @@ def diagnose(
     # A value of 1e300 overflows in a mean; what follows from it is not finite, and no sign.
     with np.errstate(all="ignore"):
         found = [
-            Alert(code, sign.step, sign.seen, sign.advice, sign.sure, sign.cause, sign.source)
-            for code, rule in RULES.items()
-            for sign in rule(run)
+            Alert(**vars(sign), code=code) for code, rule in RULES.items() for sign in rule(run)
         ]
     return sorted(found, key=lambda alert: (alert.step, alert.code))
 

@@ -65,7 +65,6 @@ def nan(run: DiagnosedRun) -> Iterator[Sign]:
             "clipping; in fp16, look for overflow",
             "certain",
             "a step that was too large, or an overflow of 16-bit numbers",
-            "",
         )
 
 

@@ -143,7 +143,6 @@ def repeated_batches(run: DiagnosedRun) -> Iterator[Sign]:
             "from fewer tokens than it counts",
             "certain",
             "a loader that does not advance, or copies in the corpus",
-            "",
         )
 
 
@@ -166,7 +165,6 @@ def other_data(run: DiagnosedRun) -> Iterator[Sign]:
             "purpose, fork the run",
             "certain",
             "another seed, corpus, batch size or version of the code",
-            "",
         )
 
 
@@ -183,5 +181,4 @@ def lost_records(run: DiagnosedRun) -> Iterator[Sign]:
             "certain",
             "the run's folder was removed or cut while it trained, or the record was restored from "
             "an older backup",
-            "",
         )

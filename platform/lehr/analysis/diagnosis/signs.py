@@ -53,10 +53,10 @@ class Sign:
     """What was seen, in words and figures."""
     advice: str
     """What to try, with a factor where there is one."""
-    sure: Sureness
-    cause: str
+    sure: Sureness = "likely"
+    cause: str = ""
     """The usual cause."""
-    source: str
+    source: str = ""
     """Where the criterion comes from; empty if it is a definition."""
 
 

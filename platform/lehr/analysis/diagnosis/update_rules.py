@@ -118,7 +118,6 @@ def dead_part(run: DiagnosedRun) -> Iterator[Sign]:
             "the forward pass",
             "certain",
             "frozen or detached parameters, or activations that are all zero",
-            "",
         )
         return
 
