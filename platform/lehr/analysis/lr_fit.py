@@ -19,7 +19,6 @@ from typing import Literal
 
 from lehr.analysis.lr_posterior import Posterior, RateResult, posterior
 from lehr.analysis.noise import Noise, is_value, pooled_noise
-from lehr.analysis.significance import within_noise
 from lehr.base.formats import scientific
 
 COST = 0.01
@@ -69,10 +68,6 @@ class LrFit:
     """Learning rates at which a seed's loss was not finite."""
     noise: float | None
     """Standard deviation of loss between seeds at one learning rate, pooled; None with one seed."""
-    within_noise: tuple[float, ...]
-    """Learning rates whose mean loss is within the noise of the best: the 95 % interval of the
-    difference holds zero.
-    """
     next_rates: tuple[float, ...]
     """Learning rates to try: beyond the edge, or where a loss is expected to help most."""
     next_seeds: int = 0
@@ -106,11 +101,7 @@ class LrFit:
         if (advice := self.advice(command, hours)) is not None:
             out.insert(0 if self.curves is None else len(out), advice)
         if self.noise is not None:
-            noise = f"The noise between seeds is {self.noise:.2g} (one standard deviation)"
-            if len(self.within_noise) > 1:
-                equal = _listed(self.within_noise)
-                noise += f"; by their own seeds these cannot be told apart: {equal}"
-            out.append(f"{noise}.")
+            out.append(f"The noise between seeds is {self.noise:.2g} (one standard deviation).")
         elif self.curves is not None:
             low, high = self.curves.noise
             out.append(
@@ -266,10 +257,6 @@ def fit_learning_rate(
         bound = None if curves is None else curves.bound(edge, 0.95)
         curves = None
 
-    def equal(lr: float) -> bool:
-        seeds = (len(by_rate[lr]), len(by_rate[best]))
-        return noise is not None and within_noise(means[lr] - means[best], noise, seeds)
-
     fit = LrFit(
         best=best,
         recommended=None if curves is None else curves.recommended,
@@ -281,7 +268,6 @@ def fit_learning_rate(
         edge=edge,
         diverged=tuple(lr for lr in sorted(by_rate) if lr not in means),
         noise=None if noise is None else noise.deviation,
-        within_noise=tuple(filter(equal, rates)),
         next_rates=(),
         remarks=tuple(_remarks(by_rate, pruned, near, tried)),
     )

@@ -39,9 +39,3 @@ def pooled_noise(groups: Iterable[Collection[float]]) -> Noise | None:
         freedom += max(len(group) - 1, 0)
         several += len(group) > 1
     return Noise(math.sqrt(squares / freedom), freedom, several) if freedom else None
-
-
-def pooled_deviation(groups: Iterable[Collection[float]]) -> float | None:
-    """Sample standard deviation within the groups; None where no group has two values."""
-    found = pooled_noise(groups)
-    return None if found is None else found.deviation

@@ -169,17 +169,13 @@ def test_no_finite_value_gives_no_fit():
     assert fit_learning_rate([]) is None
 
 
-def test_seeds_give_the_noise_and_the_rates_equal_to_the_best():
+def test_seeds_give_the_noise():
     points = []
     for lr in (1e-3, 2e-3, 4e-3):
         centre = 3.0 if lr < 3e-3 else 3.2
         points += [(lr, centre - 0.05), (lr, centre + 0.05)]
     fit = fit_learning_rate(points)
     assert fit.noise == pytest.approx(0.05 * math.sqrt(2))
-    # t(0.975, 3 degrees of freedom) * noise * sqrt(1/2 + 1/2) is 0.225: more than twice the noise.
-    assert fit.within_noise == (1e-3, 2e-3, 4e-3)
-    points[-2:] = [(4e-3, 3.2), (4e-3, 3.3)]
-    assert fit_learning_rate(points).within_noise == (1e-3, 2e-3)
 
 
 def test_with_one_seed_the_notes_estimate_the_noise():

@@ -16,7 +16,7 @@ from typing import Any
 
 from lehr.analysis.batches import HeldOut
 from lehr.analysis.lr_fit import within_reach
-from lehr.analysis.noise import Noise, is_value, pooled_deviation, pooled_noise
+from lehr.analysis.noise import Noise, is_value, pooled_noise
 from lehr.analysis.significance import PLUS_MINUS, Group, Significance, band, judge, within_noise
 from lehr.base import formats
 from lehr.base.names import Goal, is_rate, is_seed
@@ -40,7 +40,8 @@ class Point:
     @property
     def spread(self) -> float | None:
         """Sample standard deviation between its seeds; None for a single one."""
-        return pooled_deviation([self.values])
+        noise = pooled_noise([self.values])
+        return None if noise is None else noise.deviation
 
 
 def points_of(
