@@ -231,6 +231,7 @@ def set_kinds(kinds: tuple[lr_valley.Kind, ...]) -> None:
 def broad_curves(curves: Sequence[Curve]) -> list[tuple[Curve, Array]]:
     """Return each sweep's probable curves under the ``BROAD`` prior, from all its losses."""
     set_kinds((BROAD,))
+    alike, lr_valley.ALIKE = lr_valley.ALIKE, 0.0  # Here each loss counts fully.
     drawn = []
     for curve in curves:
         trials = tuple(
@@ -240,6 +241,7 @@ def broad_curves(curves: Sequence[Curve]) -> list[tuple[Curve, Array]]:
         posterior = lr_posterior.posterior(trials)
         assert posterior is not None
         drawn.append((curve, posterior.curves[:, lr_valley.SKEW :]))
+    lr_valley.ALIKE = alike
     return drawn
 
 

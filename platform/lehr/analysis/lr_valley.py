@@ -42,6 +42,11 @@ _ORDERS = 6.0
 CENTRED = 0.22
 """How far the best rate lies from the middle of those tried, as a share of their range (one
 standard deviation): people lay sweeps around the rate that they expect."""
+ALIKE = 0.75
+"""Power of the doublings between rates with which each loss counts, where they are closer than one:
+neighbours are off the curve alike. It was chosen on published sweeps of every rate."""
+_CLOSEST = 0.4
+"""Doublings; closer rates count as if they were so far apart."""
 _WALL = 2.4
 """How steeply the probability of a rate without a loss falls with its height on the curve."""
 _MOST_SEEDS = 6
@@ -99,6 +104,12 @@ class Trials:
         return float(low), float(high)
 
     @property
+    def weight(self) -> float:
+        """How much each mean loss counts, up to 1."""
+        apart = (self.x[-1] - self.x[0]) / (len(self.x) - 1)
+        return float(np.clip(apart, _CLOSEST, 1.0) ** ALIKE)
+
+    @property
     def middle(self) -> tuple[float, float]:
         """Where the best rate is expected among those tried: mean and standard deviation."""
         span = self.x[-1] - self.x[0]
@@ -142,6 +153,7 @@ def log_likelihood(trials: Trials, curves: Array) -> Array:
         broken = -np.log(np.maximum(height, 1e-12 * trials.scale) * _ORDERS)
         share = np.where(trials.x > curves[:, BEST, None], BROKEN[1], BROKEN[0])
         total = np.logaddexp(np.log1p(-share) + normal, np.log(share) + broken).sum(axis=1)
+        total *= trials.weight
         freedom = trials.seeds - 1
         total -= (trials.squares / noise**2 / 2 + freedom * np.log(noise)).sum(axis=1)
     if trials.noise is not None:
