@@ -26,7 +26,7 @@ from lr_verdict import DATA
 from numpy.typing import NDArray
 
 from lehr.analysis.lr_fit import LrFit, fit_learning_rate
-from lehr.analysis.lr_rules import PUBLISHED, RULES, Setting
+from lehr.analysis.lr_rules import RULES, Setting
 from lehr.analysis.lr_transfer import LrTransfer, transfer
 
 HALF_STEP = 2**0.25
@@ -57,6 +57,36 @@ class Case(NamedTuple):
 
     target: Curve
     carried: LrTransfer
+
+
+class Published(NamedTuple):
+    """A model of GPT-3 (arXiv:2005.14165, table 2.1), Llama (2302.13971) or Llama 3 (2407.21783)."""
+
+    name: str
+    width: int
+    depth: int
+    batch: float
+    """Tokens."""
+    rate: float
+
+
+PUBLISHED = (
+    Published("GPT-3 125M", 768, 12, 0.5e6, 6.0e-4),
+    Published("GPT-3 350M", 1024, 24, 0.5e6, 3.0e-4),
+    Published("GPT-3 760M", 1536, 24, 0.5e6, 2.5e-4),
+    Published("GPT-3 1.3B", 2048, 24, 1e6, 2.0e-4),
+    Published("GPT-3 2.7B", 2560, 32, 1e6, 1.6e-4),
+    Published("GPT-3 6.7B", 4096, 32, 2e6, 1.2e-4),
+    Published("GPT-3 13B", 5140, 40, 2e6, 1.0e-4),
+    Published("GPT-3 175B", 12288, 96, 3.2e6, 0.6e-4),
+    Published("Llama 7B", 4096, 32, 4e6, 3.0e-4),
+    Published("Llama 13B", 5120, 40, 4e6, 3.0e-4),
+    Published("Llama 33B", 6656, 60, 4e6, 1.5e-4),
+    Published("Llama 65B", 8192, 80, 4e6, 1.5e-4),
+    Published("Llama 3 8B", 4096, 32, 4e6, 3.0e-4),
+    Published("Llama 3 70B", 8192, 80, 4e6, 1.5e-4),
+    Published("Llama 3 405B", 16384, 126, 16e6, 8.0e-5),
+)
 
 
 def main() -> None:
@@ -107,9 +137,9 @@ def published() -> None:
     """Carry the rate of each publication's first model to its others."""
     print("\n| model | its rate | width | width and depth | quarter |")
     print("|---|---:|---:|---:|---:|")
-    first = {one.source: one for one in reversed(PUBLISHED)}
+    first = {one.name.rpartition(" ")[0]: one for one in reversed(PUBLISHED)}
     for one in PUBLISHED:
-        base = first[one.source]
+        base = first[one.name.rpartition(" ")[0]]
         width = base.rate * base.width / one.width
         deep = width * (base.depth / one.depth) ** 0.5
         quarter = deep * (one.batch / base.batch) ** 0.25
@@ -125,7 +155,6 @@ def curves() -> list[Curve]:
             setting = Setting(
                 width=int(line["hidden_size"]),
                 depth=int(line["layers"]),
-                parameters=size,
                 non_embedding=size,
                 batch=int(line["batch_sequences"]) * SEQUENCE,
                 tokens=tokens,

@@ -28,9 +28,8 @@ class Setting:
     """Of the residual stream."""
     depth: float
     """Transformer blocks."""
-    parameters: float
-    """All of the model."""
     non_embedding: float
+    """Parameters."""
     batch: float
     """Tokens of an optimizer step."""
     tokens: float
@@ -47,12 +46,10 @@ class Setting:
 def setting_of(train: TrainConfig, tokens: float | None = None) -> Setting:
     """Return the setting of a training; ``tokens`` replaces its length."""
     model = train.model
-    counts = parameter_counts(model)
     return Setting(
         width=model.hidden_size,
         depth=model.num_hidden_layers,
-        parameters=counts.total,
-        non_embedding=counts.non_embedding,
+        non_embedding=parameter_counts(model).non_embedding,
         batch=train.tokens_per_step,
         tokens=float(train.total_tokens if tokens is None else tokens),
         width_power=_width_power(train),
@@ -194,51 +191,3 @@ RULES: dict[str, Rule] = {
 }
 DEFAULT = "quarter"
 """The rule with the least regret on published runs (docs/judgement.md)."""
-
-
-@dataclass(frozen=True)
-class Published:
-    """A model of a publication, and the rate that it was trained with."""
-
-    name: str
-    parameters: float
-    width: int
-    depth: int
-    batch: float
-    """Tokens."""
-    rate: float
-    source: str
-
-
-_GPT3 = "Brown et al. 2020, arXiv:2005.14165, table 2.1"
-_LLAMA = "Touvron et al. 2023, arXiv:2302.13971, table 2"
-_LLAMA3 = "Llama Team 2024, arXiv:2407.21783, table 3"
-PUBLISHED: tuple[Published, ...] = (
-    Published("GPT-3 125M", 125e6, 768, 12, 0.5e6, 6.0e-4, _GPT3),
-    Published("GPT-3 350M", 350e6, 1024, 24, 0.5e6, 3.0e-4, _GPT3),
-    Published("GPT-3 760M", 760e6, 1536, 24, 0.5e6, 2.5e-4, _GPT3),
-    Published("GPT-3 1.3B", 1.3e9, 2048, 24, 1e6, 2.0e-4, _GPT3),
-    Published("GPT-3 2.7B", 2.7e9, 2560, 32, 1e6, 1.6e-4, _GPT3),
-    Published("GPT-3 6.7B", 6.7e9, 4096, 32, 2e6, 1.2e-4, _GPT3),
-    Published("GPT-3 13B", 13e9, 5140, 40, 2e6, 1.0e-4, _GPT3),
-    Published("GPT-3 175B", 175e9, 12288, 96, 3.2e6, 0.6e-4, _GPT3),
-    Published("Llama 7B", 6.7e9, 4096, 32, 4e6, 3.0e-4, _LLAMA),
-    Published("Llama 13B", 13e9, 5120, 40, 4e6, 3.0e-4, _LLAMA),
-    Published("Llama 33B", 32.5e9, 6656, 60, 4e6, 1.5e-4, _LLAMA),
-    Published("Llama 65B", 65.2e9, 8192, 80, 4e6, 1.5e-4, _LLAMA),
-    Published("Llama 3 8B", 8e9, 4096, 32, 4e6, 3.0e-4, _LLAMA3),
-    Published("Llama 3 70B", 70e9, 8192, 80, 4e6, 1.5e-4, _LLAMA3),
-    Published("Llama 3 405B", 405e9, 16384, 126, 16e6, 8.0e-5, _LLAMA3),
-)
-"""Rates that models were trained with: what is usual, not what is best."""
-
-
-def usual(parameters: float) -> list[Published]:
-    """Return, of each publication, the model of the nearest size within a factor of 2."""
-    found = []
-    for source in (_GPT3, _LLAMA, _LLAMA3):
-        rows = [row for row in PUBLISHED if row.source == source]
-        near = min(rows, key=lambda row: abs(math.log(row.parameters / parameters)))
-        if 0.5 <= near.parameters / parameters <= 2:
-            found.append(near)
-    return found

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lehr.analysis.lr_fit import LrFit, Range
-from lehr.analysis.lr_rules import DEFAULT, RULES, Published, Quantity, Rule, Setting, usual
+from lehr.analysis.lr_rules import DEFAULT, RULES, Quantity, Rule, Setting
 from lehr.base.formats import scientific
 from lehr.schemas.sweeps import RuleView
 
@@ -23,8 +23,6 @@ _ANY = 0.4
 """Standard deviation, in doublings of the rate, of a transfer that changes anything."""
 DISAGREE = 2.0
 """Factor between rules inside their domains from which a disagreement is reported."""
-UNUSUAL = 4.0
-"""Factor from all published rates of models of about the size, from which a rate is unusual."""
 _QUANTILES = 201
 
 
@@ -41,7 +39,6 @@ class LrTransfer:
     """Factor by which the rule alone may be wrong (one standard deviation)."""
     chosen: RuleView
     answers: tuple[RuleView, ...]
-    usual: tuple[Published, ...]
     warnings: tuple[str, ...]
 
 
@@ -79,11 +76,7 @@ def transfer(fit: LrFit, source: Setting, target: Setting, rule: str = DEFAULT) 
         doubt=2**doubt,
         chosen=chosen,
         answers=answers,
-        usual=tuple(usual(target.parameters)),
-        warnings=(
-            *_warnings(fit, chosen, answers),
-            *_unusual(chosen.rate, usual(target.parameters)),
-        ),
+        warnings=tuple(_warnings(fit, chosen, answers)),
     )
 
 
@@ -148,11 +141,3 @@ def _warnings(fit: LrFit, chosen: RuleView, answers: Sequence[RuleView]) -> list
                 "from the recommended rate."
             )
     return found
-
-
-def _unusual(rate: float, rows: Sequence[Published]) -> list[str]:
-    apart = [rate / row.rate for row in rows]
-    if not apart or not (min(apart) > UNUSUAL or max(apart) < 1 / UNUSUAL):
-        return []
-    names = ", ".join(f"{row.name} at {scientific(row.rate, 2)}" for row in rows)
-    return [f"The rate is far from what models of about this size were trained at: {names}."]

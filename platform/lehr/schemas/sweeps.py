@@ -244,14 +244,6 @@ class RuleView(View):
     """Why this transfer is outside of it; null inside."""
 
 
-class UsualView(View):
-    """The rate of a published model of about the target's size: what is usual, not what is best."""
-
-    name: str
-    rate: float
-    source: str
-
-
 class TransferView(View):
     sweep_id: str
     sweep: str
@@ -273,7 +265,6 @@ class TransferView(View):
     from_sure: tuple[float, float] | None = None
     changes: list[ChangeView]
     rules: list[RuleView]
-    usual: list[UsualView]
     warnings: list[str]
     yaml: str
     """The target's spec with the rate, and the reasons as comments: for ``lehr submit`` or ``lehr

@@ -15,7 +15,7 @@ from lehr.analysis.sweep_result import lower_rates, outcome, sweep_fit
 from lehr.base.formats import amount, scientific
 from lehr.base.names import is_rate, is_seed
 from lehr.errors import UserError, nearest
-from lehr.schemas.sweeps import ChangeView, TransferView, UsualView
+from lehr.schemas.sweeps import ChangeView, TransferView
 from lehr.specs import RolloutSpec, RunSpec, SweepSpec, load_spec
 
 if TYPE_CHECKING:
@@ -262,7 +262,6 @@ def _view(
             for name in DOUBTS
         ],
         rules=list(found.answers),
-        usual=[UsualView(name=u.name, rate=u.rate, source=u.source) for u in found.usual],
         warnings=warnings,
         yaml="",
     )
@@ -321,9 +320,6 @@ def reasons(view: TransferView) -> list[str]:
         for one in view.rules
         if not one.chosen
     ]
-    if view.usual:
-        lines += ["", "Published models of about this size (usual, not best):"]
-        lines += [f"  {one.name}: {scientific(one.rate, 3)} ({one.source})" for one in view.usual]
     if view.warnings:
         lines += ["", *(f"! {warning}" for warning in view.warnings)]
     return [" ".join(line.splitlines()) for line in lines]

@@ -112,8 +112,6 @@ def _show(found: TransferView) -> None:
             style="bold" if rule.chosen else None,
         )
     out.print(rules)
-    for usual in found.usual:
-        out.print(f"  {usual.name} was trained at {formats.scientific(usual.rate, 3)}", style="dim")
     for warning in found.warnings:
         warn(warning)
 
