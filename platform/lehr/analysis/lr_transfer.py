@@ -135,7 +135,7 @@ def _warnings(fit: LrFit, chosen: RuleView, answers: Sequence[RuleView]) -> list
         found.append(f"Rule {chosen.name} is outside its domain: {chosen.outside}.")
     for one in answers:
         apart = max(one.rate / chosen.rate, chosen.rate / one.rate)
-        if one.outside is None and apart > DISAGREE:
+        if one.name != "keep" and one.outside is None and apart > DISAGREE:
             found.append(
                 f"Rule {one.name} gives {scientific(one.rate, 2)}, a factor of {apart:.2g} "
                 "from the recommended rate."
