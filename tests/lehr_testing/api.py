@@ -107,7 +107,7 @@ class FakeDispatcher:
         return self.handlers.on_exit(attempt_id, payload)
 
     def heartbeat_at(self, attempt_id: str) -> float | None:
-        return self.handlers._heartbeats.last_at(attempt_id)
+        return self.handlers._heartbeats.seen(attempt_id).at
 
     def since_tick_s(self) -> float:
         return 2.5
