@@ -9,6 +9,8 @@ from lehr_testing.api import (
     SWEEP_SPEC,
     api_client,
     begin,
+    end,
+    evaluation,
     ingest,
     metrics,
     started,
@@ -100,6 +102,22 @@ def test_the_first_step_with_other_batches_is_shown(api):
     )
     assert "base and other trained on different batches from step 3 on" in found["notes"][0]
     assert compare(client, *ids[:2], metric="train/loss")["batches"] == "same"
+
+
+def test_runs_of_several_lengths_are_compared_at_their_ends(api):
+    api_, client = api
+    ids = []
+    for name, last in (("short", 5), ("long", 9), ("training", 9)):
+        spec = {**RUN_SPEC, "name": name}
+        ids.append(client.post("/api/v1/runs", json={"spec": spec}).json()["id"])
+        attempt = begin(api_.store, ids[-1])
+        ingest(api_.store, attempt, started() + metrics(1, last) + evaluation(last, 4 - last / 10))
+        if name != "training":
+            end(api_.store, ids[-1])
+    found = compare(client, *ids, x="end")
+    assert [one["value"] for one in found["results"]] == [3.5, 3.1, None]
+    assert [one["incomparable"] for one in found["results"]] == [None, None, "has not ended"]
+    assert compare(client, *ids)["common_x"] is None, "no step that all were evaluated at"
 
 
 def test_runs_are_grouped_by_config_metric_or_both(api, trained):

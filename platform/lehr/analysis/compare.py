@@ -114,7 +114,7 @@ def compare(
     *,
     metric: str = "val/loss",
     goal: Goal | None = "minimize",
-    x_axis: Literal["step", "tokens", "time", "flops"] = "step",
+    x_axis: Literal["step", "tokens", "time", "flops", "end"] = "step",
 ) -> ComparisonView:
     """Compare runs; the first is the baseline.
 

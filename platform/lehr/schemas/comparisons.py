@@ -86,9 +86,10 @@ class ComparisonView(View):
     """Whether lower or higher values of the metric are better: as a sweep of these runs declares,
     else by its name; null where neither shows it.
     """
-    x_axis: Literal["step", "tokens", "time", "flops"]
+    x_axis: Literal["step", "tokens", "time", "flops", "end"]
     common_x: float | None = None
-    """The last x that every run with values reached: values are compared there."""
+    """The last x that every run with values reached: values are compared there. 1 for ``end``: each
+    run's last value, once it has ended."""
     results: list[RunResultView]
     differences: list[DifferenceView]
     noise: float | None = None

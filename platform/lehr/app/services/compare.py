@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from lehr.store.streams.series import MetricSummary
     from lehr.store.tables import RunRow
 
-CompareAxis = Literal["step", "tokens", "time", "flops"]
+CompareAxis = Literal["step", "tokens", "time", "flops", "end"]
 ComparedPoints = list[tuple[float, float]]
 _SPEEDS = ("tokens_per_s", "step_time_s", "mfu")
 
@@ -76,7 +76,7 @@ def compare_runs(
             digests=_digests(store, run, names),
             own_spec=run.spec,
             state=run.state,
-            without=f"no value ({run.state})" if RunState(run.state).ended else "no value yet",
+            without=_without(run, x_axis),
             figures={
                 **{name: _median(store, run, names, name) for name in _SPEEDS},
                 "memory_bytes": _memory(names),
@@ -90,6 +90,12 @@ def compare_runs(
     if chosen:
         view.notes.insert(0, chosen)
     return view
+
+
+def _without(run: RunRow, x_axis: CompareAxis) -> str:
+    if RunState(run.state).ended:
+        return f"no value ({run.state})"
+    return "has not ended" if x_axis == "end" else "no value yet"
 
 
 def _goal(store: Store, runs: Sequence[RunRow], metric: str) -> Goal | None:
@@ -116,6 +122,11 @@ def _curves(
         _points(store, run, metric, x_axis) if any(one.name == metric for one in names) else []
         for run, names in zip(runs, infos, strict=True)
     ]
+    if x_axis == "end":
+        ended = [RunState(run.state).ended for run in runs]
+        return [
+            [(1.0, p[-1][1])] if p and over else [] for p, over in zip(drawn, ended, strict=True)
+        ]
     common = min((points[-1][0] for points in drawn if points), default=None)
     curves = []
     for run, points in zip(runs, drawn, strict=True):
@@ -149,7 +160,7 @@ def _points(
     series = store.series.read(
         run.id,
         metric,
-        x_axis="tokens" if x_axis == "flops" else x_axis,
+        x_axis="tokens" if x_axis == "flops" else "step" if x_axis == "end" else x_axis,
         points=most,
         # Half a token more, so that rounding does not leave out the last point.
         last=None if last is None else last / cost + (0.5 if x_axis == "flops" else 0.0),

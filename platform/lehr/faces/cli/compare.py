@@ -54,8 +54,12 @@ def compare(
         ),
     ],
     x: Annotated[
-        Literal["step", "tokens", "time", "flops"],
-        typer.Option("--x", help="Axis on which the runs are compared."),
+        Literal["step", "tokens", "time", "flops", "end"],
+        typer.Option(
+            "--x",
+            help="Axis on which the runs are compared. end: each ended run by its last value, "
+            "whatever their lengths.",
+        ),
     ] = "step",
     metric: Annotated[
         str,
@@ -151,6 +155,8 @@ def _headline(found: ComparisonView) -> str:
     if found.common_x is None:
         return f"[bold]{metric}[/]: no value to compare"
     at = _AXES[found.x_axis](found.common_x)
+    if found.x_axis == "end":
+        return f"[bold]{metric} at the end of each run[/]"
     whole = all(one.value is not None for one in found.results)
     number = len(found.runs)
     every = "both runs" if number == 2 else f"all {number} runs"

@@ -162,7 +162,7 @@ class Client(RefMethods, AdminMethods):
         self,
         *refs: str | Run,
         metric: str = "",
-        x: Literal["step", "tokens", "time", "flops"] = "step",
+        x: Literal["step", "tokens", "time", "flops", "end"] = "step",
         by: str = "",
     ) -> Comparison:
         """Compare runs: differences of their configs, and the metric at equal ``x``.

@@ -48,7 +48,7 @@ class Comparison(ComparisonView):
         """Return the metric of each run over the comparison's x axis, in the runs' order."""
         found = []
         for run_id in self.runs:
-            axis = "tokens" if self.x_axis == "flops" else self.x_axis
+            axis = {"flops": "tokens", "end": "step"}.get(self.x_axis, self.x_axis)
             params = {"name": self.metric, "x": axis, "points": _POINTS}
             answer = self._transport.get(f"/runs/{run_id}/series", params)
             [series] = TypeAdapter(list[Series]).validate_json(answer)

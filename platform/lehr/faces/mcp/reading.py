@@ -155,7 +155,7 @@ class Reading:
         self,
         refs: Annotated[list[str], Field(min_length=2, max_length=20)],
         metric: str = "",
-        x: Literal["step", "tokens", "time", "flops"] = "step",
+        x: Literal["step", "tokens", "time", "flops", "end"] = "step",
         by: str = "",
     ) -> Answer:
         """Compare runs at equal x: configs, values, noise. The first is the baseline.
