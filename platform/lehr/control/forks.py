@@ -22,7 +22,7 @@ _WARMUP = frozenset({f"{_SCHEDULE}.{name}" for name in ("warmup_steps", "warmup_
 _EITHER = (("warmup_steps", "warmup_ratio"), ("decay_steps", "decay_ratio"))
 _MODEL_MAY_CHANGE = frozenset({"rope_theta", "max_sequence_length", "norm_eps"})
 """Fields that do not change the shape of weights; a longer context needs the first two."""
-_LONGEST_NAME = 100
+LONGEST_NAME = 100
 _REHEATED = 1.05
 """A rate that rises by less than this factor needs no warning."""
 _OF_PROGRAM = (
@@ -84,7 +84,7 @@ def fork_spec(
     data["kind"] = "run"
     if "name" not in given:
         ending = f"-fork-{step}"
-        data["name"] = f"{old.name[: _LONGEST_NAME - len(ending)]}{ending}"
+        data["name"] = f"{old.name[: LONGEST_NAME - len(ending)]}{ending}"
     if old.trainer is not None:
         if optimizer_state == "fresh":
             raise SpecError([SpecProblem("optimizer_state", _OF_PROGRAM)])

@@ -16,6 +16,7 @@ from lehr.schemas.runs import Deletion, RunDetail
 from lehr.schemas.sweeps import SweepDetail
 
 if TYPE_CHECKING:
+    from lehr.control.cooldowns import Cooldown, Shape
     from lehr.faces.client.sweeps import Sweep
 
 
@@ -198,6 +199,50 @@ class Run(RunData):
         }
         answer = recorded(self._transport, f"/runs/{self.id}/fork", body, idempotency_key)
         return Run(self._transport, RunDetail.model_validate_json(answer))
+
+    def cooldown(
+        self,
+        tokens: int | str,
+        at: int | None = None,
+        *,
+        to: float = 0.0,
+        shape: Shape = "linear",
+        name: str | None = None,
+        below_peak: bool = False,
+        idempotency_key: str | None = None,
+    ) -> Run:
+        """Start a run that decays the learning rate of this one over so many tokens: a fork.
+
+        ::
+
+            run.cooldown("2B", at=8_000)
+
+        Args:
+            tokens: to train on after the checkpoint, e.g. 2B; rounded up to whole steps.
+            at: step of the checkpoint. Default: the newest.
+            to: rate at the last step, as a share of the rate at the checkpoint.
+            shape: of the decay: linear, or sqrt (1 - sqrt of the share done).
+            name: of the new run. Default: NAME-cooldown-TOKENS.
+            below_peak: allow a checkpoint where the rate of this run is not at its peak; the decay
+                then begins from that rate.
+            idempotency_key: identifies this request, so that repeating it is safe.
+
+        Raises:
+            NotFound: there is no checkpoint at that step; the nearest is named.
+            UserError: an argument is wrong, or the run trains with a program of its own.
+        """
+        planned = self.plan_cooldown(
+            tokens, at=at, to=to, shape=shape, name=name, below_peak=below_peak
+        )
+        return self.fork(planned.step, planned.changes, idempotency_key=idempotency_key)
+
+    def plan_cooldown(self, tokens: int | str, **options: Any) -> Cooldown:
+        """Return what ``cooldown`` of the same arguments would record, and record nothing."""
+        from lehr.control.cooldowns import cooldown
+        from lehr.specs.run import RunSpec
+
+        saved = [point for point in self.checkpoints() if point.removed_at is None]
+        return cooldown(RunSpec.model_validate(self.detail.spec), saved, tokens, **options)
 
     def seeds(
         self,

@@ -93,14 +93,45 @@ def ended_run(api_, name="one"):
     return run.id
 
 
-def test_fork_to_another_optimizer_starts_it_without_state(api, lehr):
-    store = api[0].store
-    run_id = ended_run(api[0])
-    path = "attempt-1/checkpoints/step-00000003"
+def save(store, run_id, step):
+    """Record a checkpoint of a run's first attempt whose files exist."""
+    path = f"attempt-1/checkpoints/step-{step:08d}"
     (store.home / "runs" / run_id / path).mkdir(parents=True)
     (store.home / "runs" / run_id / path / "manifest.json").write_text("{}")
     saved = {"size_bytes": 9, "digest": "ab" * 32, "reason": "interval"}
-    ingest(store, f"{run_id}-1", line("checkpoint", step=3, path=path, **saved))
+    ingest(store, f"{run_id}-1", line("checkpoint", step=step, path=path, **saved))
+
+
+def test_cooldown_states_tokens_hours_and_rates_before_and_when_it_is_recorded(api, lehr):
+    store = api[0].store
+    run_id = ended_run(api[0])
+    save(store, run_id, 2)
+    args = ("cooldown", "one", "--at", "2", "--tokens", "12.8k", "--to", "0.1")
+    refused = lehr(*args, "--at", "3")
+    assert refused.returncode == 2
+    assert "one has no checkpoint at step 3.\n  The nearest is at step 2." in refused.stderr
+    lines = [
+        f"continues from step 2 of one ({run_id})",
+        "50 steps, 12.8 k tokens; 13.3 k with those before",
+        "learning rate 0.0003 at step 2; 3e-05 at step 52",
+    ]
+    planned = lehr(*args, "--dry-run")
+    assert planned.returncode == 0, planned.stderr
+    assert all(f"  {text}\n" in planned.stdout for text in lines), planned.stdout
+    assert "256 a step x 50 steps" in planned.stdout, "without those of the trunk"
+    answer = json.loads(lehr(*args, "--dry-run", "--json").stdout)
+    assert (answer["plan"]["steps"], answer["cooldown"]["last_rate"]) == (50, pytest.approx(3e-5))
+    assert store.runs.page().total == 1
+    recorded = lehr(*args)
+    assert recorded.stdout.startswith("one-cooldown-12.8k")
+    assert all(f"  {text}\n" in recorded.stdout for text in lines), recorded.stdout
+    made = json.loads(lehr(*args, "--name", "cool", "--json").stdout)["run"]
+    assert (made["name"], made["forked_from"], made["total_steps"]) == ("cool", run_id, 52)
+
+
+def test_fork_to_another_optimizer_starts_it_without_state(api, lehr):
+    store = api[0].store
+    save(store, ended_run(api[0]), 3)
     fork = ("fork", "one", "train.optimizer.name=muon", "--json", "--optimizer-state")
     kept = lehr(*fork, "keep")
     assert kept.returncode == 2
