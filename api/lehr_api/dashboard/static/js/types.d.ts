@@ -62,6 +62,30 @@ export interface CheckpointDeletion {
   notes: string[];
 }
 
+export interface CapsuleFile {
+  name: string;
+  bytes: number;
+}
+
+export interface CapsuleView {
+  digest: string;
+  bytes: number;
+  installed: boolean;
+  files: CapsuleFile[];
+}
+
+export interface FileChange {
+  name: string;
+  change: "added" | "removed" | "changed";
+  patch: string | null;
+}
+
+export interface CodeDiff {
+  first: string;
+  second: string;
+  changes: FileChange[];
+}
+
 export interface GpuView {
   index: number;
   name: string;
@@ -122,30 +146,6 @@ export interface QueueEntry {
   queued_at: number;
   expected_start: number | null;
   expected_because: string;
-}
-
-export interface CapsuleFile {
-  name: string;
-  bytes: number;
-}
-
-export interface CapsuleView {
-  digest: string;
-  bytes: number;
-  installed: boolean;
-  files: CapsuleFile[];
-}
-
-export interface FileChange {
-  name: string;
-  change: "added" | "removed" | "changed";
-  patch: string | null;
-}
-
-export interface CodeDiff {
-  first: string;
-  second: string;
-  changes: FileChange[];
 }
 
 export interface DifferenceView {
