@@ -22,7 +22,7 @@ _WAITING = frozenset({"queued", "paused"})
 _BAR = 8
 _BEST = "best of all"
 """The column that marks the best; it has no heading."""
-SPARE = ("trend", "MFU", "tok/s", "GPU")
+SPARE = ("MFU", "trend", "tok/s", "GPU")
 """Columns of trials that narrow terminals leave out, the first one first."""
 
 
@@ -48,7 +48,7 @@ def live_table(sweep: SweepDetail, out: Console) -> Table:
         **_values(sweep, trials),
         "loss": [formats.loss(_latest(trial, "train/loss")) for trial in trials],
         **_course(trials),
-        "done": [_done(trial.run) for trial in trials],
+        "done": [_done(trial.run, bar=out.width >= 100) for trial in trials],
     }
     states = [Text.from_markup(_state(trial), overflow="ellipsis") for trial in trials]
     for text in states:
@@ -163,10 +163,12 @@ def _rank(trial: TrialView) -> tuple[bool, int, int]:
     return (trial.rank is None, trial.rank or 0, trial.number)
 
 
-def _done(run: RunView) -> str:
+def _done(run: RunView, *, bar: bool) -> str:
     if not run.total_steps:
         return formats.NOTHING if run.step is None else f"step {run.step:,}"
     share = min((run.step or 0) / run.total_steps, 1.0)
+    if not bar:  # The course of the loss says more in as many columns.
+        return f"{share * 100:.0f} %"
     full = round(share * _BAR)
     whole, empty = ("━", "─") if unicode_safe() else ("#", "-")
     return f"[green]{whole * full}[/][dim]{empty * (_BAR - full)}[/] {share * 100:3.0f} %"

@@ -152,7 +152,10 @@ def options(
         typer.Option(metavar="FILE", envvar="LEHR_CA", help="Authority of its TLS, a PEM file."),
     ] = None,
     version: Annotated[  # noqa: ARG001 - acts by its callback
-        bool, typer.Option(callback=_version, is_eager=True, help="Show the version and exit.")
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Show the version and exit."
+        ),
     ] = False,
 ) -> None:
     if server is not None:
