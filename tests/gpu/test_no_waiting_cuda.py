@@ -24,8 +24,10 @@ pytestmark = [
         {"precision": {"compute": "fp16"}},
         {"precision": {"compute": "bf16"}, "optimizer": {"name": "muon"}},
         {"precision": {"compute": "bf16"}, "skip_step": {"enabled": True}},
+        {"precision": {"compute": "bf16"}, "average": {"last": 2, "every": 1}},
+        {"precision": {"compute": "bf16"}, "average": {"ema": 0.9, "every": 2}},
     ],
-    ids=["bf16", "fp16", "muon", "skip-step"],
+    ids=["bf16", "fp16", "muon", "skip-step", "last", "ema"],
 )
 def test_steps_with_all_their_metrics_never_wait_for_the_device(
     changes: dict, tmp_path: Path

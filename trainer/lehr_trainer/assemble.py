@@ -10,13 +10,19 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
 from lehr_trainer import parts
 from lehr_trainer.checkpointing import state
-from lehr_trainer.checkpointing.checkpoint import choose_checkpoint, trained_on
+from lehr_trainer.checkpointing.checkpoint import (
+    choose_checkpoint,
+    read_manifest,
+    read_tensors,
+    trained_on,
+)
 from lehr_trainer.checkpointing.checkpointer import Checkpointer
 from lehr_trainer.checkpointing.state import TrainProgress
 from lehr_trainer.configs.train import TrainConfig
@@ -48,6 +54,7 @@ from lehr_trainer.runtime.precision import Precision
 from lehr_trainer.step_control import StepControl
 from lehr_trainer.train import Training
 from lehr_trainer.update_step import UpdateStep
+from lehr_trainer.weight_average import WeightAverage
 
 
 def assemble(context: RunContext) -> Training:
@@ -67,8 +74,9 @@ def assemble(context: RunContext) -> Training:
     data = _prepare_data(context)
     timeline.mark("data")
 
+    average = None if config.average is None else WeightAverage(config.average, model, ranks)
     # Restored into the converted model: FP8's histories belong to its converted layers.
-    progress, data, how_it_began = resume(context, data, model, optimizer, update_step)
+    progress, data, how_it_began = resume(context, data, model, optimizer, update_step, average)
     timeline.mark("resume")
 
     loader = Loader(
@@ -117,12 +125,13 @@ def assemble(context: RunContext) -> Training:
         update_step=update_step,
         accumulation=accumulation,
         progress=progress,
+        average=average,
         step_control=StepControl(
             context.place.attempt_dir / layout.ORDERS,
             context.signals,
             context.known_checkpoint_seq,
         ),
-        checkpointer=Checkpointer(context, data, model, optimizer, update_step),
+        checkpointer=Checkpointer(context, data, model, optimizer, update_step, average),
         metrics_logger=MetricsLogger(
             config,
             context.events,
@@ -253,6 +262,7 @@ def resume(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     update_step: UpdateStep,
+    average: WeightAverage | None = None,
 ) -> tuple[TrainProgress, PreparedData, Record | None]:
     """Resume from the newest checkpoint that verifies, if there is one.
 
@@ -275,6 +285,7 @@ def resume(
         return TrainProgress(), data, warning
     directory = Path(chosen)
     own = directory.is_relative_to(place.run_dir)
+    fresh = not own and context.config.optimizer_state == "fresh"
     progress, saved = state.restore(
         directory,
         model=model,
@@ -282,8 +293,10 @@ def resume(
         update_step=update_step,
         rank=context.ranks.rank,
         config=context.config,
-        fresh_optimizer=not own and context.config.optimizer_state == "fresh",
+        fresh_optimizer=fresh,
     )
+    if average is not None and not fresh:
+        _restore_average(context, directory, saved, average)
     progress.position = state.data_position(saved)
     held_out = saved["data"]["validation_digest"]
     if own:
@@ -304,6 +317,15 @@ def resume(
         time=time.time(), step=progress.step, checkpoint=chosen, skipped=skipped, changed=changed
     )
     return progress, data, resumed
+
+
+def _restore_average(
+    context: RunContext, directory: Path, saved: dict[str, Any], average: WeightAverage
+) -> None:
+    tensors = read_tensors(directory, read_manifest(directory), "average")
+    if note := average.restore(saved, tensors):
+        context.log(note)
+        context.events.write(Notice(time=time.time(), phase="average", message=note))
 
 
 def _judge_environment(context: RunContext, changed: list[str], *, own: bool) -> None:

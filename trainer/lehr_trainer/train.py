@@ -36,6 +36,7 @@ from lehr_trainer.runtime.event_stream import EventStream
 from lehr_trainer.runtime.precision import Precision
 from lehr_trainer.step_control import StepControl, StopReason
 from lehr_trainer.update_step import UpdateStep
+from lehr_trainer.weight_average import WeightAverage
 
 
 class MicroBatches(Protocol):
@@ -122,6 +123,7 @@ class Training(TrainStep):
     loader: Loader
     held_out: ValidationSet
     progress: TrainProgress
+    average: WeightAverage | None
     step_control: StepControl
     checkpointer: Checkpointer
     metrics_logger: MetricsLogger
@@ -184,10 +186,14 @@ class Training(TrainStep):
         with self.profiler.phase("update"):
             with self.metrics_logger.untimed(when=diagnosed):
                 self.diagnostics_logger.before_update(step + 1, self.update_step)
+            if self.average is not None:
+                self.average.before_update()
             grad_norm = self.update(loss)
 
         step += 1
         progress.step, progress.tokens = step, progress.tokens + config.tokens_per_step
+        if self.average is not None:
+            self.average.after_update(step)
         with self.metrics_logger.untimed(when=diagnosed):
             extra = self.diagnostics_logger.after_update(
                 step, self.update_step, batch, self.unwrapped_loss
@@ -207,28 +213,36 @@ class Training(TrainStep):
             self.profiler.step()
 
     def evaluate(self) -> float:
+        step = self.progress.step
         with self.metrics_logger.paused():
-            values = evaluate(
-                self.model,
-                self.model.head_weight,
-                self.held_out,
-                make_input=self.make_input,
-                data=self.data,
-                ranks=self.ranks,
-                precision=self.precision,
-            )
+            values = self._held_out_values()
+            if self.average is not None and self.average.ready:
+                with self.average.swapped_in():
+                    averaged = self._held_out_values()
+                values |= self.average.evaluated(step, averaged)
         self.events.write(
             Evaluation(
                 time=time.time(),
-                step=self.progress.step,
+                step=step,
                 tokens=self.progress.tokens,
                 values=values,
                 validation_digest=self.data.validation_digest,
             )
         )
         val_loss = values["val/loss"]
-        self.log(f"step {self.progress.step}  val/loss {val_loss:.4f}")
+        self.log(f"step {step}  val/loss {val_loss:.4f}")
         return val_loss
+
+    def _held_out_values(self) -> dict[str, float]:
+        return evaluate(
+            self.model,
+            self.model.head_weight,
+            self.held_out,
+            make_input=self.make_input,
+            data=self.data,
+            ranks=self.ranks,
+            precision=self.precision,
+        )
 
     def write_sample(self) -> None:
         if every(self.config.diagnostics.sample.every, self.progress.step):

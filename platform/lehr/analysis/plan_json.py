@@ -47,6 +47,7 @@ def plan_json(plan: RunPlan, cluster: ClusterView | None = None) -> dict[str, An
             for stage in plan.memory_stages
         ],
         "checkpoint_copy_bytes": plan.memory.checkpoint_copy,
+        "average_bytes": plan.memory.average,
         "checkpoints": asdict(plan.checkpoints),
         "replaced_parts": plan.replaced_parts,
         "not_counted": plan.not_counted,

@@ -144,8 +144,9 @@ METRICS = (
     "step_time_s", "data_wait_s", "mfu", "memory/allocated_bytes", "memory/peak_bytes",
     "memory/reserved_bytes", "memory/rss_bytes", "raw_ce_fp32", "loss_same_tokens", "top1_acc",
 )  # fmt: skip
-"""Metrics with fixed names; ``params/`` has one for each part of the model, and ``val/loss/`` one
-for each source of a corpus or part of a mix.
+"""Metrics with fixed names; ``params/`` has one for each part of the model, ``val/loss/`` one
+for each source of a corpus or part of a mix. ``val/average/`` has those of ``val/`` for an average
+of the weights (``train.average``).
 """
 _PARTS = re.compile(r"params/[A-Za-z0-9_.]+/(norm|grad_norm|update_ratio)|val/loss/.+")
 
@@ -157,10 +158,14 @@ def metric_problems(sweep: SweepSpec, origin: Origin) -> Iterator[SpecProblem]:
     name = sweep.metric.name
     if sweep.run.trainer is not None:
         return  # A program logs what it likes.
-    if name in METRICS or _PARTS.fullmatch(name):
+    of_average = name.startswith("val/average/")
+    averaged = of_average and sweep.run.own.average is not None
+    if averaged or name in METRICS or _PARTS.fullmatch(name):
         return
     near = nearest(name.replace("_", "/", 1), METRICS) or nearest(name, METRICS)
     hint = f"Did you mean {near}?   " if near else ""
+    if of_average:
+        hint = "It needs run.train.average.   "
     yield origin.problem(
         "metric.name",
         f"metric.name is {show(name)}, which no run logs.",

@@ -237,7 +237,7 @@ def _changes(stage: Stage, run: RunSpec) -> dict[str, Any]:
 
 
 def _fewer_steps(train: TrainConfig, steps: int) -> dict[str, Any]:
-    """Scale the schedule to fewer steps: a warmup of 2,000 steps would outlast a short stage."""
+    """Scale what counts in steps: a warmup of 2,000 steps would outlast a short stage."""
     changes: dict[str, Any] = {"train.steps": steps}
     schedule = train.schedule
     if schedule.warmup_steps is not None:
@@ -246,6 +246,8 @@ def _fewer_steps(train: TrainConfig, steps: int) -> dict[str, Any]:
     if schedule.decay_steps is not None:
         changes["train.schedule.decay_steps"] = None
         changes["train.schedule.decay_ratio"] = schedule.decay_steps / train.steps
+    if train.average is not None:
+        changes["train.average.every"] = max(1, train.average.every * steps // train.steps)
     return changes
 
 

@@ -19,6 +19,7 @@ TRAIN = {
     "batch": {"sequences": 512, "sequence_length": 2048, "micro_batch": 8},
     "steps": 20_000,
     "schedule": {"warmup_steps": 2000},
+    "average": {"last": 5, "every": 2000},
 }
 LEAST = {"kind": "rollout", "name": "llama-1b", "run": {"resources": {"gpus": 8}, "train": TRAIN}}
 
@@ -65,6 +66,7 @@ def test_stages_keep_the_batch_per_gpu_and_the_shape_of_the_schedule():
         assert train.batch.sequences == 64 * found[name].train.resources.gpus
         assert train.batch.micro_batch == 8
         assert train.schedule.warmup(train.steps) == train.steps // 10
+        assert train.average.every == train.steps // 10
         assert train.model == found["all"].train.train.model
     assert not found["one_gpu"].train.train.deterministic
     assert found["one_gpu"].runs["whole"].train.deterministic
@@ -189,12 +191,16 @@ def test_example_rollouts_have_four_stages_and_a_link_in_sweeps(path):
     per_gpu=st.sampled_from([1, 3, 8, 64]),
     steps=st.integers(2, 5000),
     warmup=st.one_of(st.none(), st.integers(0, 5000)),
+    average=st.one_of(st.none(), st.integers(1, 2500)),
     model=st.sampled_from(["llama-1b", "tiny", "gpt2", "gpt2-tiny", "gpt2-134m"]),
     optimizer=st.sampled_from(["adamw", "muon"]),
     scale=st.sampled_from(["tiny", "run"]),
 )
-def test_stages_of_every_valid_run_are_valid(gpus, per_gpu, steps, warmup, model, optimizer, scale):
+def test_stages_of_every_valid_run_are_valid(
+    gpus, per_gpu, steps, warmup, average, model, optimizer, scale
+):
     assume(warmup is None or warmup <= steps)
+    assume(average is None or 2 * average <= steps)
     train = {
         "model": model,
         "data": {"corpus": {"kind": "stdlib"}},
@@ -202,6 +208,7 @@ def test_stages_of_every_valid_run_are_valid(gpus, per_gpu, steps, warmup, model
         "steps": steps,
         "optimizer": {"name": optimizer},
         "schedule": {} if warmup is None else {"warmup_steps": warmup},
+        "average": None if average is None else {"ema": 0.9, "every": average},
     }
     run = {"resources": {"gpus": gpus}, "train": train}
     found = stages(read(run=run, stages={"cpu": {"scale": scale}}))
@@ -219,7 +226,7 @@ def test_stages_of_every_valid_run_are_valid(gpus, per_gpu, steps, warmup, model
 
 
 def test_run_of_one_step_is_rejected():
-    train = {**TRAIN, "steps": 1, "schedule": {}}
+    train = {**TRAIN, "steps": 1, "schedule": {}, "average": None}
     assert message(run={"train": train}) == "run.train.steps is 1; a rollout needs at least 2."
 
 

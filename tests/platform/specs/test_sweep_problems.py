@@ -41,6 +41,12 @@ GOLDEN = {
         run.yaml, line 12: metric.name is bananas, which no run logs.
           {USUAL}""",
     ),
+    "the loss of an average that no run has": (
+        SWEEP + "metric: {name: val/average/loss}\n",
+        f"""\
+        run.yaml, line 12: metric.name is val/average/loss, which no run logs.
+          It needs run.train.average.   {USUAL}""",
+    ),
     "a part's metric that there is not": (
         SWEEP + "metric: {name: params/head/size}\n",
         f"""\

@@ -148,7 +148,9 @@ for joined in ("none", "block"):
     GRID[f"llama-bf16-joint-products-{joined}"] = one(
         LLAMA, "bf16", {"compile": {"scope": joined, "joint_products": True}}
     )
+GRID["llama-fp32-average"] = one(LLAMA, "fp32", {"average": {"last": 3, "every": 2}})
 QUICK = {
+    "llama-fp32-average",
     "llama-bf16-block",
     "llama-bf16-8-ranks",
     "gpt2-bf16-muon",

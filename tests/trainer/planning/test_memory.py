@@ -18,7 +18,7 @@ from lehr_trainer.configs.shapes import MODEL_PRESETS
 from lehr_trainer.configs.sizes import HeadSize
 from lehr_trainer.configs.train import LlamaConfig, TrainConfig
 from lehr_trainer.planning import hardware
-from lehr_trainer.planning.counts import checkpoint_plan
+from lehr_trainer.planning.counts import checkpoint_plan, parameter_counts
 from lehr_trainer.planning.hardware import GPUS, GpuType, find_gpu, peak_flops, usual_mfu
 from lehr_trainer.planning.memory import (
     not_counted,
@@ -288,6 +288,28 @@ def test_saves_and_kept_ones_follow_the_policy(
     assert (made.saves, made.kept, made.keeps_best) == planned
 
 
+@pytest.mark.parametrize(
+    ("average", "device", "saved", "host"),
+    [
+        ({"last": 5}, "cuda", 5, 5),
+        ({"ema": 0.99}, "cuda", 1, 2),
+        ({"ema": 0.99}, "cpu", 1, 1),
+    ],
+)
+def test_average_is_counted_in_host_memory_checkpoints_and_evaluations(
+    average: dict[str, Any], device: str, saved: int, host: int
+) -> None:
+    plain, averaged = (
+        TrainConfig.model_validate(train(Path("x"), device=device, **changes))
+        for changes in ({}, {"average": {**average, "every": 2}})
+    )
+    weights = 4 * parameter_counts(plain.model).total
+    before, after = training_memory(plain), training_memory(averaged)
+    assert after.average == host * weights
+    assert after.checkpoint_copy - before.checkpoint_copy == saved * weights
+    assert after.stages["evaluation"] - before.stages["evaluation"] == weights
+
+
 def test_a_training_saves_and_keeps_what_is_planned(tmp_path: Path, corpus: Path) -> None:
     training = begin(
         tmp_path / "run",
@@ -295,6 +317,7 @@ def test_a_training_saves_and_keeps_what_is_planned(tmp_path: Path, corpus: Path
         steps=9,
         validation={"tokens": 512, "share": 0.1, "every": 2},
         checkpoint={"every": 2, "keep_every": 6},
+        average={"last": 3, "every": 2},
     )
     # Each is worse than the one before: the best is the first.
     losses = iter(range(1, 9))

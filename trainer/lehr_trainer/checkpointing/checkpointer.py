@@ -33,6 +33,7 @@ from lehr_trainer.errors import DiskFull
 from lehr_trainer.runtime import environment
 from lehr_trainer.runtime.environment import RunContext
 from lehr_trainer.update_step import UpdateStep
+from lehr_trainer.weight_average import WeightAverage
 
 WAIT_WHEN_FAILING_S = 15.0
 """Longest that a failing process waits for a save in progress: torchrun kills it after 30 s."""
@@ -56,9 +57,11 @@ class Checkpointer:
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
         update_step: UpdateStep,
+        average: WeightAverage | None = None,
     ) -> None:
         self._context, self._data = context, data
         self._model, self._optimizer, self._update_step = model, optimizer, update_step
+        self._average = average
         self._policy = context.config.checkpoint
         self._asynchronous = self._policy.asynchronous
         self._background = Background(context.ranks.device)
@@ -155,7 +158,8 @@ class Checkpointer:
             state.describe(
                 progress, self._context.config, self._data, environment.versions(), generators
             )
-            | {"optimizer": optimizer_state.capture(self._model, self._optimizer)[0]},
+            | {"optimizer": optimizer_state.capture(self._model, self._optimizer)[0]}
+            | ({} if self._average is None else {"average": self._average.describe(progress.step)}),
             began,
             waited_s=time.perf_counter() - before,
         )
@@ -168,7 +172,8 @@ class Checkpointer:
         self._background.start(lambda: self._complete(save, copied, blocked_s))
 
     def _tensors(self) -> Tensors:
-        return state.all_tensors(self._model, self._optimizer, self._update_step)
+        tensors = state.all_tensors(self._model, self._optimizer, self._update_step)
+        return tensors if self._average is None else {**tensors, "average": self._average.tensors()}
 
     def _make_room(self, copy_layout: Layout) -> bool:
         """Reserve memory for a copy; returns False if there is too little, and then saves block."""

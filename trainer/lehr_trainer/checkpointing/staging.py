@@ -117,7 +117,8 @@ class HostCopy:
         self._device = device
         self._block = torch.empty(0, dtype=torch.uint8)
         self._layout: Layout = ()
-        self._views: dict[str, dict[str, Tensor]] = {}
+        self.views: dict[str, dict[str, Tensor]] = {}
+        """The memory as tensors, by kind and name of the layout."""
         self._registered: list[int] = []
         """Address of each piece that is pinned."""
         self.pin_refusal: str | None = None
@@ -151,7 +152,7 @@ class HostCopy:
         self._touch_pages(pieces)
         for (kind, name, dtype, shape, nbytes), place in zip(layout, places, strict=True):
             view = self._block[place : place + nbytes].view(dtype).view(shape)
-            self._views.setdefault(kind, {})[name] = view
+            self.views.setdefault(kind, {})[name] = view
         self._layout = layout
 
     def take(self, tensors: Tensors) -> Tensors:
@@ -163,11 +164,11 @@ class HostCopy:
         self.reserve(layout_of(tensors))
         for kind, named in tensors.items():
             for name, tensor in named.items():
-                self._views[kind][name].copy_(tensor.detach(), non_blocking=True)
+                self.views[kind][name].copy_(tensor.detach(), non_blocking=True)
         if self._device.type == "cuda":
             torch.cuda.current_stream(self._device).synchronize()
         # A kind without tensors has no views; it is written like any other.
-        return {kind: self._views.get(kind, {}) for kind in tensors}
+        return {kind: self.views.get(kind, {}) for kind in tensors}
 
     def _touch_pages(self, pieces: list[tuple[int, int]]) -> None:
         """Touch every page, so that the system provides it now rather than during a copy.
@@ -202,7 +203,7 @@ class HostCopy:
 
     def _release(self) -> None:
         self._unpin()
-        self._layout, self._views = (), {}
+        self._layout, self.views = (), {}
         self._block = torch.empty(0, dtype=torch.uint8)
 
     def _unpin(self) -> None:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 
 from lehr_trainer.configs import budget
+from lehr_trainer.configs.average import AverageConfig
 from lehr_trainer.configs.base import (
     Config,
     Fraction,
@@ -208,6 +209,11 @@ class TrainConfig(Config):
     activation_checkpointing: ActivationCheckpointingConfig = ActivationCheckpointingConfig()
     compile: CompileConfig = CompileConfig()
     parallel: ParallelConfig = ParallelConfig()
+    # Left out of a config without it, which trainers of older capsules read as well.
+    average: Annotated[AverageConfig | None, Field(exclude_if=lambda average: average is None)] = (
+        None
+    )
+    """Keep a mean of the weights over the training beside them."""
     checkpoint: CheckpointConfig = CheckpointConfig()
     validation: ValidationConfig = ValidationConfig()
     diagnostics: DiagnosticsConfig = DiagnosticsConfig()
@@ -262,6 +268,8 @@ class TrainConfig(Config):
         self._check_delayed_scaling()
         self._check_parts()
         self.schedule.check_fits(self.steps)
+        if self.average is not None:
+            self.average.check_fits(self.steps)
         if isinstance(self.optimizer, MuonConfig):
             self.optimizer.check_tied(tie_embeddings=self.model.tie_embeddings)
         if self.model.parametrization == "mup" and self.optimizer.mup_rate(1.0) is None:

@@ -47,6 +47,7 @@ from lehr_trainer.planning.memory import PHASES, MemoryMoment
 from lehr_trainer.runtime.distributed import Ranks
 from lehr_trainer.runtime.precision import Precision
 from lehr_trainer.train import TrainStep
+from lehr_trainer.weight_average import weights_kept
 
 _MOST_MICRO_STEPS = 2
 """The second micro-batch meets the gradients of the first; each further one is like the second."""
@@ -198,11 +199,15 @@ class _Tracer:
             wrapped.train()
             stages = self._stages(step)
             copied = layout_of(all_tensors(parts.model, parts.optimizer, parts.update_step))
+            saved = sum(each[-1] for each in copied)
+            if config.average is not None:
+                parameters = sum(each.numel() for each in parts.model.parameters())
+                saved += config.average.checkpoint_bytes(parameters)
         return MemoryTrace(
             device=ranks.device.type,
             config=config,
             world_size=ranks.world_size,
-            checkpoint_copy=sum(c[-1] for c in copied) if config.checkpoint.asynchronous else 0,
+            checkpoint_copy=saved if config.checkpoint.asynchronous else 0,
             stages=stages,
         )
 
@@ -235,7 +240,8 @@ class _Tracer:
         share = config.batch.sequences // self._ranks.world_size
         sequences = config.validation.micro_batch or config.batch.micro_batch or share
         batches = _MockBatches((sequences, config.batch.sequence_length), 1, self._ranks.device)
-        with self._memory.phase("evaluation"):
+        weights = () if config.average is None else step.model.parameters()
+        with self._memory.phase("evaluation"), weights_kept(weights):
             held_out_losses(
                 step.model,
                 step.model.head_weight,

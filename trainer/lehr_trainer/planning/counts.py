@@ -103,13 +103,18 @@ def predicted_first_loss(model: ModelConfig) -> float:
 @dataclass(frozen=True)
 class CheckpointPlan:
     size_bytes: int
-    """Of one: the weights in fp32 and the optimizer's state. Its JSON is small."""
+    """Of one: the weights in fp32, the optimizer's state and averages. Its JSON is small."""
     saves: int
     """At the interval and after the last step; orders and stops save more."""
     kept: int
     """Of these, after the run's end; until an old one is removed there is one more."""
     keeps_best: bool
     """One before the last is at an evaluated step, so it can be kept as the best."""
+
+
+def checkpoint_bytes(config: TrainConfig, counts: ParameterCounts) -> int:
+    averages = 0 if config.average is None else config.average.checkpoint_bytes(counts.total)
+    return FP32 * counts.total + config.optimizer.state_bytes(counts) + averages
 
 
 def checkpoint_plan(config: TrainConfig) -> CheckpointPlan:
@@ -127,7 +132,7 @@ def checkpoint_plan(config: TrainConfig) -> CheckpointPlan:
     is_kept_by_step = policy.keep_every > 0 and best % policy.keep_every == 0
     counts = parameter_counts(config.model)
     return CheckpointPlan(
-        size_bytes=FP32 * counts.total + config.optimizer.state_bytes(counts),
+        size_bytes=checkpoint_bytes(config, counts),
         saves=saves,
         kept=min(saves, policy.keep_last) + by_step + (0 < best <= oldest and not is_kept_by_step),
         keeps_best=0 < best <= every * (saves - 1),

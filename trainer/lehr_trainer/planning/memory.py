@@ -19,7 +19,7 @@ from lehr_trainer.configs.loss import LossConfig
 from lehr_trainer.configs.sizes import BF16, FP32, HeadSize, ParameterCounts
 from lehr_trainer.configs.train import GPT2Config, ModelConfig, TrainConfig
 from lehr_trainer.planning import layers
-from lehr_trainer.planning.counts import parameter_counts
+from lehr_trainer.planning.counts import checkpoint_bytes, parameter_counts
 from lehr_trainer.planning.layers import Kernels
 
 PHASES = ("resting", "forward", "loss", "backward", "optimizer", "evaluation")
@@ -64,6 +64,8 @@ class MemoryPlan:
     checkpoint_copy: int
     """Bytes of host memory on rank 0 (and so in no phase): the copy of the state that asynchronous
     saves write from. 0 if saves block."""
+    average: int
+    """Bytes of host memory on rank 0 for ``train.average``, beside that copy."""
 
     @property
     def kept(self) -> int:
@@ -155,6 +157,10 @@ def _plan(config: TrainConfig, world_size: int, shape: tuple[int, int]) -> Memor
     resting = replace(moment(), gradients=all_gradients if rests else 0)
     update = config.optimizer.update_workspace_bytes(counts, ranks=world_size, on_cpu=on_cpu)
     evaluation = _evaluation_bytes(config, world_size, counts, kernels)
+    average = 0
+    if config.average is not None:
+        average = config.average.host_bytes(counts.total, on_cpu=on_cpu)
+        evaluation += FP32 * counts.total  # The weights, while the average has their place.
     return MemoryPlan(
         shape=shape,
         phases={
@@ -166,7 +172,8 @@ def _plan(config: TrainConfig, world_size: int, shape: tuple[int, int]) -> Memor
             "evaluation": replace(resting, temporaries=evaluation),
         },
         overhead=0 if on_cpu else _OVERHEAD_BYTES,
-        checkpoint_copy=FP32 * counts.total + state if config.checkpoint.asynchronous else 0,
+        checkpoint_copy=checkpoint_bytes(config, counts) if config.checkpoint.asynchronous else 0,
+        average=average,
     )
 
 

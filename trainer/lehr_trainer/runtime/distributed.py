@@ -212,6 +212,11 @@ class Ranks:
             dist.all_reduce(values, op=dist.ReduceOp.SUM)
         return values
 
+    def broadcast(self, values: Tensor) -> None:
+        """Replace the values by those of rank 0, on the device."""
+        if self.cpu_group is not None:
+            dist.broadcast(values, src=0)
+
     def begin_sum(self, value: int) -> Callable[[], int]:
         """Start to add a number over all ranks, on the CPU; call the result to wait for the sum.
 

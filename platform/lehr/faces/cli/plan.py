@@ -68,19 +68,20 @@ def plan(
     tokens, corpus_tokens, tokens_per_parameter, flops, gpus, nodes, gpu_type, micro_batch,
     accumulation, largest_micro_batch, memory_bytes, gpu_memory_bytes,
     memory_stages: [{shape, overhead_bytes, phases}],
-    checkpoint_copy_bytes, checkpoints: {size_bytes, saves, kept, keeps_best}, replaced_parts,
-    not_counted, fits, fits_in, free_nodes, seconds, gpu_hours, dollars, basis}; an unknown value is
-    null. ``free_nodes`` names the nodes on which it could start now. ``corpus_tokens`` has the
-    tokens of each corpus of a mix.
+    checkpoint_copy_bytes, average_bytes, checkpoints: {size_bytes, saves, kept, keeps_best},
+    replaced_parts, not_counted, fits, fits_in, free_nodes, seconds, gpu_hours, dollars, basis}; an
+    unknown value is null. ``free_nodes`` names the nodes on which it could start now.
+    ``corpus_tokens`` has the tokens of each corpus of a mix.
     ``replaced_parts`` states what is known of the parts that the project replaces; ``fits`` is
     then null.
     ``not_counted`` states what ``memory_bytes`` does not count of this run, e.g. CUDA graphs.
     ``largest_micro_batch`` is the largest micro-batch that fits in memory and divides a rank's
     share of the batch.
-    ``checkpoint_copy_bytes`` is the host memory that a background save needs on rank 0;
-    it is 0 if saves block training. ``checkpoints`` are the regular ones on disk; one more is there
-    while it replaces another. ``phases`` has, for each phase of a step, the bytes of
-    parameters, gradients, optimizer, activations, temporaries and their total. With --trace a run
+    ``checkpoint_copy_bytes`` is the host memory that a background save needs on rank 0; it is 0 if
+    saves block training. ``average_bytes`` is that of ``train.average``.
+    ``checkpoints`` are the regular ones on disk; one more is there while it replaces another.
+    ``phases`` has, for each phase of a step, the bytes of parameters, gradients, optimizer,
+    activations, temporaries and their total. With --trace a run
     has trace: {device, ranks, notes, checkpoint_copy_bytes, stages: [{shape, traced, planned,
     difference_percent}]}, with phases in traced and planned; ``difference_percent`` compares
     the largest totals of both.

@@ -281,12 +281,16 @@ def _phase_lines(plan: RunPlan) -> list[str]:
 
 
 def _host_lines(plans: list[RunPlan], *, each: str) -> list[str]:
-    """Return lines about the host copy of asynchronous saves; empty where all saves block."""
-    most = max(plan.memory.checkpoint_copy for plan in plans)
-    if not most:
-        return []
-    text = f"{formats.size(most)} of RAM{each} for saves (plan)"
-    return [_line("host", text, "rank 0 alone")]
+    """Return a line about the host copy of asynchronous saves, and averages of weights."""
+    memory = [plan.memory for plan in plans]
+    sizes = {
+        "saves": max(one.checkpoint_copy for one in memory),
+        "train.average": max(one.average for one in memory),
+    }
+    parts = [
+        f"{formats.size(most)} of RAM{each} for {what}" for what, most in sizes.items() if most
+    ]
+    return [_line("host", f"{', '.join(parts)} (plan)", "rank 0 alone")] if parts else []
 
 
 def _disk_lines(plans: list[RunPlan], *, each: str, share: float = 1.0) -> list[str]:
