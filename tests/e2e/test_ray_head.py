@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lehr.base import procfs
-from lehr.cluster import ray_head, ray_process
+from lehr.cluster import ray_head
 from lehr_testing.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
@@ -47,13 +47,13 @@ def test_the_head_has_no_dashboard_and_leaves_no_process(tmp_path, monkeypatch):
     head = ray_head.ensure(tmp_path / "home", 2, node="n1")
     try:
         until(
-            lambda: len(titled(kin := ray_process.descendants(head.processes()))) >= 2 and kin,
+            lambda: len(titled(kin := procfs.descendants(head.processes()))) >= 2 and kin,
             within_s=90,
             what="Ray's own agents",
         )
         # Whether a title covers the mark in a process's environment depends on how long that is:
         # these may be found by it, or only by their descent.
-        kin = ray_process.descendants(head.processes())
+        kin = procfs.descendants(head.processes())
         assert titled(kin)
         assert not [pid for pid in kin if b"dashboard/dashboard.py" in command(pid)]
         [raylet] = [pid for pid in kin if b"raylet/raylet" in command(pid).split(b"\0")[0]]

@@ -256,5 +256,5 @@ class Verbs:
         if rollout is not None:
             self._note(f"archive rollout {rollout.id}")
             server = self.world.server
-            change = archive.unarchive_rollout if rollout.archived else archive.archive_rollout
-            server.call(lambda: change(server.context, rollout))
+            archived = not rollout.archived
+            server.call(lambda: archive.set_rollout_archived(server.context, rollout, archived))
