@@ -58,8 +58,8 @@ class RunCache:
 
     def _refresh(self, dirty: set[str]) -> None:
         if self._is_new or len(dirty) > MANY:
-            self._is_new = False
             self._rows = {run.id: run for run in self._store.runs.by_state(_LIVING)}
+            self._is_new = False
             self._slots.clear()
         elif dirty:
             self._read_again(dirty)

@@ -13,6 +13,10 @@ from lehr_testing.statements import read_statements
 from lehr_testing.stores import begin, fresh_store, run_spec
 
 
+def refuse(_):
+    raise StoreUnavailable("locked")
+
+
 def test_slot_of_a_limited_sweep_dates_from_its_last_end(store):
     cache = RunCache(store, Isolation(give_up=lambda *_: None))
 
@@ -35,9 +39,13 @@ def test_slot_of_a_limited_sweep_dates_from_its_last_end(store):
     assert slots() == {limited.id: large.number}
 
 
-def test_values_of_runs_follow_their_rows(store):
+def test_values_of_runs_follow_their_rows_although_the_first_tick_fails(store, monkeypatch):
     cache = RunCache(store, Isolation(give_up=lambda *_: None))
     run = store.runs.create(seeding.run_spec("one"))
+    with monkeypatch.context() as patch:
+        patch.setattr(store.runs, "by_state", refuse)
+        with pytest.raises(StoreUnavailable):
+            cache.refresh()
     cache.refresh()
     [before] = cache.open_runs()
     assert cache.open_runs() == [before]
@@ -97,11 +105,8 @@ def test_change_is_read_again_after_the_store_has_failed(watched, monkeypatch):
     watched.cache.rows()
     begin(watched.store, watched.store.runs.create(run_spec("r")).id)
 
-    def fails(run_ids=None):
-        raise StoreUnavailable("locked")
-
     with monkeypatch.context() as patch:
-        patch.setattr(watched.store.attempts, "list_open", fails)
+        patch.setattr(watched.store.attempts, "list_open", refuse)
         with pytest.raises(StoreUnavailable):
             watched.cache.rows()
     assert len(watched.cache.rows()) == 1
