@@ -1,4 +1,4 @@
-"""Trainings survive kills of the API and the agent, and ``lehr down``, without gap or duplicate."""
+"""Trainings survive ``lehr down --keep-runs``."""
 
 from __future__ import annotations
 

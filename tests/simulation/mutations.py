@@ -6,6 +6,7 @@ short and rich in what the invariant is about.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
@@ -31,7 +32,7 @@ from lehr.control.gpu_board import GpuBoard
 from lehr.control.lifecycle import Desired, RunState
 from lehr.store.database import Database
 from lehr.store.records import runs, sweep_progress, transitions
-from lehr.store.streams import appender, replication
+from lehr.store.streams import appender, replica, replication
 from simulation.plan import MACHINE_FAULTS, NODE_FAULTS, SERVER_FAULTS
 
 Bug = Callable[[], AbstractContextManager[object]]
@@ -185,6 +186,14 @@ def _add_no_extension(self: Any, *arguments: Any, **named: Any) -> bool:
 _add_trials = sweep_progress.SweepProgress.add_trials
 
 
+def _miss_some(self: Any, run_id: str) -> None:
+    if zlib.crc32(f"{run_id} {self._clock()}".encode()) % 10:
+        _changed(self, run_id)
+
+
+_changed = run_cache.RunCache.changed
+
+
 class _Everything(frozenset[str]):
     def __contains__(self, _: object) -> bool:
         return True
@@ -277,6 +286,12 @@ MUTATIONS: dict[str, Mutation] = {
     "a decision is not flushed": Mutation(
         ("durable",), replaced(Database, "write", _never_durable), plan("power_cut", rate=12.0)
     ),
+    "bytes that a killed server left count without a flush": Mutation(
+        ("durable", "internal", "bytes"),
+        replaced(replica.Replica, "flush", lambda self, attempt_id, name: None),
+        plan("power_cut", "server_kill", rate=30.0, load=1.3, hours=1.5),
+        seeds=10,
+    ),
     "any end of an attempt counts against its node": Mutation(
         ("excluded",),
         replaced(nodes, "FAULTS", _Everything()),
@@ -284,6 +299,14 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "a run starts on a node that is near its end": Mutation(
         ("node_end",), replaced(availability, "too_short", lambda end, run: False), node_ends
+    ),
+    "one of ten changes of a run is missed": Mutation(
+        ("stuck", "overlooked"), replaced(run_cache.RunCache, "changed", _miss_some), plan()
+    ),
+    "what a failed tick has read is forgotten": Mutation(
+        ("rollout", "stuck", "overlooked"),
+        replaced(loader.SnapshotLoader, "enqueue_all", lambda self: None),
+        plan("server_disk_full", rate=20.0, sweeps=1.0, failing=0.3, verbs=40.0),
     ),
     "a run is placed wherever a GPU is free": Mutation(
         ("copies",),

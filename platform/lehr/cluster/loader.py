@@ -11,7 +11,7 @@ from lehr.base import home as homes
 from lehr.cluster.exits import RecentEnds, ended_attempt, excluded, node_ends, readmitted
 from lehr.cluster.group_loader import GroupLoader
 from lehr.cluster.heartbeats import HeartbeatTable
-from lehr.cluster.isolation import Isolation
+from lehr.cluster.isolation import Isolation, Noted
 from lehr.cluster.launcher import placement_of
 from lehr.cluster.membership import Cluster, Member
 from lehr.cluster.run_cache import AttemptCache, RunCache
@@ -26,7 +26,7 @@ from lehr.control.snapshot import Snapshot
 from lehr.control.step import Subject
 from lehr.errors import NotFound
 from lehr.store import Change, Store
-from lehr.store.tables import Attempt, RunRow
+from lehr.store.tables import Attempt, NodeNote, RunRow
 
 
 class SnapshotLoader:
@@ -54,6 +54,12 @@ class SnapshotLoader:
         self._attempts = AttemptCache(store)
         self._estimates = Estimates(heartbeats)
         self._groups = GroupLoader(store, runs_dir, isolation, heartbeats.now)
+        self._tables = Noted()
+        """Of nodes and quotas: not empty if they are to be read."""
+        self._tables.add(["all"])
+        self._notes: dict[str, NodeNote] = {}
+        self._quotas: dict[str, int] = {}
+        self._until: dict[str, float] = {}
         self._self_reported_exits: set[str] = set()
         """Attempts that reported their own exit and are still listed by agents."""
         self._living: dict[str, RunRow] = {}
@@ -76,6 +82,8 @@ class SnapshotLoader:
             self._attempts.changed(change)
         if change.progress:
             return  # No decision depends on a step; metrics are announced on their own.
+        if change.kind == "cluster":
+            self._tables.add(["all"])
         self._groups.changed(change)
         if change.kind == "run":
             self._runs.changed(change.id)
@@ -121,8 +129,8 @@ class SnapshotLoader:
         members = self._members(rows)
         living = {name for member in members.values() for name in member.living()}
         others = self._store.attempts.unrecorded(living - {row.id for row in rows})
-        notes = self._store.nodes.notes()
-        out = excluded(notes)
+        self._read_tables()
+        out = excluded(self._notes)
         attempts, unreadable = self._open_attempts(rows, active, members)
         runs = self._runs.open_runs()
         holders = self._holders(rows, active, members)
@@ -140,22 +148,30 @@ class SnapshotLoader:
             holders=holders,
             exited=_exited(active, holders),
             slots=self._runs.slots(run.waiting for run in runs if run.waiting is not None),
-            quotas={one.project: one.gpus for one in self._store.quotas.all()},
+            quotas=self._quotas,
             node_ends=node_ends(
-                {node: end for node, end in self._store.nodes.until().items() if node in members},
+                {node: end for node, end in self._until.items() if node in members},
                 self._store.clock(),
             ),
             sweeps=self._groups.sweeps(),
             sweeps_in_s=self._groups.sweeps_in_s(),
             rollouts=self._groups.rollouts(),
             ends=[end for end in self._recent_ends.take() if end.node not in out],
-            readmitted=readmitted(notes),
+            readmitted=readmitted(self._notes),
             estimates_in_s=self._estimates.renewed_in_s(),
             waiting_in_s=self._runs.waiting_in_s(),
             no_cluster=held or self._why_no_cluster(members),
             held=held is not None,
             timeouts=self._timeouts,
         )
+
+    def _read_tables(self) -> None:
+        """Read the small tables if one has changed: the three cost more than the rest of a tick."""
+        with self._tables.taken() as changed:
+            if changed:
+                self._notes = self._store.nodes.notes()
+                self._quotas = {one.project: one.gpus for one in self._store.quotas.all()}
+                self._until = self._store.nodes.until()
 
     def _open_attempts(
         self,
