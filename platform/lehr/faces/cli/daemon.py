@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from lehr.faces.client import Client
 
 NOTICE_S = 60.0
-"""After this time a server that has not answered is said to be still starting. It has as long as it
-needs: it may build its index again.
-"""
+"""After this time a server that has not answered is said to be still starting."""
+LIMIT_S = 3600.0
+"""After this time it is stopped. Before, it may build its index again."""
 _STILL_STARTING = "Starting the server: it is still reading its records. Ctrl-C stops it"
 _LINES = 12
 _FRAME = re.compile(r'Traceback \(|  File "|    |[ |]*\^')
@@ -73,13 +73,14 @@ def running_server(where: Path) -> RunningServer | None:
 def start(
     where: Path, options: ServerOptions, notify: Callable[[str], object] | None = None
 ) -> RunningServer:
-    """Start the server as a daemon, and wait until it answers. Only then the start is recorded.
+    """Start the server as a daemon, and wait until it answers. If it does not, the record of the
+    start before stays.
 
     ``notify`` is called with a message when that takes long.
 
     Raises:
         Conflict: another program uses the port.
-        LehrError: it ended; with the last lines of its log.
+        LehrError: it ended, or did not answer; with the last lines of its log.
     """
     _need_server()
     home.ensure_home(where)
@@ -98,23 +99,28 @@ def start(
             env=_environment(where),
         )
     began = time.monotonic()
+    earlier = last_start.read(where)
+    # Before it answers: if this command is killed, `lehr down` knows the server for its own.
+    last_start.write(where, Start(child.pid, options, last_start.named_files(options)))
     try:
         while True:
             server = running_server(where)
             if server is not None and server.pid == child.pid and answers(server.url):
-                made = Start(child.pid, options, last_start.named_files(options))
-                last_start.write(where, made)
-                return RunningServer(where, server.url, child.pid, made)
+                return server
             if child.poll() is not None:
                 raise did_not_start(f"it ended with exit code {child.returncode}", log, begin)
-            if notify is not None and time.monotonic() > began + NOTICE_S:
+            waited_s = time.monotonic() - began
+            if waited_s > LIMIT_S:
+                raise did_not_start(f"no answer within {LIMIT_S / 60:.0f} minutes", log, begin)
+            if notify is not None and waited_s > NOTICE_S:
                 notify(_STILL_STARTING)
             # Each look takes some milliseconds of the processor that the server needs.
-            time.sleep(min(0.5, 0.05 + (time.monotonic() - began) / 20))
+            time.sleep(min(0.5, 0.05 + waited_s / 20))
     except (LehrError, KeyboardInterrupt):
         after_ctrl_c("The server that was starting may still run. Stop it: lehr down")
         if child.poll() is None:
             _stop_starting(where, child.pid)
+        last_start.write(where, earlier)
         after_ctrl_c("The server that was starting is stopped. Start it again: lehr up")
         raise
 
@@ -177,7 +183,7 @@ def run_in_foreground(where: Path, options: ServerOptions) -> None:
     command = server_command(where, options, _port(options))
     if running_server(where) is None:
         # Its service manager has the options: those of an earlier `lehr up` no longer hold.
-        (where / "up.json").unlink(missing_ok=True)
+        last_start.write(where, None)
     os.chdir(where)
     os.execve(command[0], command, _environment(where))  # noqa: S606 - an argv list, no shell
 

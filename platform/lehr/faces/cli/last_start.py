@@ -82,7 +82,10 @@ def shell_words(options: Iterable[Option]) -> list[str]:
     ]
 
 
-def write(where: Path, start: Start) -> None:
+def write(where: Path, start: Start | None) -> None:
+    if start is None:
+        (where / "up.json").unlink(missing_ok=True)
+        return
     record = {
         "process": {"pid": start.pid},
         "options": asdict(start.options),

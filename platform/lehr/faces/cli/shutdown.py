@@ -124,8 +124,10 @@ def _take_down(where: Path, report: ShutdownReport, *, keep_runs: bool, timeout_
             hint="Stop it as it was started, e.g. systemctl stop lehr. Then lehr down stops the "
             "trainings and Ray that it left running.",
         )
-    if server is not None:
-        killed = procfs.end(server.pid, SERVER_TIMEOUT_S)
+    # A server whose `lehr up` was killed may have no address yet, but it holds the lock.
+    start = last_start.read(where)
+    if start is not None and start.pid == home.lock_holder(where):
+        killed = procfs.end(start.pid, SERVER_TIMEOUT_S)
         report.stopped.append(
             f"the server (killed: it did not end within {SERVER_TIMEOUT_S:.0f} s)"
             if killed

@@ -15,9 +15,9 @@ from lehr import Client
 from lehr.base import procfs
 from lehr.cluster import ray_process
 from lehr.errors import LehrError, ServerUnavailable, UserError
-from lehr.faces.cli import daemon
+from lehr.faces.cli import daemon, last_start
 from lehr.faces.cli.daemon import did_not_start, explaining_lines
-from lehr.faces.cli.last_start import ServerOptions
+from lehr.faces.cli.last_start import ServerOptions, Start
 
 SLEEPS = [sys.executable, "-S", "-c", "import time; time.sleep(600)"]
 
@@ -34,6 +34,8 @@ def test_ctrl_c_while_the_server_starts_stops_it_and_its_ray(
     def press(_message):
         with pytest.raises(ServerUnavailable, match="is being started or stopped"):
             Client()
+        # If this command is killed now, `lehr down` stops that server.
+        assert last_start.read(tmp_path).options == ServerOptions()
         monkeypatch.setattr(daemon.procfs, "end", stop_server)
         raise KeyboardInterrupt
 
@@ -56,6 +58,15 @@ def test_ctrl_c_while_the_server_starts_stops_it_and_its_ray(
     assert not (tmp_path / "up.json").exists()
     with pytest.raises(ServerUnavailable, match="no Lehr server is running"):
         Client()
+
+
+def test_server_that_does_nothing_is_stopped_after_the_limit(tmp_path, impatient, monkeypatch):
+    monkeypatch.setattr(daemon, "LIMIT_S", 0.0)
+    earlier = Start(1, ServerOptions(gpus=4))
+    last_start.write(tmp_path, earlier)
+    with pytest.raises(LehrError, match="did not start: no answer within 0 minutes"):
+        daemon.start(tmp_path, ServerOptions())
+    assert last_start.read(tmp_path) == earlier
 
 
 FAILS = """

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lehr.faces.cli import shutdown
-from lehr.faces.cli.daemon import RunningServer
+from lehr.faces.cli import last_start, shutdown
 from lehr.faces.cli.last_start import ServerOptions, Start
 from lehr.node.stop import End, StoppedTrainings
 
@@ -18,16 +17,19 @@ from lehr.node.stop import End, StoppedTrainings
 def test_server_is_said_to_be_killed_only_if_it_does_not_end_in_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ignored: bool
 ) -> None:
+    # It holds the lock of its home, and has not written its address yet.
     program = (
-        "import signal, time; signal.signal(15, signal.SIG_IGN); print(flush=True); time.sleep(60)"
+        "import fcntl, os, signal, time\n"
+        "lock = open('lehr.lock', 'w'); fcntl.flock(lock, fcntl.LOCK_EX)\n"
+        "print(os.getpid(), file=lock, flush=True); signal.signal(15, signal.SIG_IGN)\n"
+        "print(flush=True); time.sleep(60)"
     )
     if not ignored:
         program = program.replace("SIG_IGN", "SIG_DFL")
-    server = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+    server = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, cwd=tmp_path)
     assert server.stdout is not None
     server.stdout.readline()
-    running = RunningServer(tmp_path, "", server.pid, Start(server.pid, ServerOptions()))
-    monkeypatch.setattr(shutdown, "running_server", lambda _: running)
+    last_start.write(tmp_path, Start(server.pid, ServerOptions()))
     monkeypatch.setattr(shutdown, "SERVER_TIMEOUT_S", 1.0 if ignored else shutdown.SERVER_TIMEOUT_S)
     [stopped] = shutdown.take_down(tmp_path, keep_runs=False, timeout_s=1).stopped
     expected = "the server (killed: it did not end within 1 s)" if ignored else "the server"
