@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -24,6 +24,10 @@ _INDENT, _LONGEST = 40.0, 48
 _APART_X, _APART_Y = 80, 36
 """Pixels between two round values of an axis, about."""
 _DASHES = {"dash": "6 4", "dashdot": "8 3 2 3", "dot": "2 3"}
+_FINGER = 13.0
+"""Radius of the target around a point that is a link; less where another point is near."""
+_MOST_TARGETS = 200
+"""Points of a kind that can be told apart by a finger, at most."""
 _SAME = 1e-9
 """Share of the values below which their range cannot be drawn."""
 _TINY, _HUGE = 1e-290, 1e290
@@ -271,15 +275,20 @@ def _points(
             yield _group(points, [*lines, *_bars(points, x, y)])
         return
     drawn = []
+    places: dict[int, Point] = {}
     for i, value in enumerate(points.x):
         across = x.pixel(value)
         if points.role in STRIP:
             down: float | None = frame.strip + _ROW * (STRIP.index(points.role) + 0.5)
         else:
             down = y.pixel(points.y[i]) if y is not None else None
-        if across is None or down is None:
-            continue
-        drawn.append(_symbol(points, (across, down), i, links))
+        if across is not None and down is not None:
+            places[i] = across, down
+    for i, (across, down) in places.items():
+        symbol = _symbol(points, (across, down), i)
+        if links and points.runs and points.symbol != "ring":
+            symbol = _link(points.runs[i], symbol, (across, down), places.values())
+        drawn.append(symbol)
         if points.labels:
             half = _LETTER / 2 * len(points.labels[i])
             middle = min(max(across, frame.left + half + 4), frame.right - half)
@@ -303,23 +312,32 @@ def _line(points: FigurePoints, piece: Sequence[Point]) -> str:
     )
 
 
-def _symbol(points: FigurePoints, place: Point, index: int = -1, links: bool = False) -> str:
+def _link(run: str, symbol: str, place: Point, places: Collection[Point]) -> str:
+    """Return the symbol as a link to its run, within an invisible target for a finger."""
+    target = ""
+    if len(places) <= _MOST_TARGETS:
+        apart = (math.dist(place, other) for other in places if other != place)
+        radius = min(_FINGER, min(apart, default=math.inf) / 2)
+        target = (
+            f'<circle cx="{place[0]:.1f}" cy="{place[1]:.1f}" r="{radius:.1f}" fill="none" '
+            'pointer-events="all"/>'
+        )
+    return f'<a href="/runs/{escape(run)}">{target}{symbol}</a>'
+
+
+def _symbol(points: FigurePoints, place: Point, index: int = -1) -> str:
     """Return the symbol of a point; that of the legend has no index, and so no text."""
     text = points.texts[index] if index >= 0 and points.texts else ""
     if points.symbol == "cross":
         across, down = place
         strokes = f"M{across - 4.5:.1f} {down - 4.5:.1f}l9 9m0 -9l-9 9"
-        drawn = (
+        return (
             '<path fill="none" stroke="currentColor" stroke-width="2" pointer-events="all" '
             f'd="{strokes}"{_end("path", text)}'
         )
-    elif points.symbol == "ring":  # The point within it shows its text.
+    if points.symbol == "ring":  # The point within it shows its text.
         return f'<g pointer-events="none">{_circle(place, 9)}</g>'
-    else:
-        drawn = _circle(place, 4.5, hollow=points.symbol == "hollow", text=text)
-    if not links or index < 0 or not points.runs:
-        return drawn
-    return f'<a href="/runs/{escape(points.runs[index])}">{drawn}</a>'
+    return _circle(place, 4.5, hollow=points.symbol == "hollow", text=text)
 
 
 def _circle(place: Point, radius: float, *, hollow: bool = True, text: str = "") -> str:

@@ -102,8 +102,10 @@ def test_trials_without_a_value_are_in_a_strip_above_the_others():
     ended = FigurePoints("diverged", "diverged", [2], [], symbol="cross", texts=["b"], runs=["k3"])
     drawn = svg.draw(figure([0, 1], [1.0, 2.0], symbol="dot", more=[ended]), "t", links=True)
     strip = float(re.search(r'y="([\d.]+)" text-anchor="end">stopped', drawn)[1])
-    cross = float(re.search(r'<a href="/runs/k3"><path [^>]*d="M[\d.]+ ([\d.]+)l', drawn)[1])
-    assert cross < strip < min(y for _, y in circles(drawn)[1:])
+    cross = float(
+        re.search(r'<a href="/runs/k3"><circle [^>]*/><path [^>]*d="M[\d.]+ ([\d.]+)l', drawn)[1]
+    )
+    assert cross < strip < min(y for _, y in circles(drawn)[1:3])
     assert "no values" not in svg.draw(Figure(Axis("x"), Axis("y"), [ended]), "t")
 
 
@@ -145,6 +147,15 @@ def test_ticks_are_few_round_and_inside(low, span):
     found = svg.ticks("linear", low, high, 6)
     assert len(found) <= 12
     assert all(low - span * 1e-6 <= tick <= high + span * 1e-6 for tick in found)
+
+
+def test_linked_points_have_targets_for_a_finger_that_do_not_cover_each_other():
+    points = FigurePoints("", "run", [0, 2, 99], [1.0] * 3, symbol="dot", runs=["k1", "k2", "k3"])
+    drawn = svg.draw(Figure(Axis("x"), Axis("y"), [points]), "t", links=True)
+    targets = re.findall(r'cx="([\d.]+)" cy="[\d.]+" r="([\d.]+)" fill="none" pointer', drawn)
+    (first, near), (second, also), (_, far) = [(float(x), float(radius)) for x, radius in targets]
+    assert far == 13.0
+    assert near == also == pytest.approx((second - first) / 2, abs=0.1)
 
 
 HOSTILE = "<a href='https://a.org/'>log in again</a> & <b>"
