@@ -23,6 +23,7 @@ FOLDER = GOLDENS
 RENEW = "LEHR_RENEW_GOLDENS"
 
 _ADDRESSES = re.compile(r"127\.0\.0\.1:\d+")
+_TOOK = re.compile(r"took \d+\.\d s")
 _CLOCKS = re.compile(r"about (?:\w{3} )?\d\d:\d\d")
 
 
@@ -54,6 +55,7 @@ class Names:
             text = text.replace(value, name)
         text = _ADDRESSES.sub("SERVER", text)
         text = _CLOCKS.sub("about HH:MM", text)
+        text = _TOOK.sub("took N s", text)
         return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
 
     def json(self, value: Any) -> Any:

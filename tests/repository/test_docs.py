@@ -159,7 +159,7 @@ def tests() -> dict[str, set[str]]:
     """Return the names of the tests by file."""
     return {
         str(path.relative_to(ROOT)): set(
-            re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE)
+            re.findall(r"^(?:async )?def (test_\w+)", path.read_text(), re.MULTILINE)
         )
         for path in (ROOT / "tests").rglob("test_*.py")
     }
