@@ -193,7 +193,7 @@ export interface ComparisonView {
   runs: string[];
   metric: string;
   goal: "minimize" | "maximize" | null;
-  x_axis: "step" | "tokens" | "time" | "flops";
+  x_axis: "step" | "tokens" | "time" | "flops" | "end";
   common_x: number | null;
   results: RunResultView[];
   differences: DifferenceView[];
