@@ -24,7 +24,7 @@ from lehr_trainer.checkpointing.checkpoint import (
     trained_on,
 )
 from lehr_trainer.checkpointing.checkpointer import Checkpointer
-from lehr_trainer.checkpointing.state import TrainProgress
+from lehr_trainer.checkpointing.state import TrainProgress, skip_data
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.records import Notice, Record, Resumed, Started, Warning_
@@ -77,6 +77,7 @@ def assemble(context: RunContext) -> Training:
     average = None if config.average is None else WeightAverage(config.average, model, ranks)
     # Restored into the converted model: FP8's histories belong to its converted layers.
     progress, data, how_it_began = resume(context, data, model, optimizer, update_step, average)
+    how_it_began = skip_data(context, data, progress, how_it_began)
     timeline.mark("resume")
 
     loader = Loader(

@@ -23,6 +23,7 @@ from lehr_trainer.data import prepare
 from lehr_trainer.data.loader import Loader
 from lehr_trainer.data.position import DataPosition, keys
 from lehr_trainer.data.token_dataset import PreparedData, read_manifest
+from lehr_trainer.data.tokens import position_after
 from lehr_trainer.errors import BadCheckpoint
 
 FIRST_OF_CODE = 10_000
@@ -216,6 +217,9 @@ def train(
         for name in cuts if len(cuts) > 1 else ():
             assert epochs[f"data/epoch/{name}"] == pytest.approx(passes[name])
         made.append(point)
+    # A rewind skips the data of the same steps.
+    skipped = position_after(corpora[setup.corpus], setup.batch, setup.seed, start, steps)
+    assert skipped == loaders[0].position(made[-1].step)
     trained = [
         sum(cut.tokens for corpus in position.corpora.values() for cut in corpus.cuts)
         for position in (loaders[0].position(made[0].step), loaders[0].position(made[-1].step))

@@ -10,6 +10,7 @@ import base64
 import json
 import math
 import random
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,13 @@ from torch import Tensor, nn
 from lehr_trainer.checkpointing import checkpoint, optimizer_state
 from lehr_trainer.configs.optimizer import optimizer_kind
 from lehr_trainer.configs.train import TrainConfig
+from lehr_trainer.contract.records import Record, Resumed
 from lehr_trainer.data.position import DataPosition
 from lehr_trainer.data.token_dataset import PreparedData
+from lehr_trainer.data.tokens import position_after
 from lehr_trainer.errors import BadCheckpoint
 from lehr_trainer.models.fp8 import fp8_state, load_fp8_state
+from lehr_trainer.runtime.environment import RunContext
 from lehr_trainer.update_step import UpdateStep
 
 
@@ -232,3 +236,20 @@ def _to_text(state: Tensor) -> str:
 
 def _from_text(text: str) -> Tensor:
     return torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8)
+
+
+def skip_data(
+    context: RunContext, data: PreparedData, progress: TrainProgress, began: Record | None
+) -> Record | None:
+    """Move the position past the data of the steps that a rewind gives up, and record that."""
+    through, config = context.place.note.skip_through, context.config
+    if through is None or through <= progress.step:
+        return began
+    progress.position = position_after(
+        data, config.batch, config.seed, progress.position, through - progress.step
+    )
+    if not isinstance(began, Resumed):  # From step 0.
+        began = Resumed(time=time.time(), step=progress.step, checkpoint="")
+    began = began.model_copy(update={"skipped_through": through})
+    context.log(began.rewound)
+    return began

@@ -44,6 +44,8 @@ class LaunchNote(BaseModel):
     """pinned: exactly ``resume_from``, falling back to older ones of this run if it does not
     verify; auto: the newest checkpoint of any earlier attempt that verifies; never: start at
     step 0."""
+    skip_through: int | None = None
+    """A rewind: skip the data of the steps after the checkpoint until this one."""
     record: dict[str, Any] = Field(default_factory=dict)
     """What the platform's record says of the run, so that a lost one can be made again."""
     corpus_checked: bool = False

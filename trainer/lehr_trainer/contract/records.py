@@ -70,6 +70,16 @@ class Resumed(Record):
     """Newer checkpoints that did not verify, each with the reason."""
     changed: list[str] = Field(default_factory=list)
     """Versions that differ from those of the checkpoint, e.g. ``torch 2.12.0 -> 2.13.0``."""
+    skipped_through: Count | None = None
+    """The data of the steps after ``step`` until this one are skipped: a rewind."""
+
+    @property
+    def rewound(self) -> str:
+        """Return what a rewind has done, in words."""
+        return (
+            f"rewound from step {self.skipped_through:,} to {self.step:,}, skipped the data of "
+            f"steps {self.step + 1:,} to {self.skipped_through:,}"
+        )
 
 
 class Metrics(Record):
@@ -154,7 +164,7 @@ class Stopping(Record):
     kind: Literal["stopping"] = "stopping"
     step: Count
     reason: str
-    """signal, pause, cancel, prune, nan or time_limit."""
+    """signal, pause, cancel, prune, rewind, nan or time_limit."""
 
 
 class Finished(Record):

@@ -329,6 +329,14 @@ def open_stream(
     return CorpusStream(prepared, batch.longest_sequence, seed, loading, start)
 
 
+def position_after(
+    prepared: PreparedData, batch: BatchConfig, seed: int, start: DataPosition, steps: int
+) -> DataPosition:
+    """Return the position after the data of so many steps from ``start`` on."""
+    stream = open_stream(prepared, batch, seed, "memmap", start)
+    return stream.position(steps * batch.tokens_per_step // batch.longest_sequence)
+
+
 def _corpus_from(
     prepared: PreparedData, position: CorpusProgress | None, seed: int, block: int
 ) -> OpenCorpus:
