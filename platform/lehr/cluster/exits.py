@@ -69,7 +69,7 @@ def ended_attempt(
         progressed=progressed,
         resumable=point_to_resume(points, run.resume_from) is not None,
         time_limit_s=run.stored.time_limit_s,
-        message=request_message(store, run),
+        message=run.reason if now.rewinds else request_message(store, run),
         delivered=not attempt.open or bool(note.get("synthetic")),
         since_exit_s=heartbeats.since_ended_s(attempt.id),
     )

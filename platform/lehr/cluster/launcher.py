@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
 
@@ -22,6 +22,7 @@ from lehr.cluster.membership import Cluster
 from lehr.cluster.ray_ports import RENDEZVOUS
 from lehr.control import reconcile as rc
 from lehr.control.resources import NodeShare, Placement
+from lehr.control.saved_points import Rewound, skipped_through
 from lehr.errors import LehrError
 from lehr.node.torchrun import Gang
 from lehr.store import Store
@@ -107,6 +108,7 @@ def launches(
         attempt=attempt.number,
         resume_from=attempt.resume_from,
         resume="pinned" if attempt.resume_from is not None else "never",
+        skip_through=skipped_through(cast("Rewound | None", run.rewound), attempt.resume_from),
         record=_record(run, attempt),
         # A submission looks for it if every training runs on this machine.
         corpus_checked=set(addresses) == {settings.own_node},

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
+from typing import cast
 
 from lehr.cluster.exits import nodes_to_avoid
 from lehr.cluster.isolation import Isolation, Noted
@@ -15,11 +16,11 @@ from lehr.control.pending_reasons import paused_after
 from lehr.control.queue_entries import Waiting
 from lehr.control.resources import Need
 from lehr.control.retries import pause_s
-from lehr.control.saved_points import point_to_resume
+from lehr.control.saved_points import Rewound, point_to_resume
 from lehr.control.snapshot import OpenRun
 from lehr.control.step import Subject
 from lehr.store import Change, Store
-from lehr.store.tables import Attempt, RunRow, SweepRow
+from lehr.store.tables import Attempt, CheckpointRow, RunRow, SweepRow
 
 MANY = 500
 """From this many changed runs on, one query for all is faster."""
@@ -169,11 +170,17 @@ class RunCache:
             excluded_nodes=frozenset(avoided),
             pause=paused_after(run.cause or "", whole) if pause > 0.0 else None,
             saved=saved(self._store, run),
-            resume_from=point_to_resume(own, run.resume_from),
+            resume_from=self._resume_from(run, own),
             can_save=can_save(self._store, run),
             time_limit_s=run.stored.time_limit_s,
         )
         return waiting, left
+
+    def _resume_from(self, run: RunRow, own: Sequence[CheckpointRow]) -> str | None:
+        if run.rewound is None:
+            return point_to_resume(own, run.resume_from)
+        resumed = {one.number: one.resume_from for one in self._store.attempts.of_run(run.id)}
+        return point_to_resume(own, run.resume_from, cast("Rewound", run.rewound), resumed)
 
     def _sweep(self, sweep_id: str) -> SweepRow:
         if sweep_id not in self._sweeps:

@@ -9,6 +9,7 @@ from lehr.control.error_patterns import Budget
 from lehr.control.lifecycle import (
     NODE_UNTIL,
     PREEMPTED,
+    REWIND,
     TRANSITIONS,
     Desired,
     RunState,
@@ -51,7 +52,7 @@ class EndedAttempt:
     """The run has a checkpoint, its own or that of its fork."""
     time_limit_s: float | None = None
     message: str | None = None
-    """Message of the request that applies to the run."""
+    """Message of the request that applies to the run, or of its rewind."""
     delivered: bool = True
     """All of its streams have arrived, or none will."""
     since_exit_s: float = 0.0
@@ -130,6 +131,9 @@ def outcome(ended: EndedAttempt) -> Outcome:
     if finished is not None and finished.outcome == "completed":
         # The trainer's record decides: a crash at exit does not undo a finished training.
         return Outcome(RunState.COMPLETED, "completed", rough_end(ended.report))
+    if now.rewinds:
+        # However it ended: what it did since the spike is given up.
+        return Outcome(RunState.QUEUED, REWIND, ended.message)
     if now.preempted or now.node_ends:
         if finished is None or finished.outcome != "failed":
             kept = ended.progressed or has_saved(finished)

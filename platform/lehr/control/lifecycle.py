@@ -89,6 +89,8 @@ TIME_LIMIT = "time_limit"
 """The cause of a run that stops because it has reached its time limit."""
 PREEMPTED = "preempted"
 """The cause of the states of a run that is paused for another one."""
+REWIND = "rewind"
+"""The cause of the states of a run that is stopped to restart from an earlier checkpoint."""
 NODE_UNTIL = "node_until"
 """The cause of the states of a run that is stopped because its node is not available any more."""
 
@@ -148,6 +150,8 @@ class Situation:
         """Return what its attempt should do. A run that is stopping stops, even if it was resumed
         meanwhile.
         """
+        if self.rewinds:
+            return Desired.CANCEL
         stopping = self.state is RunState.STOPPING and not self.over_time_limit
         return Desired.PAUSE if stopping and self.desired is Desired.RUN else self.desired
 
@@ -164,6 +168,11 @@ class Situation:
     def node_ends(self) -> bool:
         """Return whether it stops since its node ends, and no request has come since then."""
         return self._stops_because(NODE_UNTIL)
+
+    @property
+    def rewinds(self) -> bool:
+        """Return whether it stops to be rewound, and no request has come since then."""
+        return self._stops_because(REWIND)
 
     def _stops_because(self, cause: str) -> bool:
         stops = self.state is RunState.STOPPING and self.cause == cause
@@ -182,7 +191,7 @@ def orders(
         keep: paths of the checkpoints that forks wait for.
     """
     desired: Literal["run", "pause", "stop"] = "stop"
-    reason = "fenced" if fenced else situation.wanted.value
+    reason = "fenced" if fenced else REWIND if situation.rewinds else situation.wanted.value
     if not fenced and situation.over_time_limit:
         desired, reason = "pause", TIME_LIMIT
     elif not fenced and situation.wanted is Desired.PAUSE:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict
 
 from lehr_trainer.checkpointing.retention import Held, superfluous
 from lehr_trainer.configs.train import CheckpointConfig
@@ -20,20 +20,71 @@ class SavedPoint(Protocol):
     def path(self) -> str: ...
 
 
-def point_to_resume(points: Iterable[SavedPoint], base: str | None) -> str | None:
+class Rewound(TypedDict):
+    """A rewind: what a run trained in vain, and the data that it skips."""
+
+    attempt: int
+    """The one that was stopped for it."""
+    before: int
+    """The step at which the spike began: the run restarts from a checkpoint before it."""
+    through: int
+    """The last step whose data are skipped."""
+
+
+def point_before(
+    points: Iterable[SavedPoint], rewound: Rewound, resumed: Mapping[int, str | None]
+) -> str | None:
+    """Return the newest checkpoint before a spike that the rewound attempt descends from.
+
+    ``resumed``: by attempt, the checkpoint that it resumed from.
+    """
+    points = list(points)
+    attempt, last = rewound["attempt"], rewound["before"] - 1
+    while True:
+        own = [point for point in points if point.attempt == attempt and point.step <= last]
+        if own:
+            return max(own, key=lambda point: point.step).path
+        parent = layout.checkpoint_at(resumed.get(attempt) or "")
+        if parent is None:
+            return None
+        attempt, last = parent[0], min(last, parent[1])
+
+
+def skipped_through(rewound: Rewound | None, resume_from: str | None) -> int | None:
+    """Return the last step whose data an attempt skips that resumes from this checkpoint.
+
+    A checkpoint that was saved after the rewind has them behind it.
+    """
+    saved_by = layout.checkpoint_at(resume_from or "")
+    if rewound is None or (saved_by is not None and saved_by[0] > rewound["attempt"]):
+        return None
+    return rewound["through"]
+
+
+def point_to_resume(
+    points: Iterable[SavedPoint],
+    base: str | None,
+    rewound: Rewound | None = None,
+    resumed: Mapping[int, str | None] | None = None,
+) -> str | None:
     """Return the checkpoint that the next attempt resumes from, relative to the run directory or
     absolute.
 
     It is the newest checkpoint of the newest attempt. If that attempt fell back to an older
-    checkpoint, the newer ones were damaged.
+    checkpoint, the newer ones were damaged. After a rewind it is the newest one before the spike,
+    until a later attempt has saved.
 
     Args:
         points: the run's own checkpoints that can still be read.
         base: what it starts from if it has none: a fork's checkpoint of another run, or None.
+        rewound: the run's last rewind.
+        resumed: by attempt, the checkpoint that it resumed from; needed for a rewind.
     """
     found = [point for point in points if layout.checkpoint_at(point.path) is not None]
     if not found:
         return base
+    if rewound is not None and all(point.attempt <= rewound["attempt"] for point in found):
+        return point_before(found, rewound, resumed or {}) or base
     return max(found, key=lambda point: (point.attempt, point.step)).path
 
 

@@ -74,7 +74,9 @@ class Tracking(Config):
     """Mirror in Weights & Biases. None: no mirror."""
 
 
-AlertAction = Literal["note", "warn", "pause", "stop"]
+AlertAction = Literal["note", "warn", "pause", "rewind", "stop"]
+_REWOUND = frozenset({"spikes", "diverging"})
+"""Alerts that an earlier checkpoint can cure."""
 
 
 class AlertActions(Config):
@@ -83,7 +85,8 @@ class AlertActions(Config):
     actions: dict[AlertCode, AlertAction] = {}
     """Action by the alert's name, e.g. {nan: stop, diverging: pause}. note: record it in the run's
     events. warn: also send a message. pause: also save a checkpoint and free the GPUs, until
-    `lehr resume`. stop: also cancel the run, without saving.
+    `lehr resume`. rewind (spikes, diverging): also restart from the newest checkpoint before it,
+    and skip the data since then. stop: also cancel the run, without saving.
     """
     other: AlertAction = "warn"
     """Action of the alerts that ``actions`` does not name."""
@@ -91,6 +94,19 @@ class AlertActions(Config):
     """Name of the webhook that gets the messages, also when the run ends. `lehr admin webhook add`
     makes one. None: no messages.
     """
+
+    rewinds: Annotated[int, Field(ge=1, le=1_000)] = 3
+    """Number of rewinds of the run; at the next one it is stopped."""
+
+    @model_validator(mode="after")
+    def _rewinds_where_it_helps(self) -> Self:
+        given = [*self.actions.items(), ("other", self.other)]
+        odd = [name for name, action in given if action == "rewind" and name not in _REWOUND]
+        if odd:
+            raise ValueError(
+                f"rewind is no action of {', '.join(odd)}: only of {', '.join(sorted(_REWOUND))}"
+            )
+        return self
 
     def action(self, code: AlertCode) -> AlertAction:
         return self.actions.get(code, self.other)
@@ -299,6 +315,15 @@ class RunSpec(Config):
             raise ValueError(
                 "train and trainer are both given; keep train for Lehr's trainer, or trainer for a "
                 "program"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _only_own_trainer_rewinds(self) -> Self:
+        if self.trainer is not None and "rewind" in self.alerts.actions.values():
+            raise ValueError(
+                "alerts.actions: rewind is for Lehr's own trainer, and a program reads its data by "
+                "itself; use pause or stop"
             )
         return self
 

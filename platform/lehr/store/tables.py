@@ -66,6 +66,8 @@ class RunRow(_Named, table=True):
     forked_from: str | None = Field(default=None, index=True)
     resume_from: str | None = None
     """The checkpoint folder that a fork starts from; absolute."""
+    rewound: dict[str, int] | None = Field(default=None, sa_type=JSON)
+    """Its last rewind: control.saved_points.Rewound."""
     queued_at: float
     """When it last entered the queue."""
     started_at: float | None = None

@@ -22,7 +22,11 @@ if TYPE_CHECKING:
     from lehr.store.tables import RunRow
 
 _FILE = "webhooks.json"
-_DONE = {"pause": "It is being paused, with a checkpoint.", "stop": "It is being cancelled."}
+_DONE = {
+    "pause": "It is being paused, with a checkpoint.",
+    "rewind": "It is being restarted from a checkpoint before that.",
+    "stop": "It is being cancelled.",
+}
 MOST_CHARACTERS = 1_500
 """Of a message's text. Chats cut longer messages, or refuse them."""
 
@@ -109,6 +113,8 @@ def about_alert(run: RunRow, alert: Alert, action: AlertAction, *, server: str) 
     fields = ("code", "step", "seen", "advice", "sure", "cause", "source")
     seen = {name: getattr(alert, name) for name in fields}
     key = f"{run.id}:alert:{alert.code}"
+    if action == "rewind":  # It may come again.
+        key += f":{run.attempt}"
     return _message("alert", key, run, text, server) | {"alert": {**seen, "action": action}}
 
 

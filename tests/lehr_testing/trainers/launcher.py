@@ -4,9 +4,11 @@ Nothing        the real trainer: this process becomes ``python -P -m lehr_traine
 PACE_S=0.02    the real one, which takes at least so many seconds for a step of its first attempt:
                a test that disturbs a training must find it under way, and a tiny model takes
                hundreds of steps between two looks at it
+PACE_ATTEMPTS  attempts that are paced, in place of attempt-1: attempt-1,attempt-2
 PACE_UNTIL=f   the file f is there: from then on as fast as it can
 SEEDED_BUG     the real one, with a bug:
   forgets        a resumed run begins with empty optimizer moments
+  spikes         the loss is 8 higher on batches whose digests are in SPIKES, whatever their steps
   sums           the loss is summed over ranks where it should be their mean
 FAKE=1         no training at all: see fake.py, which names more variables
 """
@@ -19,7 +21,9 @@ import sys
 import time
 from pathlib import Path
 
-PACED = "PACE_S" in os.environ and Path(sys.argv[1]).name == "attempt-1"
+PACED = "PACE_S" in os.environ and Path(sys.argv[1]).name in os.environ.get(
+    "PACE_ATTEMPTS", "attempt-1"
+).split(",")
 
 
 def main() -> None:
@@ -75,7 +79,21 @@ def sums() -> None:
     metrics_logger.MetricsLogger.note = note
 
 
-BUGS = {"forgets": forgets, "sums": sums}
+def spikes() -> None:
+    from lehr_trainer import metrics_logger
+
+    sound = metrics_logger.MetricsLogger.note
+    planted = {float(digest) for digest in os.environ["SPIKES"].split(",")}
+
+    def note(self, step, loss, *args, data, **options):
+        values = data()
+        spike = 8.0 * (values["data/digest"] in planted)
+        sound(self, step, loss + spike, *args, data=lambda: values, **options)
+
+    metrics_logger.MetricsLogger.note = note
+
+
+BUGS = {"forgets": forgets, "spikes": spikes, "sums": sums}
 
 if __name__ == "__main__":
     main()

@@ -8,7 +8,15 @@ import pytest
 
 from lehr.control.error_patterns import Budget
 from lehr.control.finalize import Outcome, outcome, path
-from lehr.control.lifecycle import NODE_UNTIL, PREEMPTED, TIME_LIMIT, Desired, RunState, Situation
+from lehr.control.lifecycle import (
+    NODE_UNTIL,
+    PREEMPTED,
+    REWIND,
+    TIME_LIMIT,
+    Desired,
+    RunState,
+    Situation,
+)
 from lehr.control.retries import Budgets, ExitReport, FinishedReport, classify
 from lehr_testing.lifecycle import ACTIVE, ENDED, MOVES, STATES, is_move
 from lehr_testing.runs import exit_of
@@ -141,6 +149,9 @@ def test_a_stop_by_a_command_on_its_machine_is_named(command):
         (PREEMPTED, None, {}, RunState.QUEUED, Budget.PREEMPTION),
         (PREEMPTED, COMPLETED, {}, RunState.COMPLETED, Budget.NONE),
         (PREEMPTED, NAN, {}, RunState.FAILED, Budget.NONE),
+        (REWIND, UNSAVED, {}, RunState.QUEUED, Budget.NONE),
+        (REWIND, NAN, {}, RunState.QUEUED, Budget.NONE),
+        (REWIND, COMPLETED, {}, RunState.COMPLETED, Budget.NONE),
         # Who got further at the end of its node pays nothing.
         (NODE_UNTIL, SAVED, {}, RunState.QUEUED, Budget.NONE),
         (NODE_UNTIL, UNSAVED, {"progressed": True}, RunState.QUEUED, Budget.NONE),

@@ -43,6 +43,8 @@ RUN, PAUSE, CANCEL, PRUNE = Desired.RUN, Desired.PAUSE, Desired.CANCEL, Desired.
         (Situation(STOPPING, RUN, "pause"), "pause", "pause"),
         (Situation(STOPPING, RUN, "preempted"), "pause", "pause"),
         (Situation(STOPPING, RUN, "time_limit"), "pause", "time_limit"),
+        (Situation(STOPPING, RUN, "rewind"), "stop", "rewind"),
+        (Situation(STOPPING, PAUSE, "rewind"), "pause", "pause"),
         # Cancelled while it saves because of its limit: the process may still save.
         (Situation(STOPPING, CANCEL, "time_limit"), "pause", "time_limit"),
         (Situation(RunState.QUEUED, RUN, "retry"), "stop", "run"),
@@ -61,7 +63,7 @@ anywhere = st.builds(
     Situation,
     st.sampled_from(RunState),
     st.sampled_from(Desired),
-    st.sampled_from([None, "pause", "preempted", "node_until", "time_limit"]),
+    st.sampled_from([None, "pause", "preempted", "node_until", "rewind", "time_limit"]),
 )
 
 
@@ -74,6 +76,7 @@ def test_fenced_attempt_is_always_stopped(situation):
 @given(anywhere)
 def test_a_stop_has_one_cause_and_a_run_that_stops_never_trains_on(situation):
     whys = [situation.over_time_limit, situation.preempted, situation.node_ends]
+    whys.append(situation.rewinds)
     assert sum(whys) <= 1
     if any(whys):
         assert situation.state is STOPPING

@@ -9,10 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lehr.control.saved_points import (
+    Rewound,
     copies_to_remove,
     has_progressed,
     kept_because,
     point_to_resume,
+    skipped_through,
 )
 from lehr_trainer.configs.train import CheckpointConfig
 
@@ -51,6 +53,30 @@ def test_newest_checkpoint_of_the_newest_attempt_is_resumed(points, step):
     path = point_to_resume(points, "/runs/other/attempt-1/checkpoints/step-00000003")
     assert path is not None
     assert path.endswith(f"step-{step:08}")
+
+
+BASE = "/runs/other/attempt-7/checkpoints/step-00000003"
+
+
+@pytest.mark.parametrize(
+    ("points", "before", "path", "skips"),
+    [
+        ([Point(1, 5), Point(1, 10), Point(2, 20), Point(2, 30)], 30, Point(2, 20).path, True),
+        # Attempt 2 resumed from step 10: step 15 of the first is of no use to it.
+        ([Point(1, 5), Point(1, 10), Point(1, 15), Point(2, 20)], 20, Point(1, 10).path, True),
+        ([Point(1, 5), Point(1, 10), Point(2, 20)], 10, Point(1, 5).path, True),
+        ([Point(1, 10), Point(2, 20)], 7, BASE, True),
+        ([], 7, BASE, True),
+        # What was saved since then has the data behind it.
+        ([Point(1, 10), Point(2, 20), Point(3, 12)], 20, Point(3, 12).path, False),
+    ],
+)
+def test_rewound_run_resumes_before_the_spike_until_it_has_saved_again(points, before, path, skips):
+    rewound = Rewound(attempt=2, before=before, through=35)
+    chosen = point_to_resume(points, BASE, rewound, {1: BASE, 2: Point(1, 10).path})
+    assert chosen == path
+    assert skipped_through(rewound, chosen) == (35 if skips else None)
+    assert skipped_through(None, chosen) is None
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,8 @@ class Sign:
     """The usual cause."""
     source: str = ""
     """Where the criterion comes from; empty if it is a definition."""
+    last: int | None = None
+    """First step of its last occurrence, of a sign that occurs again."""
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lehr.control.lifecycle import ALERT, Desired, RunState
+from lehr.control.lifecycle import ALERT, REWIND, Desired, RunState
+from lehr.control.saved_points import Rewound, point_before
 from lehr.errors import Conflict, NotFound
 from lehr.specs.run import AlertActions
 from lehr.store.changes import ChangedRuns
 from lehr.store.webhooks import about_alert, about_end
+from lehr_trainer.contract import layout
 
 if TYPE_CHECKING:
     from lehr.analysis.diagnosis import Alert
@@ -77,9 +80,15 @@ class AlertWatch:
             return
         done: set[str] | None = None
         for alert in self._runs.alerts(run):
+            if settings.action(alert.code) == "rewind" and not ended:
+                self._rewind(run, alert, settings)
+                continue
             done = self._done(run) if done is None else done
             if f"{ALERT}{alert.code}" not in done:
-                self._carry_out(run, alert, settings)
+                message = f"{alert.code} at step {alert.step:,}: {alert.seen}"
+                action = settings.action(alert.code)
+                action = "warn" if action == "rewind" else action  # It has ended.
+                self._carry_out(run, alert, settings, action, message)
         if ended and settings.webhook is not None:
             note = f"{MESSAGE}{settings.webhook}:{run.attempt}"
             if note not in (self._done(run) if done is None else done):
@@ -93,12 +102,57 @@ class AlertWatch:
     def _done(self, run: RunRow) -> set[str]:
         return {request.actor for request in self._store.requests.of_run(run.id)}
 
-    def _carry_out(self, run: RunRow, alert: Alert, settings: AlertActions) -> None:
-        action: AlertAction = settings.action(alert.code)
+    def _rewind(self, run: RunRow, alert: Alert, settings: AlertActions) -> None:
+        """Restart the run from before the alert; warn or stop it if that is not possible."""
+        attempts = {one.number: one for one in self._store.attempts.of_run(run.id)}
+        through, began = attempts[run.attempt].last_step, alert.last or alert.step
+        if through is None or began > through:
+            return  # Diagnosed from curves of before the last resume.
+        rewound = Rewound(attempt=run.attempt, before=began, through=through)
+        resumed = {number: one.resume_from for number, one in attempts.items()}
+        point = point_before(self._store.checkpoints.of_run(run.id), rewound, resumed)
+        start = layout.checkpoint_at("/".join(Path(point or run.resume_from or "").parts[-3:]))
+        requests = self._store.requests.of_run(run.id)
+        message = f"{alert.code} at step {began:,}: {alert.seen}; "
+        action: AlertAction = "rewind"
+        if sum(one.kind == action for one in requests) >= settings.rewinds:
+            action = "stop"
+            message += f"stopped: alerts.rewinds is {settings.rewinds}, and all are used"
+        elif start is None:
+            action = "warn"
+            message += "not rewound: no checkpoint from before that is left"
+        else:
+            message += (
+                f"rewinds from step {through:,} to {start[1]:,}, and skips the data of steps "
+                f"{start[1] + 1:,} to {through:,}"
+            )
+        if message not in {one.message for one in requests}:
+            given = rewound if action == "rewind" else None
+            self._carry_out(run, alert, settings, action, message, given)
+
+    def _carry_out(
+        self,
+        run: RunRow,
+        alert: Alert,
+        settings: AlertActions,
+        action: AlertAction,
+        message: str,
+        rewound: Rewound | None = None,
+    ) -> None:
         actor = f"{ALERT}{alert.code}"
-        message = f"{alert.code} at step {alert.step:,}: {alert.seen}"
         # One transaction: no alert acts twice, and none acts without its message.
         with self._store.transaction():
+            if rewound is not None and not self._store.transitions.apply(
+                run.id,
+                old=RunState.RUNNING,
+                new=RunState.STOPPING,
+                attempt=run.attempt,
+                cause=REWIND,
+                message=message,
+                actor=actor,
+                set={"rewound": rewound},
+            ):
+                return  # It has changed, and is judged again.
             if action in _DESIRED:
                 try:
                     self._store.requests.set_desired(
@@ -107,11 +161,12 @@ class AlertWatch:
                 except Conflict:  # It has ended, or is being cancelled.
                     action = "warn"
             # Also where the state was requested already: what is recorded is not done again.
-            if actor not in self._done(run):
+            recorded = self._store.requests.of_run(run.id)
+            if not any((one.actor, one.message) == (actor, message) for one in recorded):
                 self._store.requests.note(run.id, action, actor=actor, message=message)
             if settings.webhook is not None and action != "note":
                 text = about_alert(run, alert, action, server=self._url)
                 self._messages.put(settings.webhook, text)
-        if action in _DESIRED:
+        if action in {*_DESIRED, "rewind"}:
             self._wake()
         self._messages.wake()

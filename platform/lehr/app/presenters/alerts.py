@@ -53,7 +53,9 @@ class Alerts:
         length = run.stored.total_steps or step
         due = step if ended else seen + max(1, int(length * _AGAIN_AFTER))
         state = (step, ended, len(self._store.streams.gaps(attempt_id(*key))))
-        if seen < 0 or (step >= due and step != seen) or (had_ended, gaps) != state[1:]:
+        # An attempt may begin below the step of the one before it.
+        old = seen < 0 or (step != seen and not seen < step < due)
+        if old or (had_ended, gaps) != state[1:]:
             alerts = tuple(self._diagnose(run, step))
             self._known.put(key, (state, alerts))
         return alerts
@@ -68,7 +70,9 @@ class Alerts:
                 )
             except NotFound:
                 continue
-            earlier = tuple(Curve(branch.step, branch.y) for branch in series.superseded)
+            # After a rewind, later attempts train on other data at the same steps on purpose.
+            branches = [] if run.rewound else series.superseded
+            earlier = tuple(Curve(branch.step, branch.y) for branch in branches)
             curves[name] = Curve(series.step, series.y, earlier)
         steps = run.stored.total_steps
         if steps is None and run.state == RunState.COMPLETED:

@@ -242,6 +242,8 @@ def _words(record: records.AnyRecord) -> str:
                 f"; skipped {len(record.skipped)} that did not verify" if record.skipped else ""
             )
             changed = f"; changed since then: {', '.join(record.changed)}" if record.changed else ""
+            if record.skipped_through is not None:
+                skipped += f"; {record.rewound}"
             return f"resumes from step {record.step:,} ({record.checkpoint}{skipped}){changed}"
         case records.Checkpoint():
             loss = f", val/loss {record.val_loss:.4g}" if record.val_loss is not None else ""

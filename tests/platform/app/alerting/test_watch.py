@@ -8,8 +8,19 @@ from typing import Any
 import pytest
 
 from lehr.app.alerting.watch import AlertWatch
+from lehr.base import killpoints
 from lehr.control.lifecycle import RunState
-from lehr_testing.api import RUN_SPEC, api_client, begin, end, finished, ingest, metrics, started
+from lehr_testing.api import (
+    RUN_SPEC,
+    api_client,
+    begin,
+    end,
+    finished,
+    ingest,
+    line,
+    metrics,
+    started,
+)
 from lehr_testing.waiting import until
 
 URL = "https://hooks.example.com/x"
@@ -59,9 +70,14 @@ def training(api_, client, **alerts: Any) -> str:
     return run_id
 
 
-def happened(client, run_id: str) -> list[tuple[str, str]]:
+def happened(client, run_id: str, code: str = "") -> list[tuple[str, str]]:
     events = client.get(f"/api/v1/runs/{run_id}/events").json()
-    return [(one["data"]["action"], one["message"]) for one in events if one["kind"] == "alert"]
+    alerts = [one for one in events if one["kind"] == "alert"]
+    return [
+        (one["data"]["action"], one["message"])
+        for one in alerts
+        if one["data"]["code"].startswith(code)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -108,6 +124,113 @@ def test_ended_run_is_not_stopped_and_its_end_is_sent_once(api) -> None:
     assert [body["event"] for _, body in outbox.got] == ["alert", "end"]
     assert "is failed: the loss became nan" in outbox.got[1][1]["text"]
     assert [done for done, _ in happened(client, run_id)] == ["warn"]
+
+
+def spiking(api_, client, *checkpoints: int, **alerts: Any) -> str:
+    """Submit a run whose loss spikes at steps 31, 41 and 51; return its id."""
+    spec = {**RUN_SPEC, "alerts": {"actions": {"spikes": "rewind"}, **alerts}}
+    run_id = client.post("/api/v1/runs", json={"spec": spec}).json()["id"]
+    ingest(api_.store, begin(api_.store, run_id), started())
+    train(api_, run_id, 1, 1, 55, checkpoints, spikes=(31, 41, 51))
+    return run_id
+
+
+def train(api_, run_id, attempt, first, last, checkpoints=(), spikes=()) -> None:
+    for step in range(first, last + 1):
+        loss = 8.0 if step in spikes else 5.0
+        ingest(api_.store, f"{run_id}-{attempt}", metrics(step, step, **{"train/loss": loss}))
+        if step in checkpoints:
+            path = f"attempt-{attempt}/checkpoints/step-{step:08d}"
+            saved = {"size_bytes": 1, "digest": "ab", "reason": "interval"}
+            ingest(
+                api_.store, f"{run_id}-{attempt}", line("checkpoint", step=step, path=path, **saved)
+            )
+
+
+def test_each_new_spike_rewinds_the_run_up_to_a_limit(api, monkeypatch) -> None:
+    api_, client = api
+    store = api_.store
+    run_id = spiking(api_, client, 20, 45, 54, rewinds=1, webhook="team")
+    outbox = Outbox()
+    watch = watch_of(api_, outbox)
+
+    def die(point: str) -> None:
+        if point == "transaction: before commit":
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(killpoints, "reached", die)
+        with pytest.raises(KeyboardInterrupt):
+            watch.act(run_id)
+    assert store.runs.get(run_id).rewound is None
+    outbox.got.clear()
+    for _ in range(2):
+        watch.act(run_id)
+    run = store.runs.get(run_id)
+    assert (run.state, run.cause, run.desired) == ("stopping", "rewind", "run")
+    assert run.rewound == {"attempt": 1, "before": 51, "through": 55}
+    [(action, message)] = happened(client, run_id, "spikes")
+    assert action == "rewind"
+    what = "rewinds from step 55 to 45, and skips the data of steps 46 to 55"
+    assert what in message
+    assert run.reason is not None
+    assert run.reason.endswith(what)
+    assert [body["id"] for _, body in outbox.got].count(f"{run_id}:alert:spikes:1") == 1
+
+    # Its next attempt is diagnosed by its own curve, not by what was given up.
+    end(store, run_id, RunState.QUEUED)
+    path = "attempt-1/checkpoints/step-00000045"
+    resumed = line("resumed", step=45, checkpoint=path, skipped_through=55)
+    ingest(store, begin(store, run_id, 2), started(2))
+    watch.act(run_id)
+    ingest(store, f"{run_id}-2", resumed)
+    train(api_, run_id, 2, 46, 70)
+    watch.act(run_id)
+    assert store.runs.get(run_id).state == "running"
+    assert len(happened(client, run_id, "spikes")) == 1
+    words = "rewound from step 55 to 45, skipped the data of steps 46 to 55"
+    assert words in client.get(f"/api/v1/runs/{run_id}/events").text
+    train(api_, run_id, 2, 71, 80, spikes=(71,))
+    for _ in range(2):
+        watch.act(run_id)
+    assert store.runs.get(run_id).desired == "cancel"
+    [_, (action, message)] = happened(client, run_id, "spikes")
+    assert (action, message.endswith("alerts.rewinds is 1, and all are used (cancel)")) == (
+        "cancel",
+        True,
+    )
+
+
+def test_run_without_a_checkpoint_before_the_spike_is_warned_of_once(api) -> None:
+    api_, client = api
+    run_id = spiking(api_, client, 52)
+    for _ in range(2):
+        watch_of(api_, Outbox()).act(run_id)
+    assert api_.store.runs.get(run_id).state == "running"
+    [(action, message)] = happened(client, run_id, "spikes")
+    assert action == "warn"
+    assert "not rewound: no checkpoint from before that is left" in message
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({**RUN_SPEC, "alerts": {"actions": {"nan": "rewind"}}}, "rewind is no action of nan"),
+        ({**RUN_SPEC, "alerts": {"other": "rewind"}}, "rewind is no action of other"),
+        (
+            {
+                "name": "a",
+                "trainer": {"module": "mine"},
+                "alerts": {"actions": {"spikes": "rewind"}},
+            },
+            "rewind is for Lehr's own trainer",
+        ),
+    ],
+)
+def test_rewind_that_cannot_help_is_refused(api, spec, message) -> None:
+    answer = api[1].post("/api/v1/runs", json={"spec": spec})
+    assert answer.status_code == 422
+    assert message in answer.text
 
 
 def test_healthy_run_is_left_alone(api) -> None:

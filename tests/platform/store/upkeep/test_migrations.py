@@ -27,7 +27,7 @@ NEXT = """
 import sqlalchemy as sa
 from alembic import op
 
-revision, down_revision = "0020", "0019"
+revision, down_revision = "0021", "0020"
 
 
 def upgrade() -> None:
@@ -67,10 +67,10 @@ def next_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "versions").mkdir(parents=True)
     for path in migrate._MIGRATIONS.glob("**/*.py"):
         (folder / path.relative_to(migrate._MIGRATIONS)).write_bytes(path.read_bytes())
-    (folder / "versions/0020_next.py").write_text(NEXT)
+    (folder / "versions/0021_next.py").write_text(NEXT)
     monkeypatch.setattr(migrate, "_MIGRATIONS", folder)
-    monkeypatch.setattr(migrate, "HEAD", "0020")
-    return folder / "versions/0020_next.py"
+    monkeypatch.setattr(migrate, "HEAD", "0021")
+    return folder / "versions/0021_next.py"
 
 
 def test_a_home_of_the_first_version_keeps_its_rows_and_has_the_tables_of_the_code(
@@ -101,9 +101,9 @@ def test_an_upgrade_keeps_the_rows_and_a_copy_of_the_file(
 ) -> None:
     first_version(tmp_path / "lehr.db")
     Store.open(tmp_path).close()
-    assert migrate.revision(tmp_path / "lehr.db") == "0020"
+    assert migrate.revision(tmp_path / "lehr.db") == "0021"
     assert rows(tmp_path / "lehr.db", "SELECT later FROM runs") == [("oldrun22",)]
-    assert migrate.revision(tmp_path / "lehr.db.before-0020-0019") == "0019"
+    assert migrate.revision(tmp_path / "lehr.db.before-0021-0019") == "0019"
 
 
 def test_failed_upgrade_changes_nothing(tmp_path: Path, next_version: Path) -> None:
