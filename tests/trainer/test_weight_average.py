@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from pydantic import ValidationError
+from safetensors.torch import load_file
 from torch import Tensor
 
 from lehr_testing.assembled import begin, recorded
@@ -28,6 +29,7 @@ from lehr_trainer.checkpointing.checkpoint import read_manifest, read_tensors
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.orders import LaunchNote
+from lehr_trainer.export.command import main as export
 from lehr_trainer.train import Training
 
 LAST = {"last": 3, "every": 2}
@@ -111,6 +113,13 @@ def test_average_is_the_hand_made_one_and_changes_nothing_of_the_training(
     with made.average.swapped_in():
         for name, weight in made.model.named_parameters():
             torch.testing.assert_close(weight.double(), want[name], rtol=2e-7, atol=1e-9)
+    assert export([str(tmp_path / "run"), str(tmp_path / "out"), "--average"]) == 0
+    exported = load_file(tmp_path / "out" / "model.safetensors")
+    assert len(exported) == len(want)
+    for name, weight in exported.items():
+        assert torch.equal(weight, made.average._mean(name.removeprefix("model.")))
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert f"**{logged[12]['val/average/loss']:.4f}**, of this mean of weights." in card
 
 
 def killed(folder: Path, corpus: Path, average: dict[str, Any], data: Path, *, ranks: int) -> Path:

@@ -10,19 +10,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
 
 from lehr_trainer import parts
 from lehr_trainer.checkpointing import state
-from lehr_trainer.checkpointing.checkpoint import (
-    choose_checkpoint,
-    read_manifest,
-    read_tensors,
-    trained_on,
-)
+from lehr_trainer.checkpointing.checkpoint import choose_checkpoint, trained_on
 from lehr_trainer.checkpointing.checkpointer import Checkpointer
 from lehr_trainer.checkpointing.state import TrainProgress, skip_data
 from lehr_trainer.configs.train import TrainConfig
@@ -296,8 +290,9 @@ def resume(
         config=context.config,
         fresh_optimizer=fresh,
     )
-    if average is not None and not fresh:
-        _restore_average(context, directory, saved, average)
+    if average is not None and not fresh and (note := average.restore(directory, saved)):
+        log(note)
+        context.events.write(Notice(time=time.time(), phase="average", message=note))
     progress.position = state.data_position(saved)
     held_out = saved["data"]["validation_digest"]
     if own:
@@ -318,15 +313,6 @@ def resume(
         time=time.time(), step=progress.step, checkpoint=chosen, skipped=skipped, changed=changed
     )
     return progress, data, resumed
-
-
-def _restore_average(
-    context: RunContext, directory: Path, saved: dict[str, Any], average: WeightAverage
-) -> None:
-    tensors = read_tensors(directory, read_manifest(directory), "average")
-    if note := average.restore(saved, tensors):
-        context.log(note)
-        context.events.write(Notice(time=time.time(), phase="average", message=note))
 
 
 def _judge_environment(context: RunContext, changed: list[str], *, own: bool) -> None:

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from lehr_trainer.checkpointing.checkpoint import read_manifest, read_tensors
 from lehr_trainer.checkpointing.staging import Background, HostCopy, TooLittleMemory
 from lehr_trainer.configs.average import AverageConfig
 from lehr_trainer.errors import BadCheckpoint, BadConfig
 from lehr_trainer.runtime.distributed import Ranks
 
-EMA = "ema"
+_EMA = "ema"
 _BUFFER = "buffer"
 """Where an ema's snapshot arrives; no part of the state."""
 
@@ -47,12 +49,12 @@ class WeightAverage:
         ranks.on_rank0(self._reserve)
 
     def _reserve(self) -> None:
-        slots = [str(slot) for slot in range(self._config.last or 0)] or [EMA]
+        names = slots(self._config, self._config.held)
         if self._config.ema is not None and self._stream is not None:
-            slots.append(_BUFFER)
+            names.append(_BUFFER)
         layout = tuple(
             (slot, name, torch.float32, weight.shape, 4 * weight.numel())
-            for slot in slots
+            for slot in names
             for name, weight in self._parameters.items()
         )
         try:
@@ -80,8 +82,8 @@ class WeightAverage:
         config = self._config
         if step % config.every:
             return
-        slot = EMA if config.last is None else str(self._count % config.last)
         self._count += 1
+        slot = slots(config, self._count)[-1]
         self._steps = [*self._steps, step][-config.held :]
         if not self._ranks.is_main:
             return
@@ -128,7 +130,7 @@ class WeightAverage:
         Each operation rounds once, unlike ``lerp``, so the number of threads changes nothing.
         """
         for name, weight in snapshot:
-            ema = self._host.views[EMA][name]
+            ema = self._host.views[_EMA][name]
             distance = weight.sub_(ema) if in_place else weight - ema
             ema.add_(distance.mul_(share))
 
@@ -149,11 +151,7 @@ class WeightAverage:
             self._ranks.broadcast(weight.detach())
 
     def _mean(self, name: str) -> Tensor:
-        if self._config.last is None:
-            return self._host.views[EMA][name]
-        first = self._count - len(self._steps)
-        slots = [str(number % self._config.last) for number in range(first, self._count)]
-        return mean([self._host.views[slot][name] for slot in slots])
+        return mean([self._host.views[slot][name] for slot in slots(self._config, self._count)])
 
     def _settle(self) -> None:
         """Wait for what is under way on rank 0."""
@@ -191,8 +189,8 @@ class WeightAverage:
             "val_loss": self._val_loss[1] if self._val_loss and evaluated else None,
         }
 
-    def restore(self, document: Mapping[str, Any], saved: Mapping[str, Tensor]) -> str | None:
-        """Load what a checkpoint holds. Every rank must call it.
+    def restore(self, directory: Path, document: Mapping[str, Any]) -> str | None:
+        """Load what a verified checkpoint holds. Every rank must call it.
 
         Returns:
             Why it begins anew instead, for people; None if it does not.
@@ -208,13 +206,21 @@ class WeightAverage:
         self._count, self._steps = int(described["count"]), list(described["steps"])
 
         def load() -> None:
+            saved = read_tensors(directory, read_manifest(directory), "average")
             for name, tensor in self.tensors().items():
                 if name not in saved or saved[name].shape != tensor.shape:
-                    raise BadCheckpoint(f"the average of the checkpoint lacks a valid {name}")
+                    raise BadCheckpoint(f"the average of {directory} lacks a valid {name}")
                 tensor.copy_(saved[name])
 
         self._ranks.on_rank0(load)
         return None
+
+
+def slots(config: AverageConfig, count: int) -> list[str]:
+    """Return the names of what makes up the mean after ``count`` snapshots, oldest first."""
+    if config.last is None:
+        return [_EMA]
+    return [str(number % config.last) for number in range(max(0, count - config.last), count)]
 
 
 def mean(tensors: list[Tensor]) -> Tensor:

@@ -129,7 +129,7 @@ def test_model_of_a_project_is_not_exported(tmp_path: Path, capsys) -> None:
         state,
     )
     with pytest.raises(command.BadConfig, match="model class own:Gated is not Lehr's"):
-        command._require_own_model(changed)
+        command.require_own_model(changed)
 
 
 def test_export_error_is_one_line(tmp_path: Path, capsys) -> None:
@@ -140,6 +140,8 @@ def test_export_error_is_one_line(tmp_path: Path, capsys) -> None:
     assert "is of step 2, not of step 5" in refused(
         capsys, checkpoint_of(run, 1, 2), out, "--step", "5"
     )
+    error = refused(capsys, run, out, "--average")
+    assert "holds no average of weights; export without --average" in error
     damage(checkpoint_of(run, 1, 2) / "model.safetensors")
     assert "is damaged" in refused(capsys, run, out)
     assert not out.exists()

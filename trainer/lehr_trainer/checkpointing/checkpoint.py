@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +43,7 @@ __all__ = [
     "read_tensors",
     "verify",
     "write_checkpoint",
+    "write_safetensors",
 ]
 
 FILE_BYTES = 2 * 10**9
@@ -140,7 +141,7 @@ def _write_tensors(
     # Hashing and writing release the interpreter lock.
     with ThreadPoolExecutor(max_workers=_WRITERS) as pool:
         entries = pool.map(
-            lambda name: _write_safetensors(directory / name, files[name]), list(files)
+            lambda name: write_safetensors(directory / name, files[name]), list(files)
         )
         return dict(zip(files, entries, strict=True))
 
@@ -159,8 +160,13 @@ def _parts(named: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
     return parts
 
 
-def _write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> FileEntry:
+def write_safetensors(
+    path: Path, tensors: Mapping[str, Tensor], contents: Iterable[Tensor] | None = None
+) -> FileEntry:
     """Write the safetensors format by hand.
+
+    ``contents`` are written in place of the tensors, whose shapes and types they have: one after
+    the other, so that not all of them need to exist at once.
 
     The library does not do this: the digest is computed from memory, not from data read back from a
     disk; there is no second copy of the tensors; and a full disk is an ``OSError`` with its number.
@@ -178,7 +184,7 @@ def _write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> FileEntry:
     text += b" " * (-len(text) % 8)
     with _HashedFile(path) as file:
         file.write(len(text).to_bytes(8, "little") + text)
-        for tensor in tensors.values():
+        for tensor in tensors.values() if contents is None else contents:
             file.write(bytes_of(tensor))
     return file.entry
 

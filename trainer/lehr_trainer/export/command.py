@@ -12,20 +12,22 @@ import os
 import secrets
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
+from torch import Tensor
 
 from lehr_trainer.checkpointing import checkpoint
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.contract import layout
 from lehr_trainer.data.tokenizers import Tokenizer, load_tokenizer
 from lehr_trainer.errors import BadCheckpoint, BadConfig, BadData, TrainerError
-from lehr_trainer.export.model_card import model_card
+from lehr_trainer.export.averages import mean_of, running_average
+from lehr_trainer.export.model_card import Mean, model_card
 from lehr_trainer.export.weights import SpecialIds, write_model, write_tokenizer
 from lehr_trainer.files import fsync_folder
 from lehr_trainer.runtime import launch
@@ -56,6 +58,7 @@ def export(
     out_dir: Path,
     step: int | str = "last",
     *,
+    average: bool = False,
     tokenizer: str | None = None,
     overwrite: bool = False,
     facts: dict[str, Any] | None = None,
@@ -67,6 +70,7 @@ def export(
         out_dir: the folder to make.
         step: of the checkpoint; ``last`` is the newest that verifies, ``best`` has the lowest
             val/loss.
+        average: export the running average of its weights (``train.average``).
         tokenizer: where the run's tokenizer is on this machine, if not where the run found it;
             ``none`` exports no tokenizer.
         overwrite: replace an earlier export.
@@ -81,30 +85,48 @@ def export(
         BadData: the tokenizer cannot be had.
     """
     out_dir = out_dir.absolute()
-    _require_free(out_dir, overwrite=overwrite)
-    source = _open(path, step)
-    _require_own_model(source)
-    used = _tokenizer(source, tokenizer)
+    require_free(out_dir, overwrite=overwrite)
+    source = open_source(path, step)
+    require_own_model(source)
+    used = load_tokenizer_of(source, tokenizer)
     tensors = checkpoint.read_tensors(source.directory, source.manifest, "model")
-    with _appearing(out_dir) as draft:
-        ids = SpecialIds(None, None, None)
-        if used is not None:
-            longest = source.config.model.max_sequence_length
-            ids = write_tokenizer(used, draft, longest=longest)
-        write_model(source.config.model, tensors, draft, ids)
-        card = model_card(
-            source.config,
-            source.manifest,
-            source.state,
-            digest=source.digest,
-            has_tokenizer=used is not None,
-            facts=facts or {},
-        )
-        (draft / "README.md").write_text(card, encoding="utf-8")
+    with appearing(out_dir) as draft:
+        if average:
+            parts, mean = running_average(source.directory, source.manifest, source.state)
+            with mean_of(parts, draft) as averaged:
+                write_export(draft, source, {**tensors, **averaged}, used, facts, mean)
+        else:
+            write_export(draft, source, tensors, used, facts)
     return source.directory
 
 
-def _require_own_model(source: ExportSource) -> None:
+def write_export(
+    draft: Path,
+    source: ExportSource,
+    tensors: Mapping[str, Tensor],
+    tokenizer: Tokenizer | None,
+    facts: dict[str, Any] | None,
+    mean: Mean | None = None,
+) -> None:
+    """Write the files of an export: ``tensors`` are the source's own, or the ``mean``."""
+    ids = SpecialIds(None, None, None)
+    if tokenizer is not None:
+        longest = source.config.model.max_sequence_length
+        ids = write_tokenizer(tokenizer, draft, longest=longest)
+    write_model(source.config.model, tensors, draft, ids)
+    card = model_card(
+        source.config,
+        source.manifest,
+        source.state,
+        digest=source.digest,
+        has_tokenizer=tokenizer is not None,
+        facts=facts or {},
+        mean=mean,
+    )
+    (draft / "README.md").write_text(card, encoding="utf-8")
+
+
+def require_own_model(source: ExportSource) -> None:
     """Raise BadConfig if the project's own class made the model: transformers has no such one."""
     parts = source.config.parts
     if parts is not None and parts.model is not None:
@@ -118,7 +140,7 @@ def _require_own_model(source: ExportSource) -> None:
 # --- the checkpoint ------------------------------------------------------------------------
 
 
-def _open(path: Path, step: int | str) -> ExportSource:
+def open_source(path: Path, step: int | str) -> ExportSource:
     if (path / layout.MANIFEST).is_file():
         manifest = checkpoint.verify(path, NEEDED)
         if isinstance(step, int) and step != manifest.step:
@@ -187,7 +209,7 @@ def _choose(run_dir: Path, step: int | str) -> tuple[Path, checkpoint.Manifest]:
     raise BadCheckpoint("; ".join(damaged) or f"{run_dir} has no checkpoint yet")
 
 
-def _tokenizer(source: ExportSource, given: str | None) -> Tokenizer | None:
+def load_tokenizer_of(source: ExportSource, given: str | None) -> Tokenizer | None:
     """Load the run's tokenizer, and check that it is the one of the checkpoint."""
     if given == NO_TOKENIZER:
         return None
@@ -213,7 +235,7 @@ def _tokenizer(source: ExportSource, given: str | None) -> Tokenizer | None:
 # --- the folder ----------------------------------------------------------------------------
 
 
-def _require_free(out_dir: Path, *, overwrite: bool) -> None:
+def require_free(out_dir: Path, *, overwrite: bool) -> None:
     """Raise BadConfig if writing would replace something other than an earlier export."""
     if not out_dir.is_symlink() and not out_dir.exists():
         return
@@ -231,7 +253,7 @@ def _require_free(out_dir: Path, *, overwrite: bool) -> None:
 
 
 @contextmanager
-def _appearing(out_dir: Path) -> Iterator[Path]:
+def appearing(out_dir: Path) -> Iterator[Path]:
     """Yield a draft folder beside ``out_dir``, which takes its place if all goes well."""
     mark = secrets.token_hex(4)
     draft = out_dir.with_name(f".{out_dir.name}-{mark}")
@@ -275,6 +297,14 @@ def step_of(text: str) -> int | str:
     return text if text in {"last", "best"} else int(text)
 
 
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--tokenizer", help="where the run's tokenizer is on this machine; none leaves it out"
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace an earlier export")
+    parser.add_argument("--facts", type=Path, help="JSON for the model card, from the platform")
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run the command line; returns the exit code."""
     parser = argparse.ArgumentParser(
@@ -287,10 +317,9 @@ def main(arguments: Sequence[str]) -> int:
         "--step", type=step_of, default="last", help="a step, last or best; last if not given"
     )
     parser.add_argument(
-        "--tokenizer", help="where the run's tokenizer is on this machine; none leaves it out"
+        "--average", action="store_true", help="the average of its weights (train.average)"
     )
-    parser.add_argument("--overwrite", action="store_true", help="replace an earlier export")
-    parser.add_argument("--facts", type=Path, help="JSON for the model card, from the platform")
+    add_options(parser)
     given = parser.parse_args(arguments)
     try:
         facts = json.loads(given.facts.read_text("utf-8")) if given.facts else None
@@ -298,6 +327,7 @@ def main(arguments: Sequence[str]) -> int:
             given.path,
             given.out_dir,
             given.step,
+            average=given.average,
             tokenizer=given.tokenizer,
             overwrite=given.overwrite,
             facts=facts,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import yaml
@@ -35,6 +36,18 @@ Not stated. Before you publish this model, choose a licence, check the terms of 
 """
 
 
+@dataclass(frozen=True)
+class Mean:
+    """A mean of weights, which are not those of a single step."""
+
+    text: str
+    """What it is the mean of, in sentences."""
+    val_loss: float | None = None
+    """None if it was not evaluated."""
+    ingredients: Sequence[tuple[str, str]] = ()
+    """Name and description of each checkpoint; none if they are steps of one run."""
+
+
 def model_card(
     config: TrainConfig,
     manifest: Manifest,
@@ -43,23 +56,27 @@ def model_card(
     digest: str,
     has_tokenizer: bool,
     facts: Mapping[str, Any],
+    mean: Mean | None = None,
 ) -> str:
     """Write the card of a checkpoint, from its manifest, ``state.json`` and the manifest's digest.
 
-    ``facts`` are what the platform knows: ``run``, ``lehr_version``, ``provenance``.
+    ``facts`` are what the platform knows: ``run``, ``lehr_version``, ``provenance``. With ``mean``
+    the weights are that; the rest is of the first checkpoint that is part of it.
     """
     run = facts.get("run") or {}
     parts = [
         _front_matter(config),
         f"# {run.get('name') or config.model.kind}",
         _about(config, manifest),
+        "" if mean is None else mean.text,
+        "" if mean is None or not mean.ingredients else _table(mean.ingredients),
         "## Use",
         _LOAD if has_tokenizer else _LOAD_WEIGHTS,
         _tokens_note(config, has_tokenizer=has_tokenizer),
         "## Training",
         _table(_training(config, manifest, state)),
         "## Validation loss",
-        _validation(config, manifest, state),
+        _validation(config, manifest, state, mean),
         "## Provenance",
         _table(_provenance(manifest, state, digest, facts)),
         "The complete config; with the same corpus and version it repeats the run:",
@@ -67,7 +84,7 @@ def model_card(
         "## Licence",
         _LICENCE,
     ]
-    return "\n\n".join(part.strip("\n") for part in parts) + "\n"
+    return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
 
 
 def _about(config: TrainConfig, manifest: Manifest) -> str:
@@ -130,7 +147,9 @@ def _corpus(corpus: Any) -> str:
     return "sources of the Python standard library"
 
 
-def _validation(config: TrainConfig, manifest: Manifest, state: Mapping[str, Any]) -> str:
+def _validation(
+    config: TrainConfig, manifest: Manifest, state: Mapping[str, Any], mean: Mean | None
+) -> str:
     data = state.get("data", {})
     tokens = min(config.validation.tokens, data.get("validation_tokens", config.validation.tokens))
     length = config.batch.sequence_length
@@ -142,6 +161,10 @@ def _validation(config: TrainConfig, manifest: Manifest, state: Mapping[str, Any
     )
     if data.get("validation_digest"):
         how += f" Digest of these tokens: `{data['validation_digest']}`."
+    if mean is not None:
+        if mean.val_loss is None:
+            return "This mean of weights was not evaluated."
+        return f"**{mean.val_loss:.4f}**, of this mean of weights. {how}"
     if manifest.val_loss is not None:
         return f"**{manifest.val_loss:.4f}**, of these weights, at step {manifest.step:,}. {how}"
     best = state.get("best_val_loss")
