@@ -6,6 +6,8 @@ resumes by itself), or an attempt's directory that the platform has made.
 ``python -m lehr_trainer export RUN_DIR OUT_DIR [--step N|best|last]``: write what was trained as a
 folder that ``transformers`` loads.
 
+``python -m lehr_trainer average PATH PATH... --out OUT_DIR``: the same of the mean of several.
+
 ``python -m lehr_trainer trace RUN_DIR``: the memory of a step by phase and kind, without a GPU.
 ``python -m lehr_trainer count RUN_DIR``: the parameters of its model, counted by building it.
 
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
 
 _COMMANDS = {
     "export": "lehr_trainer.export.command:main",
+    "average": "lehr_trainer.export.soup:main",
     "trace": "lehr_trainer.diagnostics.trace_command:trace",
     "count": "lehr_trainer.diagnostics.trace_command:count",
     "bench": "lehr_trainer.experiments.command:main",

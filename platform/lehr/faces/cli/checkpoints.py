@@ -46,6 +46,15 @@ AttemptOption = Annotated[
     ),
 ]
 
+TokenizerOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PATH",
+        help="Path of the run's tokenizer on this machine. none: leave it out. "
+        "Default: as in the run's config.",
+    ),
+]
+
 
 @checkpoints.callback()
 def about() -> None:
@@ -189,14 +198,10 @@ def export(
         str, typer.Option(metavar="N|best|last", help="Step of the checkpoint.")
     ] = "last",
     attempt: AttemptOption = None,
-    tokenizer: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PATH",
-            help="Path of the run's tokenizer on this machine. none: leave it out. "
-            "Default: as in the run's config.",
-        ),
-    ] = None,
+    average: Annotated[
+        bool, typer.Option("--average", help="Export the average of its weights (train.average).")
+    ] = False,
+    tokenizer: TokenizerOption = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace an earlier export.")
     ] = False,
@@ -215,7 +220,13 @@ def export(
     run = connect().run(ref)
     with _download_bar("weights", quiet=as_json) as bar:
         run.export_model(
-            folder, at, attempt=attempt, tokenizer=tokenizer, overwrite=overwrite, progress=bar
+            folder,
+            at,
+            attempt=attempt,
+            average=average,
+            tokenizer=tokenizer,
+            overwrite=overwrite,
+            progress=bar,
         )
     size = _bytes_in(folder)
     print_result(
@@ -223,6 +234,57 @@ def export(
         f"{escaped(str(folder))}: model of {escaped(run.name)}, {formats.size(size)}",
         as_json=as_json,
     )
+
+
+@checkpoints.command("average")
+def average_checkpoints(
+    refs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN[@STEP]...",
+            help="Runs, each with the step of a checkpoint, best or last (the default).",
+        ),
+    ],
+    folder: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Folder to create.")
+    ],
+    evaluate: Annotated[
+        bool,
+        typer.Option("--evaluate", help="Compute val/loss of the mean, on this machine."),
+    ] = False,
+    tokenizer: TokenizerOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Average the weights of several checkpoints of one model, and export the mean.
+
+    Writes a folder for `transformers`, whose average.json and model card list the checkpoints. The
+    mean is of the fp32 weights, summed in float64.
+
+    Needs `lehr[trainer]` on this machine. --evaluate needs the corpus, too: it scores the held-out
+    set of the runs.
+
+    JSON: {averaged: {path, bytes, ingredients: [{run, step, tokens, val_loss, digest}], values,
+    validation_digest, device}}; the last three are null without --evaluate.
+    """
+    with _download_bar("weights", quiet=as_json) as bar:
+        made = connect().average_models(
+            [_parse_ingredient(ref) for ref in refs],
+            folder,
+            evaluate=evaluate,
+            tokenizer=tokenizer,
+            progress=bar,
+        )
+    size = _bytes_in(folder)
+    text = f"{escaped(str(folder))}: mean of {len(refs)} checkpoints, {formats.size(size)}"
+    if evaluate:
+        losses = ", ".join(formats.loss(one["val_loss"]) for one in made["ingredients"])
+        text += f"\n  val/loss {formats.loss(made['values']['val/loss'])}, of its parts {losses}"
+    print_result({"averaged": {"path": str(folder), "bytes": size, **made}}, text, as_json=as_json)
+
+
+def _parse_ingredient(text: str) -> tuple[str, int | Literal["best", "last"]]:
+    ref, _, step = text.partition("@")
+    return ref, parse_step(step) if step else "last"
 
 
 def parse_step(text: str) -> int | Literal["best", "last"]:

@@ -130,7 +130,7 @@ def _path(run_id: str, step: int) -> str:
 
 Step = int | Literal["best", "last"]
 _KINDS = frozenset({"model", "state"})
-_EXPORT = (sys.executable, "-P", "-m", "lehr_trainer", "export")
+_TRAINER = (sys.executable, "-P", "-m", "lehr_trainer")
 
 
 def export_model(
@@ -141,11 +141,59 @@ def export_model(
     step: Step,
     *,
     attempt: int | None = None,
+    average: bool = False,
     tokenizer: str | None = None,
     overwrite: bool = False,
     progress: DownloadProgress | None = None,
 ) -> Path:
     """Export a checkpoint of ``run``, one of the ``known``, as ``Run.export_model`` does."""
+    folder = _require_free(folder, overwrite=overwrite)
+    if not isinstance(step, int):
+        chosen = choose(run, known, step)
+        step, attempt = chosen.step, attempt or chosen.attempt
+    draft = folder.with_name(f".{folder.name}-step-{step}")
+    shutil.rmtree(draft, ignore_errors=True)
+    kinds = {*_KINDS, "average"} if average else _KINDS
+    download(transport, run.id, step, draft, attempt=attempt, kinds=kinds, progress=progress)
+    options = ["--average"] if average else []
+    options += _options(tokenizer, overwrite=overwrite)
+    try:
+        _convert(["export", str(draft), str(folder)], _facts(run), options)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return folder
+
+
+def average_models(
+    transport: Transport,
+    ingredients: Sequence[tuple[RunDetail, CheckpointView]],
+    folder: Path,
+    *,
+    evaluate: bool = False,
+    tokenizer: str | None = None,
+    progress: DownloadProgress | None = None,
+) -> dict[str, Any]:
+    """Export the mean of the weights of several checkpoints, as ``Client.average_models`` does."""
+    folder = _require_free(folder, overwrite=False)
+    draft = folder.with_name(f".{folder.name}-ingredients")
+    shutil.rmtree(draft, ignore_errors=True)
+    arguments = ["average", f"--out={folder}", *(["--evaluate"] if evaluate else [])]
+    facts = {"runs": [run.id for run, _ in ingredients], "lehr_version": __version__}
+    try:
+        for number, (run, one) in enumerate(ingredients):
+            place, attempt = draft / str(number), one.attempt
+            download(
+                transport, run.id, one.step, place, attempt=attempt, kinds=_KINDS, progress=progress
+            )
+            arguments.append(str(place))
+        _convert(arguments, facts, _options(tokenizer, overwrite=False))
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    record: dict[str, Any] = json.loads((folder / "average.json").read_text("utf-8"))
+    return record
+
+
+def _require_free(folder: Path, *, overwrite: bool) -> Path:
     if find_spec("torch") is None:
         raise LehrError(
             "the trainer is not installed on this machine, so it cannot export models.",
@@ -158,35 +206,31 @@ def export_model(
             hint="Choose a new folder, or replace an earlier export with --overwrite "
             "(overwrite=True).",
         )
-    if not isinstance(step, int):
-        chosen = choose(run, known, step)
-        step, attempt = chosen.step, attempt or chosen.attempt
-    draft = folder.with_name(f".{folder.name}-step-{step}")
-    shutil.rmtree(draft, ignore_errors=True)
-    download(transport, run.id, step, draft, attempt=attempt, kinds=_KINDS, progress=progress)
-    options = [f"--tokenizer={tokenizer}"] if tokenizer is not None else []
-    options += ["--overwrite"] * overwrite
-    try:
-        _convert(draft, folder, _facts(run), options)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
     return folder
 
 
-def choose(
-    run: RunDetail, known: Sequence[CheckpointView], which: Literal["best", "last"]
-) -> CheckpointView:
-    """Return the best or the newest checkpoint.
+def _options(tokenizer: str | None, *, overwrite: bool) -> list[str]:
+    options = [f"--tokenizer={tokenizer}"] if tokenizer is not None else []
+    return options + ["--overwrite"] * overwrite
+
+
+def choose(run: RunDetail, known: Sequence[CheckpointView], which: Step) -> CheckpointView:
+    """Return the best or the newest checkpoint, or the newest attempt's of a step.
 
     Raises:
         NotFound: there is none.
     """
     there = [one for one in known if one.removed_at is None or one.copy_state == "there"]
-    found = [one for one in there if (one.best if which == "best" else one.latest)]
+    if isinstance(which, int):
+        of_step = [one for one in there if one.step == which]
+        found = sorted(of_step, key=lambda one: one.attempt, reverse=True)
+    else:
+        found = [one for one in there if (one.best if which == "best" else one.latest)]
     if not found:
         steps = ", ".join(f"{one.step:,}" for one in there)
+        what = f"checkpoint of step {which:,}" if isinstance(which, int) else f"{which} checkpoint"
         raise NotFound(
-            f"{run.name} ({run.id}) has no {which} checkpoint.",
+            f"{run.name} ({run.id}) has no {what}.",
             hint=f"It has the steps {steps}." if steps else "It has none at all.",
         )
     return found[0]
@@ -207,7 +251,7 @@ def _facts(run: RunDetail) -> dict[str, Any]:
     }
 
 
-def _convert(checkpoint: Path, folder: Path, facts: dict[str, Any], options: Sequence[str]) -> None:
+def _convert(arguments: Sequence[str], facts: dict[str, Any], options: Sequence[str]) -> None:
     with (
         tempfile.TemporaryDirectory(prefix="lehr-export-") as scratch,
         tempfile.TemporaryFile() as errors,
@@ -215,7 +259,7 @@ def _convert(checkpoint: Path, folder: Path, facts: dict[str, Any], options: Seq
         file = Path(scratch) / "facts.json"
         file.write_text(json.dumps(facts), encoding="utf-8")
         process = subprocess.Popen(
-            [*_EXPORT, str(checkpoint), str(folder), f"--facts={file}", *options],
+            [*_TRAINER, *arguments, f"--facts={file}", *options],
             stdout=subprocess.DEVNULL,
             stderr=errors,
         )
@@ -229,6 +273,6 @@ def _convert(checkpoint: Path, folder: Path, facts: dict[str, Any], options: Seq
         lines = errors.read().decode("utf-8", "replace").splitlines()
     last = lines[-1] if lines else f"exit {process.returncode}"
     if process.returncode == 2:
-        raise UserError(last.removeprefix("export: ") + ".")
+        raise UserError(last.removeprefix(f"{arguments[0]}: ") + ".")
     if process.returncode != 0:
         raise LehrError(f"the export failed: {last}")

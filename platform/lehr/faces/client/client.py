@@ -13,6 +13,7 @@ from lehr.base import home
 from lehr.errors import ServerUnavailable
 from lehr.faces.client import problems
 from lehr.faces.client.admin import AdminMethods
+from lehr.faces.client.checkpoints import DownloadProgress, average_models, choose
 from lehr.faces.client.comparisons import Comparison
 from lehr.faces.client.refs import RefMethods
 from lehr.faces.client.rollouts import Rollout
@@ -180,6 +181,33 @@ class Client(RefMethods, AdminMethods):
         query = {"run": ids, "metric": metric or None, "x": x, "by": by or None}
         answer = self.transport.get("/compare", query)
         return Comparison.read(self.transport, answer)
+
+    def average_models(
+        self,
+        ingredients: Sequence[tuple[str, int | Literal["best", "last"]]],
+        folder: Path | str,
+        *,
+        evaluate: bool = False,
+        tokenizer: str | None = None,
+        progress: DownloadProgress | None = None,
+    ) -> dict[str, Any]:
+        """Write the mean of the weights of several checkpoints, each by run and step.
+
+        Like ``Run.export_model``, with its errors; all must be of one model. ``evaluate`` computes
+        val/loss of the mean on this machine, which needs the corpus.
+
+        Returns:
+            The content of ``average.json`` in the folder, which lists the checkpoints.
+        """
+        runs = [(self.run(ref), step) for ref, step in ingredients]
+        return average_models(
+            self.transport,
+            [(run.detail, choose(run.detail, run.checkpoints(), step)) for run, step in runs],
+            Path(folder),
+            evaluate=evaluate,
+            tokenizer=tokenizer,
+            progress=progress,
+        )
 
     # --- sweeps ----------------------------------------------------------------------------
 

@@ -68,6 +68,7 @@ class Run(RunData):
         step: int | Literal["best", "last"] = "last",
         *,
         attempt: int | None = None,
+        average: bool = False,
         tokenizer: str | None = None,
         overwrite: bool = False,
         progress: DownloadProgress | None = None,
@@ -82,6 +83,7 @@ class Run(RunData):
             folder: folder to make.
             step: step of the checkpoint; ``best`` has the lowest val/loss.
             attempt: number of the attempt. Default: the newest that saved at this step.
+            average: export the running average of its weights (``train.average``).
             tokenizer: where the run's tokenizer is on this machine, if not where the run found it;
                 ``none`` leaves it out.
             overwrite: replace an earlier export.
@@ -99,6 +101,7 @@ class Run(RunData):
             Path(folder),
             step,
             attempt=attempt,
+            average=average,
             tokenizer=tokenizer,
             overwrite=overwrite,
             progress=progress,

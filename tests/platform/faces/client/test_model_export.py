@@ -78,6 +78,32 @@ def test_command_exports_the_best_checkpoint_from_its_copy(server, tmp_path: Pat
     assert "--step 'newest' is not a step: give a number, best or last." in wrong.stderr
 
 
+def test_command_averages_checkpoints_and_lists_them(server, tmp_path: Path) -> None:
+    api, address = server
+    run, models = trained(api)
+    access = {"LEHR_SERVER": address, "LEHR_TOKEN": TOKEN}
+    arguments = ["checkpoints", "average", "one@5", run.id, "-o", "out", "--json"]
+    done = call(*arguments, cwd=tmp_path, **access)
+    assert done.returncode == 0, done.stderr
+    averaged = json.loads(done.stdout)["averaged"]
+    named = [(one["run"], one["step"], one["val_loss"]) for one in averaged["ingredients"]]
+    assert named == [(run.id, 5, 2.5), (run.id, 10, 3.0)]
+    for name, weight in load_file(tmp_path / "out" / "model.safetensors").items():
+        own = [models[step].state_dict()[name.removeprefix("model.")] for step in (5, 10)]
+        assert weight.equal(((own[0].double() + own[1].double()) / 2).float()), name
+    assert f"`{run.id}`, step 5" in (tmp_path / "out" / "README.md").read_text()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["home", "out"]
+
+    for refs, problem in (
+        (["one@7", "one"], "has no checkpoint of step 7"),
+        (["one", "one@10"], "are the same checkpoint"),
+        (["one@first", "one"], "'first' is not a step: give a number, best or last"),
+    ):
+        wrong = call("checkpoints", "average", *refs, "-o", "x", cwd=tmp_path, **access)
+        assert wrong.returncode == 2
+        assert problem in " ".join(wrong.stderr.split())
+
+
 def test_commands_verify_and_download_a_checkpoint(server, tmp_path: Path) -> None:
     api, address = server
     run, _ = trained(api)
@@ -144,7 +170,8 @@ def test_only_the_model_s_files_are_downloaded(
     run, _ = trained(api)
     found: list[list[str]] = []
 
-    def convert(folder: Path, *_: object, **__: object) -> None:
+    def convert(arguments: list[str], *_: object, **__: object) -> None:
+        folder = Path(arguments[1])
         found.append(sorted(path.name for path in folder.iterdir()))
 
     monkeypatch.setattr("lehr.faces.client.checkpoints._convert", convert)
