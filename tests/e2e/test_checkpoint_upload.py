@@ -16,7 +16,7 @@ from lehr_testing.waiting import until
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(600),
-    pytest.mark.xdist_group("restarted"),
+    pytest.mark.xdist_group("platform"),
 ]
 
 
@@ -35,9 +35,9 @@ def settled(server: Server, run_id: str) -> bool:
 
 @pytest.mark.nightly  # It starts a server and a Ray of its own.
 def test_down_copies_saved_checkpoints_and_reports_uncopied_ones(
-    restarted: Server, bucket: Bucket, corpus: Path, tmp_path: Path
+    server: Server, bucket: Bucket, corpus: Path, tmp_path: Path
 ) -> None:
-    server = Server(tmp_path / "home", gpus=2)
+    other, server = server, Server(tmp_path / "home", gpus=2)
     server.environment.update(bucket.environment)
     client = server.up()
     try:
@@ -54,7 +54,7 @@ def test_down_copies_saved_checkpoints_and_reports_uncopied_ones(
         assert report["runs"]["saved"] == 2
         assert report["uncopied"] == {"s3://away/down": len(on_disk(server, far.id))}
         # Only its own processes: the other server of this machine and its Ray still run.
-        assert restarted.client().cluster().gpus_total == restarted.gpus
+        assert other.client().cluster().gpus_total == other.gpus
         for saved in on_disk(server, near.id):
             prefix = f"down/{near.id}/attempt-1/checkpoints/{saved.name}/"
             names = [n.removeprefix(prefix) for n in bucket.files() if n.startswith(prefix)]

@@ -13,7 +13,7 @@ from lehr_testing.waiting import until
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(300),
-    pytest.mark.xdist_group("fakes"),
+    pytest.mark.xdist_group("platform"),
 ]
 
 
@@ -30,14 +30,14 @@ def running(run, *, step: int = 1):
     until(look, within_s=90, what=f"{run.name} to be past step {step}")
 
 
-def test_trials_over_eight_gpus_never_share_a_gpu(fakes):
-    client = fakes.client()
-    runs = [client.submit(fakes.spec(f"trial-{n}", steps=3)) for n in range(24)]
+def test_trials_over_eight_gpus_never_share_a_gpu(server):
+    client = server.client()
+    runs = [client.submit(server.spec(f"trial-{n}", steps=3)) for n in range(24)]
     for run in runs:
         run.wait(timeout_s=200)
     assert [run.state for run in runs] == ["completed"] * 24
-    assert fakes.violations() == ""
-    seen = fakes.witnessed()
+    assert server.violations() == ""
+    seen = server.witnessed()
     assert set(seen) <= set(range(8))
     ours = sorted(f"{run.id}-1" for run in runs)
     attempts = [attempt for on_gpu in seen.values() for attempt in on_gpu]
@@ -48,25 +48,25 @@ def test_trials_over_eight_gpus_never_share_a_gpu(fakes):
 
 
 @pytest.mark.nightly  # platform/control has the stop levels.
-def test_unresponsive_training_is_killed_and_its_gpu_free_within_30_seconds(fakes):
-    run = fakes.client().submit(fakes.spec("deaf", steps=10_000, DEAF=1, CHILDREN=2))
+def test_unresponsive_training_is_killed_and_its_gpu_free_within_30_seconds(server):
+    run = server.client().submit(server.spec("deaf", steps=10_000, DEAF=1, CHILDREN=2))
     running(run)
     processes = marked_processes(f"{run.id}-1")
     asked = time.monotonic()
     run.cancel()
     run.wait(timeout_s=60)
     assert run.state == "cancelled"
-    assert run.id not in busy(fakes)
+    assert run.id not in busy(server)
     # The requirement itself, not a measure of this machine.
     assert time.monotonic() - asked < 30
     for pid in processes:
         gone(pid)
 
 
-def test_a_run_can_be_cancelled_before_during_and_after_its_dispatch(fakes):
-    client = fakes.client()
-    holders = [client.submit(fakes.spec(f"holder-{n}", steps=10_000)) for n in range(8)]
-    queued = client.submit(fakes.spec("queued", steps=3))
+def test_a_run_can_be_cancelled_before_during_and_after_its_dispatch(server):
+    client = server.client()
+    holders = [client.submit(server.spec(f"holder-{n}", steps=10_000)) for n in range(8)]
+    queued = client.submit(server.spec("queued", steps=3))
     for holder in holders:
         running(holder)
     assert queued.refresh().state == "queued"
@@ -78,20 +78,20 @@ def test_a_run_can_be_cancelled_before_during_and_after_its_dispatch(fakes):
     for holder in holders:
         holder.wait(timeout_s=60)
     # Cancelled at once after submission, whatever the dispatcher is at just then.
-    quick = [client.submit(fakes.spec(f"quick-{n}", steps=10_000)) for n in range(8)]
+    quick = [client.submit(server.spec(f"quick-{n}", steps=10_000)) for n in range(8)]
     for run in quick:
         run.cancel()
     for run in quick:
         run.wait(timeout_s=60)
         assert run.state == "cancelled"
-    until(lambda: not busy(fakes), within_s=30, what="all GPUs to be free")
+    until(lambda: not busy(server), within_s=30, what="all GPUs to be free")
     for run in quick:
         assert not marked_processes(f"{run.id}-1")
 
 
-def test_a_time_limit_stops_the_run_with_a_checkpoint(fakes):
-    run = fakes.client().submit(
-        fakes.spec("limited", steps=10_000, CHECKPOINT_EVERY=100_000, time_limit_s=2)
+def test_a_time_limit_stops_the_run_with_a_checkpoint(server):
+    run = server.client().submit(
+        server.spec("limited", steps=10_000, CHECKPOINT_EVERY=100_000, time_limit_s=2)
     )
     run.wait(timeout_s=90)
     assert run.state == "failed"
@@ -99,10 +99,10 @@ def test_a_time_limit_stops_the_run_with_a_checkpoint(fakes):
     assert [c.reason for c in run.checkpoints()] == ["stop"]
 
 
-def test_failure_of_user_code_is_retried_within_its_budget(fakes):
-    client = fakes.client()
+def test_failure_of_user_code_is_retried_within_its_budget(server):
+    client = server.client()
     once = client.submit(
-        fakes.spec(
+        server.spec(
             "fails-once", steps=10, FAIL_AT=7, FAIL_TIMES=1, CHECKPOINT_EVERY=5, retries={"user": 1}
         )
     )
@@ -112,13 +112,13 @@ def test_failure_of_user_code_is_retried_within_its_budget(fakes):
     assert [e.step for e in resumed] == [5]
     assert list(once.history("train/loss")["step"]) == list(range(1, 11))
 
-    always = client.submit(fakes.spec("always-fails", steps=10, FAIL_AT=2))
+    always = client.submit(server.spec("always-fails", steps=10, FAIL_AT=2))
     always.wait(timeout_s=90)
     assert (always.state, always.attempt) == ("failed", 1)
     assert "the user's code is broken" in always.reason
 
     memory = client.submit(
-        fakes.spec(
+        server.spec(
             "too-large",
             steps=10,
             FAIL_AT=2,
@@ -131,15 +131,15 @@ def test_failure_of_user_code_is_retried_within_its_budget(fakes):
     assert "micro_batch" in memory.reason
 
 
-def test_sweep_respects_its_limit_of_concurrent_trials(fakes):
-    client = fakes.client()
+def test_sweep_respects_its_limit_of_concurrent_trials(server):
+    client = server.client()
     sweep = client.sweep(
         {
             "kind": "sweep",
             "name": "narrow",
             "parameters": {"train.seed": {"values": [1, 2, 3, 4, 5]}},
             "max_concurrent": 2,
-            "run": fakes.spec("narrow", steps=4),
+            "run": server.spec("narrow", steps=4),
         }
     )
     most = 0
@@ -154,8 +154,8 @@ def test_sweep_respects_its_limit_of_concurrent_trials(fakes):
     assert 1 <= most <= 2
 
 
-def test_leftover_processes_are_ended_before_their_gpu_is_reused(fakes):
-    run = fakes.client().submit(fakes.spec("leaver", steps=120, CHILDREN=4))
+def test_leftover_processes_are_ended_before_their_gpu_is_reused(server):
+    run = server.client().submit(server.spec("leaver", steps=120, CHILDREN=4))
     running(run)
     left = marked_processes(f"{run.id}-1")
     assert len(left) == 5

@@ -20,7 +20,7 @@ from lehr_testing.waiting import until
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(300),
-    pytest.mark.xdist_group("fakes"),
+    pytest.mark.xdist_group("platform"),
 ]
 
 # A foreign program on the machine's network, with the address and Ray.
@@ -41,14 +41,14 @@ except BaseException as error:
 """
 
 
-def try_as_stranger(fakes, tmp_path: Path, **environment: str) -> str:
+def try_as_stranger(server, tmp_path: Path, **environment: str) -> str:
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "LEHR_"))}
     done = subprocess.run(
         [
             sys.executable,
             "-c",
             STRANGER,
-            ray_head.recorded(fakes.home).address,
+            ray_head.recorded(server.home).address,
             str(tmp_path / "owned"),
         ],
         env={**clean, "HOME": str(tmp_path), **environment},
@@ -71,43 +71,43 @@ def try_as_stranger(fakes, tmp_path: Path, **environment: str) -> str:
         pytest.param({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64}, id="guesses a token"),
     ],
 )
-def test_program_without_the_token_cannot_join_ray(fakes, tmp_path, environment):
-    output = try_as_stranger(fakes, tmp_path, **environment)
+def test_program_without_the_token_cannot_join_ray(server, tmp_path, environment):
+    output = try_as_stranger(server, tmp_path, **environment)
     assert "NODES" not in output
     assert "ACTOR" not in output
     assert "RAN CODE" not in output
     assert not (tmp_path / "owned").exists()
     # And the processes of Lehr continue as before.
-    run = fakes.client().submit(fakes.spec("undisturbed", steps=2))
+    run = server.client().submit(server.spec("undisturbed", steps=2))
     run.wait(timeout_s=60)
     assert run.state == "completed"
 
 
-def test_same_program_with_the_token_joins_ray(fakes, tmp_path):
-    token = ray_head.token_file(fakes.home).read_text().strip()
-    output = try_as_stranger(fakes, tmp_path, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=token)
+def test_same_program_with_the_token_joins_ray(server, tmp_path):
+    token = ray_head.token_file(server.home).read_text().strip()
+    output = try_as_stranger(server, tmp_path, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=token)
     assert "NODES 1" in output, output
     assert "RAN CODE" in output
 
 
-def test_tokens_and_ray_folder_are_readable_only_by_their_owner(fakes):
-    for path in (ray_head.token_file(fakes.home), fakes.home / "attempt-key"):
+def test_tokens_and_ray_folder_are_readable_only_by_their_owner(server):
+    for path in (ray_head.token_file(server.home), server.home / "attempt-key"):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
-    for folder in (homes.ray_dir(fakes.home), fakes.home / "ray"):
+    for folder in (homes.ray_dir(server.home), server.home / "ray"):
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700, folder
 
 
-def test_no_token_is_on_a_command_line_or_in_a_trainer_environment(fakes):
-    run = fakes.client().submit(fakes.spec("looked-into", steps=1000))
+def test_no_token_is_on_a_command_line_or_in_a_trainer_environment(server):
+    run = server.client().submit(server.spec("looked-into", steps=1000))
     until(lambda: run.refresh().state == "running", within_s=60, what="the run to run")
-    [entry] = [e for e in fakes.entries() if e.attempt_id == f"{run.id}-1"]
+    [entry] = [e for e in server.entries() if e.attempt_id == f"{run.id}-1"]
     assert stat.S_IMODE(os.stat(entry.file("launch.json")).st_mode) == 0o600  # noqa: PTH116
     secrets = [
         str(entry.launch()["token"]).encode(),
-        ray_head.token_file(fakes.home).read_bytes().strip(),
-        (fakes.home / "token").read_bytes().strip(),
+        ray_head.token_file(server.home).read_bytes().strip(),
+        (server.home / "token").read_bytes().strip(),
     ]
-    trainer = fakes.trainer(f"{run.id}-1")
+    trainer = server.trainer(f"{run.id}-1")
     environment = Path(f"/proc/{trainer}/environ").read_bytes()
     for secret in secrets:
         assert secret not in environment
@@ -116,8 +116,8 @@ def test_no_token_is_on_a_command_line_or_in_a_trainer_environment(fakes):
     assert b"\0RAY_" not in b"\0" + environment
 
 
-def test_neither_dashboard_nor_client_server_nor_jobs_api_listens(fakes):
-    head = ray_head.recorded(fakes.home)
+def test_neither_dashboard_nor_client_server_nor_jobs_api_listens(server):
+    head = ray_head.recorded(server.home)
     lines = [command(pid) for pid in head.processes()]
     assert not [line for line in lines if b"ray.util.client.server" in line]
     ports = {

@@ -16,8 +16,7 @@ import yaml
 import lehr_trainer
 from lehr.faces.client import Run
 from lehr_testing.fakes import paced
-from lehr_testing.faults.networked import nodes_in_use
-from lehr_testing.faults.second_node import SecondNode
+from lehr_testing.faults.second_node import SecondNode, nodes_in_use
 from lehr_testing.server import Server, rank_pids
 from lehr_testing.specs import run
 from lehr_testing.waiting import until

@@ -106,20 +106,3 @@ def test_script_that_everybody_starts_with_is_swept_over_two_rates(server, proje
     failed.wait(timeout_s=300)
     assert failed.state == "failed"
     assert wrong in failed.reason
-
-
-def lightning(name: str, **args) -> dict:
-    return {
-        "kind": "run",
-        "name": name,
-        "trainer": {
-            "script": "pl_own.py",
-            "args": {"lr": 0.1, "max_steps": 12, **args},
-            "steps_arg": "max_steps",
-            "saves": ["out/*.ckpt"],
-            "saves_newest": True,
-            "resume_args": {"ckpt_path": "{checkpoint}"},
-        },
-        "code": {"include": ["*.py"]},
-        "resources": {"gpus": 1},
-    }

@@ -12,7 +12,7 @@ from lehr_testing.waiting import until
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(600),
-    pytest.mark.xdist_group("restarted"),
+    pytest.mark.xdist_group("platform"),
 ]
 
 
@@ -22,11 +22,20 @@ def under_way(client, spec):
     return submitted
 
 
-def test_down_can_keep_trainings_for_the_next_server_to_adopt(restarted, corpus):
-    r = under_way(restarted.client(), faked(run(corpus, "left-running", steps=400)))
-    down = restarted.cli("down", "--keep-runs")
+def test_down_can_keep_trainings_for_the_next_server_to_adopt(server, corpus):
+    r = under_way(server.client(), faked(run(corpus, "left-running", steps=400)))
+    down = server.cli("down", "--keep-runs")
     assert "1 training was left running" in down.stdout
     assert marked_processes(f"{r.id}-1")
-    r = restarted.up().run(r.id)
+    r = server.up().run(r.id)
     r.wait(timeout_s=300)
     assert (r.state, r.view.attempt) == ("completed", 1)
+
+
+def test_down_saves_trainings_and_the_next_server_resumes_them(server):
+    r = under_way(server.client(), server.spec("saved", steps=60, CHECKPOINT_EVERY=1000))
+    assert "1 training was saved" in server.cli("down").stdout
+    r = server.up().run(r.id)
+    r.wait(timeout_s=300)
+    assert (r.state, r.view.attempt) == ("completed", 2)
+    assert list(r.history("train/loss")["step"]) == list(range(1, 61))

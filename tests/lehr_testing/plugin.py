@@ -36,7 +36,6 @@ MAY_SKIP = {
     "tests/trainer/*::test_a_full_disk_*": "mounting a small disk needs root",
     "tests/trainer/runtime/test_distributed.py::test_missing_device_is_a_bad_config*": "there is a GPU",
     "tests/trainer/test_assemble.py::test_config_that_cannot_train_is_refused_before_data_is_prepared*": "there is a GPU",
-    "tests/e2e/test_up_defaults.py::*": "there is a GPU",
 }
 """Node ids of tests that may be skipped where skips fail, and why."""
 

@@ -9,7 +9,6 @@ PACE_UNTIL=f   the file f is there: from then on as fast as it can
 SEEDED_BUG     the real one, with a bug:
   forgets        a resumed run begins with empty optimizer moments
   spikes         the loss is 8 higher on batches whose digests are in SPIKES, whatever their steps
-  sums           the loss is summed over ranks where it should be their mean
 FAKE=1         no training at all: see fake.py, which names more variables
 """
 
@@ -68,17 +67,6 @@ def forgets() -> None:
     optimizer_state.restore = lambda *_: None
 
 
-def sums() -> None:
-    from lehr_trainer import metrics_logger
-
-    sound = metrics_logger.MetricsLogger.note
-
-    def note(self, step, loss, *args, **options):
-        sound(self, step, loss * int(os.environ["WORLD_SIZE"]), *args, **options)
-
-    metrics_logger.MetricsLogger.note = note
-
-
 def spikes() -> None:
     from lehr_trainer import metrics_logger
 
@@ -93,7 +81,7 @@ def spikes() -> None:
     metrics_logger.MetricsLogger.note = note
 
 
-BUGS = {"forgets": forgets, "spikes": spikes, "sums": sums}
+BUGS = {"forgets": forgets, "spikes": spikes}
 
 if __name__ == "__main__":
     main()

@@ -5,7 +5,6 @@ tests/trainer/test_assemble.py checks that switches which change no loss have an
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ import pytest
 import torch
 
 from lehr_testing.trainer import (
-    EAGER,
     KILL,
     different_tensors,
     final_state,
@@ -23,7 +21,6 @@ from lehr_testing.trainer import (
     make_run,
     records,
     sabotage,
-    series,
     train_to_end,
     training,
 )
@@ -43,46 +40,42 @@ LLAMA = {
 }
 WIDE = {**LLAMA, "hidden_size": 64, "intermediate_size": 128}
 BITSANDBYTES = {"name": "adamw8bit", "lr": 1e-3}
-TORCHAO = {"name": "adamw8bit", "library": "torchao", "lr": 1e-3}
 MUON = {"name": "muon", "lr": 0.01, "embedding_lr": 1e-3}
+
+BF16 = {"compute": "bf16"}
+FP8 = {"recipe": "tensorwise", "emulate": True}
+SHAPE = {"sequences": 4, "sequence_length": 64}
 
 SAME = {
     # These change how the loss is computed, not what it is.
-    "standard loss": {"loss": {"name": "standard"}},
-    "torch's chunked loss": {"loss": {"name": "torch_chunked"}},
-    "small chunks": {"loss": {"chunk_mb": 1}},
-    "math attention": {"attention": {"backend": "math"}},
-    "recomputed blocks": {"activation_checkpointing": {"policy": "block"}},
-    "recomputed swiglu": {"activation_checkpointing": {"policy": "swiglu", "every": 2}},
-    "compiled blocks": {"compile": {"scope": "block"}},
-    "two micro-batches": {"batch": {"sequences": 4, "sequence_length": 64, "micro_batch": 2}},
-    "skip-step": {"skip_step": {"enabled": True, "window": 4, "sigmas": 1000.0}},
+    "standard loss, math attention, recomputed blocks, two micro-batches, skip-step": {
+        "loss": {"name": "standard"},
+        "attention": {"backend": "math"},
+        "activation_checkpointing": {"policy": "block"},
+        "batch": {**SHAPE, "micro_batch": 2},
+        "skip_step": {"enabled": True, "window": 4, "sigmas": 1000.0},
+    },
+    "torch's chunked loss, recomputed swiglu": {
+        "loss": {"name": "torch_chunked"},
+        "activation_checkpointing": {"policy": "swiglu", "every": 2},
+    },
 }
 OTHER = {
     # These change what is trained, or in which numbers.
-    "Muon": {"optimizer": MUON},
-    "warmup, stable, decay": {"schedule": {"name": "wsd", "warmup_steps": 2, "decay_steps": 4}},
-    "a stable embedding": {"model": {**LLAMA, "stable_embedding": True}},
-    "cross-entropy in autocast": {
+    "warmup, stable, decay, a stable embedding, cross-entropy in autocast": {
+        "schedule": {"name": "wsd", "warmup_steps": 2, "decay_steps": 4},
+        "model": {**LLAMA, "stable_embedding": True},
         "loss": {"name": "in_autocast"},
-        "precision": {"compute": "bf16"},
+        "precision": BF16,
     },
-    "a loss in bf16": {"loss": {"name": "bf16_softmax"}, "precision": {"compute": "bf16"}},
-    "fp16": {"precision": {"compute": "fp16"}},
-    "emulated FP8": {"precision": {"fp8": {"recipe": "tensorwise", "emulate": True}}},
-    "GPT-2": {"model": GPT2},
     "GPT-2 with masked documents": {"model": GPT2, "attention": {"document_masking": True}},
-    "masked documents": {"attention": {"document_masking": True}},
-    # Rehearsed before the first step, since its shapes change.
-    "longer sequences at the end": {
-        "batch": {
-            "sequences": 4,
-            "sequence_length": 64,
-            "stages": [{"after": 0.5, "sequence_length": 128}],
-        }
+    # Its shapes change, so it is rehearsed before the first step.
+    "emulated FP8, a loss in bf16, longer sequences at the end": {
+        "precision": {**BF16, "fp8": FP8},
+        "loss": {"name": "bf16_softmax"},
+        "batch": {**SHAPE, "stages": [{"after": 0.5, "sequence_length": 128}]},
     },
 }
-NEEDS = {"emulated FP8": "torchao"}
 
 
 @pytest.fixture(scope="module")
@@ -101,14 +94,7 @@ def trained(
     return run / "attempt-1"
 
 
-@pytest.mark.parametrize(
-    "switch",
-    [
-        # test_compiling.py compiles at each change, and test_assemble.py has the switch.
-        pytest.param(one, marks=pytest.mark.nightly) if one == "compiled blocks" else one
-        for one in SAME
-    ],
-)
+@pytest.mark.parametrize("switch", SAME)
 def test_compute_settings_do_not_change_the_loss(
     switch: str, tmp_path: Path, plain: Path, corpus: Path, data: Path
 ) -> None:
@@ -120,8 +106,8 @@ def test_compute_settings_do_not_change_the_loss(
 def test_training_settings_change_the_loss(
     switch: str, tmp_path: Path, plain: Path, corpus: Path, data: Path
 ) -> None:
-    if switch in NEEDS and importlib.util.find_spec(NEEDS[switch]) is None:
-        pytest.skip(f"{NEEDS[switch]} is not installed")
+    if "FP8" in switch:
+        pytest.importorskip("torchao")
     attempt = trained(tmp_path, corpus, data, **OTHER[switch])
     got = losses(attempt)
     assert got[STEPS] < got[1]
@@ -132,49 +118,33 @@ def test_training_settings_change_the_loss(
 # --- killed and taken up again ---------------------------------------------------------------
 
 RESUMED = {
-    # Wide enough: both keep the moments of small matrices in 32 bits.
+    # Wide enough: it keeps the moments of small matrices in 32 bits.
     "bitsandbytes": {"optimizer": BITSANDBYTES, "model": WIDE},
-    "torchao": {"optimizer": TORCHAO, "model": WIDE},
     "muon": {"optimizer": MUON},
     # Its scale begins so high that it has to come down, and is state.
-    "fp16": {"precision": {"compute": "fp16", "loss_scale": {"initial": 2.0**40}}},
-    "skip-step": {"skip_step": {"enabled": True, "window": 4, "sigmas": 0.5}},
+    "fp16": {"precision": {"compute": "fp16", "loss_scale": {"initial": 2.0**40}}, "steps": 40},
 }
 
 
-@pytest.mark.parametrize(
-    "switch",
-    [
-        # bitsandbytes keeps its moments in 8 bits too; skipping has state as fp16's scale has.
-        pytest.param(one, marks=pytest.mark.nightly) if one in {"torchao", "skip-step"} else one
-        for one in RESUMED
-    ],
-)
+@pytest.mark.parametrize("switch", RESUMED)
 def test_killed_run_resumes_bitwise(switch: str, tmp_path: Path, corpus: Path, data: Path) -> None:
-    if switch in {"bitsandbytes", "torchao"} and importlib.util.find_spec(switch) is None:
-        pytest.skip(f"{switch} is not installed")
-    eager = EAGER if switch == "torchao" else ""
-    steps = 40 if switch == "fp16" else STEPS
-    changes = {**RESUMED[switch], "steps": steps, "checkpoint": {"every": 5}}
-    whole = trained(tmp_path, corpus, data, code=eager, **changes)
-    run = make_run(tmp_path / "killed", corpus, **changes)
-    # Skipped steps do not count if the host can see them.
-    at_step = 9 if switch != "skip-step" else 6
+    if switch == "bitsandbytes":
+        pytest.importorskip("bitsandbytes")
+    changes = {**RESUMED[switch], "checkpoint": {"every": 5}}
+    whole = trained(tmp_path, corpus, data, **changes)
+    run = make_run(tmp_path / "killed", corpus, **{"steps": STEPS, **changes})
     saved = layout.checkpoint_dir(run / "attempt-1", 5)
-    harm = sabotage(at_step=at_step, act=KILL, after=saved)
-    with training(run, data=data, code=eager + harm) as process:
+    with training(run, data=data, code=sabotage(at_step=9, act=KILL, after=saved)) as process:
         code, _ = finish(process)
     assert code == -9
-    train_to_end(run, data=data, code=eager)
+    train_to_end(run, data=data)
     first, second = run / "attempt-1", run / "attempt-2"
     assert records(second, "resumed"), "it started over"
     assert losses(first, second) == losses(whole)
     assert not different_tensors(second, whole)
-    if switch in {"bitsandbytes", "torchao"}:
+    if switch == "bitsandbytes":
         kept = final_state(second).values()
         assert torch.uint8 in {tensor.dtype for tensor in kept}, "no moment is in 8 bits"
-    if switch == "skip-step":
-        assert series("train/skipped_steps", whole)[STEPS] > 0, "there was nothing to skip"
     assert judgements(second).keys() == judgements(whole).keys()
     for name, value in judgements(whole).items():
         assert torch.equal(judgements(second)[name], value), name
@@ -188,9 +158,8 @@ def judgements(attempt: Path) -> dict[str, torch.Tensor]:
 # --- diagnostics and profiles ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("deterministic", [True, False])
 def test_deterministic_run_uses_deterministic_algorithms(
-    deterministic: bool, tmp_path: Path, corpus: Path, data: Path
+    tmp_path: Path, corpus: Path, data: Path
 ) -> None:
     found = tmp_path / "found.json"
     code = f"""
@@ -211,26 +180,17 @@ def tell():
 
 atexit.register(tell)
 """
-    trained(tmp_path, corpus, data, code=code, steps=1, deterministic=deterministic, threads=2)
-    on = [True, False, False, ":4096:8", "Ring", 2]
-    assert json.loads(found.read_text()) == (
-        on if deterministic else [False, False, True, None, None, 2]
-    )
+    trained(tmp_path, corpus, data, code=code, steps=1, deterministic=True, threads=2)
+    assert json.loads(found.read_text()) == [True, False, False, ":4096:8", "Ring", 2]
 
 
-@pytest.fixture(scope="module")
-def two_ranks(tmp_path_factory: pytest.TempPathFactory, corpus: Path, data: Path) -> Path:
-    """An attempt without compression."""
-    folder = tmp_path_factory.mktemp("two-ranks")
-    return trained(folder, corpus, data, ranks=2, parallel={"static_graph": True})
-
-
-@pytest.mark.parametrize("compression", ["bf16", "fp16"])
 def test_ranks_that_compress_gradients_train_alike(
-    compression: str, tmp_path: Path, two_ranks: Path, corpus: Path, data: Path
+    tmp_path: Path, corpus: Path, data: Path
 ) -> None:
-    how = {"compression": compression, "static_graph": True}
-    attempt = trained(tmp_path, corpus, data, ranks=2, parallel=how)
-    assert losses(attempt)[1] == losses(two_ranks)[1]
-    assert losses(attempt) != losses(two_ranks), "nothing was rounded"
-    assert losses(attempt) == pytest.approx(losses(two_ranks), rel=2e-3)
+    exact, rounded = (
+        losses(trained(tmp_path / how, corpus, data, ranks=2, parallel={"compression": how}))
+        for how in ("none", "bf16")
+    )
+    assert rounded[1] == exact[1]
+    assert rounded != exact, "nothing was rounded"
+    assert rounded == pytest.approx(exact, rel=2e-3)
