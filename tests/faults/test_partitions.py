@@ -13,7 +13,7 @@ import pytest
 from lehr_testing.fakes import gone
 from lehr_testing.faults.fault_server import FaultServer
 from lehr_testing.faults.network import Proxy, namespace
-from lehr_testing.faults.networked import nodes_in_use, with_second_node
+from lehr_testing.faults.second_node import nodes_in_use, with_second_node
 from lehr_testing.server import alive
 from lehr_testing.specs import text_corpus
 from lehr_testing.waiting import until

@@ -15,8 +15,7 @@ from lehr.base import procfs
 from lehr_testing.fakes import FakeServer
 from lehr_testing.faults.fault_server import FaultServer
 from lehr_testing.faults.machine import machine
-from lehr_testing.faults.networked import nodes_in_use
-from lehr_testing.faults.second_node import SecondNode
+from lehr_testing.faults.second_node import SecondNode, nodes_in_use
 from lehr_testing.server import marked_processes
 from lehr_testing.specs import text_corpus
 from lehr_testing.waiting import until

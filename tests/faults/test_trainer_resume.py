@@ -7,17 +7,12 @@ tests/trainer/process/test_switches.py.
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from lehr_testing.paths import TESTING
 from lehr_testing.specs import text_corpus
 from lehr_testing.trainer import (
     KILL,
@@ -151,40 +146,3 @@ def test_full_disk_ends_both_ranks_with_that_reason(
     assert [record["step"] for record in records(attempt, "checkpoint")] == [5]
     assert [path.name for path in (attempt / layout.CHECKPOINTS).iterdir()] == ["step-00000005"]
     verify(layout.checkpoint_dir(attempt, 5))
-
-
-def test_run_killed_50_times_in_a_save_resumes_from_a_complete_checkpoint(
-    tmp_path: Path, corpus: Path
-) -> None:
-    """One process forks each attempt, so that torch is imported once."""
-    steps = 120
-    whole = make_run(tmp_path / "whole", corpus, steps=steps, checkpoint={"every": 1})
-    killed = make_run(tmp_path / "killed", corpus, steps=steps, checkpoint={"every": 1})
-    data = tmp_path / "data"
-    train_to_end(whole, data=data)
-    script = TESTING / "faults" / "forked_trainings.py"
-    done = subprocess.run(
-        [sys.executable, script, killed, "50"],
-        env={**os.environ, "LEHR_DATA": str(data), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=800,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    deaths = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    assert len(deaths) == 50
-    assert all(death["signal"] == 9 for death in deaths), deaths
-    # Before the rename nothing of that save counts, after it all of it.
-    assert {death["whole"] for death in deaths} == {False, True}
-    train_to_end(killed, data=data)
-    attempts = layout.attempts(killed)
-    resumed = [records(attempt, "resumed")[0] for attempt in attempts[1:]]
-    assert len(resumed) == 50
-    assert [r["step"] for r in resumed] == [death["newest"] for death in deaths]
-    assert all(r["skipped"] == [] for r in resumed)
-    assert records(attempts[-1], "finished")[0]["outcome"] == "completed"
-    verify(layout.checkpoints(attempts[-1])[-1])
-    assert different_tensors(attempts[-1], whole / "attempt-1") == []
-    assert losses(*attempts) == losses(whole / "attempt-1")
-    assert {death["asynchronous"] for death in deaths} == {False, True}

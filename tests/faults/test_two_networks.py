@@ -7,7 +7,7 @@ import json
 import pytest
 
 from lehr_testing.faults.network import namespace
-from lehr_testing.faults.networked import with_second_node
+from lehr_testing.faults.second_node import with_second_node
 from lehr_testing.server import Server, marked_processes
 from lehr_testing.specs import run as run_spec
 from lehr_testing.specs import text_corpus

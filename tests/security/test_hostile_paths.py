@@ -18,12 +18,53 @@ from lehr.specs import load_spec
 from lehr_testing.api import RUN_SPEC, TOKEN, api_client, attempt_token, begin, line, started
 from lehr_testing.asgi import Answer, Request, ask
 from lehr_testing.buckets import make_checkpoint
-from lehr_testing.hostile_paths import PATHS, WORST
 from lehr_testing.paths import ROOT
+
+STEP = "attempt-1/checkpoints/step-00000005"
+_TARGETS = (
+    "etc/passwd",
+    "proc/self/environ",
+    "token",
+    "lehr.db",
+    "victim/manifest.json",
+    STEP,
+)
+_WAYS = (
+    *("../" * depth for depth in (1, 2, 3, 6, 12)),
+    *("a/../../", "attempt-1/../../", "attempt-1/checkpoints/step-00000005/../../../../"),
+    *("/", "//", "/./", "..//", "....//", "..\\", "\\\\host\\share\\", "C:\\"),
+    *("%2e%2e/", "..%2f", "..%252f", "%c0%ae%c0%ae/", "..;/", "\uff0e\uff0e/", "..\u2215"),
+    *("file:///", "s3://bucket/", "http://169.254.169.254/", "~/", "$HOME/", "\x00/", "..\x00/"),
+)
+_ODD = (
+    *(".", "..", "...", "-rf", "~", "*", "?", "[a-z]*", "{a,b}", " ", "\t", "a\nb", "\x00"),
+    *("a\r\nSet-Cookie: lehr=1", "\x1b[2J", "\u202egpj.exe", "\u200b", "$(id)", "`id`", ";id"),
+    *("a'b", 'a"b', "' OR 1=1 --", '"; DROP TABLE runs; --', "%", "%s%n", "_", "{{7*7}}"),
+    *("<script>alert(1)</script>", "javascript:alert(1)", "__proto__", "nul", "-1", "1e400"),
+    *("9" * 400, "a" * 5000, "\U0001f4a9" * 300),
+    *(f"{STEP}/", f"{STEP}\n", "attempt-01/checkpoints/step-00000005", "attempt-1"),
+    "attempt-\u0661/checkpoints/step-00000005",
+    "attempt-1/checkpoints/step-\u0660\u0660\u0660\u0660\u0660\u0660\u0660\u0665",
+)
+PATHS = tuple(dict.fromkeys([*(way + target for way in _WAYS for target in _TARGETS), *_ODD]))
+WORST = (
+    "../../../etc/passwd",
+    "/etc/passwd",
+    "..",
+    "%2e%2e%2ftoken",
+    "..\\token",
+    "a\x00",
+    "a\r\nSet-Cookie: lehr=1",
+    "$(id)",
+    "<script>alert(1)</script>",
+    "' OR 1=1 --",
+    "*",
+    "a" * 5000,
+)
+
 
 PROBLEM = "application/problem+json"
 CANARY = "canary-of-a-file"
-STEP = "attempt-1/checkpoints/step-00000005"
 _PARAMETER = re.compile(r"\{(\w+)\}")
 
 

@@ -8,6 +8,7 @@ import secrets
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 
 from lehr.base import home as homes
 from lehr.base import killpoints, procfs
@@ -15,6 +16,7 @@ from lehr.cluster import ray_head
 from lehr_testing.faults.machine import Machine
 from lehr_testing.faults.network import Namespace
 from lehr_testing.server import Server
+from lehr_testing.waiting import until
 
 MARK = "LEHR_TEST_SECOND_NODE"
 """Environment variable of all that one second node runs; other tests have theirs beside it."""
@@ -99,3 +101,40 @@ class SecondNode:
                     os.kill(pid, signal.SIGKILL)
             self.process.poll()
         self.process.wait()
+
+
+def nodes_in_use(server: Server) -> int:
+    return sum(node.alive for node in server.client().cluster().nodes)
+
+
+def joined_node(server: Server, *, gpus: int) -> Iterator[SecondNode]:
+    """Join a second node, n2, to a server that is up, and wait until it has left again."""
+    node = SecondNode(server, "n2", gpus=gpus)
+    node.start()
+    try:
+        until(lambda: nodes_in_use(server) == 2, within_s=120, what="two nodes that answer")
+        yield node
+    finally:
+        node.kill()
+        until(lambda: nodes_in_use(server) == 1, within_s=120, what="the second node to be gone")
+
+
+def with_second_node(server: Server, network: Namespace, *, gpus: int) -> Iterator[SecondNode]:
+    """Brings both up, and both down; the second node is named n2.
+
+    As on a trusted network: workers reach the server by the cable, the test by loopback.
+    """
+    server.up_arguments = (
+        *("--host", "0.0.0.0", "--insecure", "--allowed-host", "127.0.0.1"),
+        *("--public-url", f"http://{network.here}:{server.port}"),
+    )
+    server.up()
+    node = SecondNode(server, "n2", gpus=gpus, network=network)
+    try:
+        server.cluster_ready()
+        node.start()
+        until(lambda: nodes_in_use(server) == 2, within_s=180, what="two nodes that answer")
+        yield node
+    finally:
+        node.kill()
+        server.down()

@@ -3,24 +3,132 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import math
 import os
 import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from lehr.analysis.curve_files.binary import records
 from lehr.app.presenters import Presenter
 from lehr.app.wandb_mirror.controller import MirrorController
 from lehr.app.wandb_mirror.state_files import MirrorRequest, Notes
 from lehr.control.lifecycle import RunState
 from lehr.specs.run import WandbTracking
-from lehr_testing import mirrors, stores
-from lehr_testing.api import RUN_SPEC, SWEEP_SPEC, begin, end, finished, ingest, line, started
-from lehr_testing.mirrors import assert_equal_series, mirrored_home, mirroring, until_mirrored
+from lehr_testing import stores
+from lehr_testing.api import (
+    RUN_SPEC,
+    SWEEP_SPEC,
+    Api,
+    api_client,
+    begin,
+    end,
+    finished,
+    ingest,
+    line,
+    started,
+)
 from lehr_testing.stores import fresh_store, run_spec
 from lehr_testing.waiting import until
-from lehr_testing.wandb_files import offline_runs
 from lehr_trainer import extras
+
+
+@contextmanager
+def mirrored_home(home: Path) -> Iterator[Any]:
+    """An API whose client is at ``.client``; the plugin of the suite has removed W&B's key."""
+    with api_client(home) as (api, client):
+        api.client = client
+        yield api
+
+
+@contextmanager
+def mirroring(api: Api) -> Iterator[MirrorController]:
+    assert api.services is not None
+    controller = MirrorController(api.store, api.services.presenter, api.settings.home, every_s=0.1)
+    controller.start()
+    try:
+        yield controller
+    finally:
+        controller.stop()
+
+
+def until_mirrored(api: Any, run_id: str) -> dict[str, Any]:
+    def look() -> dict[str, Any] | None:
+        status = api.client.get(f"/api/v1/runs/{run_id}").json()["wandb"]
+        return status if status and status["state"] == "done" else None
+
+    return until(look, within_s=120, what=f"the mirror of {run_id}")
+
+
+def assert_equal_series(
+    api: Api, run_id: str, series: Callable[[str], tuple[list[int], list[float]]]
+) -> None:
+    """``series``: a metric's steps and values as W&B has them; NaN equals NaN."""
+    infos = api.store.series.metrics(run_id)
+    assert infos
+    for info in infos:
+        ours = api.store.series.read(run_id, info.name, exact=True)
+        at, values = series(info.name)
+        assert at == ours.step, info.name
+        assert all(
+            a == b or (math.isnan(a) and math.isnan(b)) for a, b in zip(values, ours.y, strict=True)
+        ), info.name
+
+
+@dataclass
+class OfflineRun:
+    """One ``run-<id>.wandb``."""
+
+    path: Path
+    run: Any = None
+    config: dict[str, Any] = field(default_factory=dict)
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    summary: dict[str, Any] = field(default_factory=dict)
+    artifacts: list[Any] = field(default_factory=list)
+    alerts: list[Any] = field(default_factory=list)
+    metrics: list[Any] = field(default_factory=list)
+    exit_code: int | None = None
+
+    def series(self, name: str) -> tuple[list[int], list[float]]:
+        """Steps and values of one metric, as the rows have them."""
+        rows = [row for row in self.rows if name in row]
+        return [row["step"] for row in rows], [float(row[name]) for row in rows]
+
+    def table(self, key: str) -> dict[str, Any]:
+        return json.loads((self.path.parent / "files" / self.summary[key]["path"]).read_bytes())
+
+
+def read(path: Path) -> OfflineRun:
+    from wandb.proto import wandb_internal_pb2 as pb
+
+    found = OfflineRun(path)
+    for data in records(path):
+        record = pb.Record()
+        record.ParseFromString(data)
+        kind = record.WhichOneof("record_type")
+        if kind == "run":
+            found.run = record.run
+            found.config |= _items(record.run.config.update)
+        elif kind == "history":
+            found.rows.append(_items(record.history.item))
+        elif kind == "summary":
+            found.summary |= _items(record.summary.update)
+        elif kind in {"artifact", "metric", "alert"}:
+            getattr(found, f"{kind}s").append(getattr(record, kind))
+        elif kind == "exit":
+            found.exit_code = record.exit.exit_code
+    return found
+
+
+def _items(items: Any) -> dict[str, Any]:
+    return {"/".join([i.key] if i.key else i.nested_key): json.loads(i.value_json) for i in items}
+
 
 OFFLINE = {"tracking": {"wandb": {"mode": "offline", "tags": ["extra"], "job_type": "train"}}}
 
@@ -29,18 +137,21 @@ OFFLINE = {"tracking": {"wandb": {"mode": "offline", "tags": ["extra"], "job_typ
 def mirrored_api(tmp_path_factory):
     """A server whose mirror runs for the whole module: its process takes seconds to start."""
     home = tmp_path_factory.mktemp("home")
-    with mirrored_home(home, WANDB_API_KEY=None) as api, mirroring(api):
+    with mirrored_home(home) as api, mirroring(api):
         yield api
 
 
 @pytest.fixture
 def api(tmp_path):
-    with mirrored_home(tmp_path / "home", WANDB_API_KEY=None) as api:
+    with mirrored_home(tmp_path / "home") as api:
         yield api
 
 
-def submitted(api, **changes):
-    return mirrors.submitted(api, OFFLINE, **changes)
+def submitted(api, **changes) -> str:
+    """Submit a run that is mirrored offline; return its id."""
+    answer = api.client.post("/api/v1/runs", json={"spec": {**RUN_SPEC, **OFFLINE, **changes}})
+    assert answer.status_code == 201, answer.text
+    return answer.json()["id"]
 
 
 def steps(first, last, **values):
@@ -56,7 +167,8 @@ def steps(first, last, **values):
 
 
 def files(api, run_id):
-    return offline_runs(Notes(api.settings.home, run_id).folder)
+    folder = Notes(api.settings.home, run_id).folder
+    return [read(path) for path in sorted(folder.rglob("*.wandb"))]
 
 
 def test_mirror_has_history_config_summary_samples_and_checkpoints(mirrored_api):

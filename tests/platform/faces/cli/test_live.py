@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import re
 import time
+from collections.abc import Sequence
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -18,8 +20,25 @@ from lehr.schemas.runs import GpuRef, Latest, RunDetail, RunView
 from lehr.schemas.streams import EventView
 from lehr.schemas.sweeps import SweepDetail, TrialView
 from lehr_testing import goldens
-from lehr_testing.sweep_views import progress_fields
 from lehr_testing.waiting import until
+
+
+def progress_fields(runs: Sequence[RunView]) -> dict[str, Any]:
+    begun = [run.started_at for run in runs if run.started_at is not None]
+    known = [run.total_steps for run in runs if run.total_steps]
+    ended = [run.ended_at for run in runs if run.ended_at is not None]
+    return {
+        "trials_total": len(runs),
+        "steps_made": sum(run.step or 0 for run in runs),
+        "steps_done": sum(
+            run.step or 0 if run.ended_at is None else run.total_steps or run.step or 0
+            for run in runs
+        ),
+        "steps_total": sum(known) if len(known) == len(runs) else 0,
+        "started_at": min(begun, default=None),
+        "ended_at": max(ended, default=None),
+    }
+
 
 NOW = 1_760_000_000.0
 TREND = [11.9, 9.0, 8.0, 7.1, 6.4, 6.0, 5.7, 5.5, 5.4, 5.3, 5.25, 5.2]
