@@ -23,7 +23,7 @@ def under_way(client, spec):
 
 
 def test_down_can_keep_trainings_for_the_next_server_to_adopt(server, corpus):
-    r = under_way(server.client(), faked(run(corpus, "left-running", steps=400)))
+    r = under_way(server.client(), faked(run(corpus, "left-running", steps=200), step_s=0.1))
     down = server.cli("down", "--keep-runs")
     assert "1 training was left running" in down.stdout
     assert marked_processes(f"{r.id}-1")
@@ -33,9 +33,11 @@ def test_down_can_keep_trainings_for_the_next_server_to_adopt(server, corpus):
 
 
 def test_down_saves_trainings_and_the_next_server_resumes_them(server):
-    r = under_way(server.client(), server.spec("saved", steps=60, CHECKPOINT_EVERY=1000))
+    r = under_way(
+        server.client(), server.spec("saved", steps=200, step_s=0.1, CHECKPOINT_EVERY=1000)
+    )
     assert "1 training was saved" in server.cli("down").stdout
     r = server.up().run(r.id)
     r.wait(timeout_s=300)
     assert (r.state, r.view.attempt) == ("completed", 2)
-    assert list(r.history("train/loss")["step"]) == list(range(1, 61))
+    assert list(r.history("train/loss")["step"]) == list(range(1, 201))
