@@ -1,4 +1,4 @@
-"""One of several gloo ranks: three steps of Muon, and what this rank orthogonalised of them."""
+"""One of several gloo ranks: two steps of Muon, and what this rank orthogonalised of them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def train(settings: dict) -> dict:
 
     muon.orthogonalise = counting
     draw = torch.Generator().manual_seed(0)
-    for _ in range(3):
+    for _ in range(2):
         tokens = torch.randint(0, 512, (2, 33), generator=draw)
         model.zero_grad()
         logits = model(tokens[:, :-1]) @ model.head_weight.T

@@ -39,6 +39,8 @@ from lehr_trainer.step_control import (
     StopSignal,
 )
 
+pytestmark = pytest.mark.xdist_group("forks")
+
 ALONE = Ranks(rank=0, world_size=1, device=torch.device("cpu"))
 
 

@@ -241,7 +241,7 @@ changes = st.one_of(
 events = st.tuples(changes, st.integers(0, 3), st.integers(1, 6), st.sampled_from([1, 2, 4]))
 
 
-@settings(max_examples=examples(25), deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(chain=st.lists(events, min_size=2, max_size=8))
 def test_no_token_comes_twice_and_none_is_lost_whatever_forks_and_kills_change(corpora, chain):
     setup = Setup()

@@ -17,7 +17,7 @@ few_weights = st.lists(st.integers(1, 60), min_size=2, max_size=6)
 any_weights = st.lists(st.integers(1, 2**27), min_size=2, max_size=12)
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(weights=any_weights, start=st.integers(0, 2**50))
 def test_each_prefix_and_window_has_the_weights_proportions(weights, start):
     count = 400
@@ -37,7 +37,7 @@ def test_each_prefix_and_window_has_the_weights_proportions(weights, start):
             assert abs(have * total - position * weight) < 2 * total
 
 
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(weights=few_weights, period=st.integers(0, 1000))
 def test_a_period_has_each_part_exactly_as_often_as_its_weight(weights, period):
     total = sum(weights)
@@ -76,7 +76,7 @@ orders = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(drawn=orders)
 def test_no_block_comes_again_before_its_corpus_is_through(drawn):
     weights = drawn["weights"]
@@ -99,7 +99,7 @@ def test_no_block_comes_again_before_its_corpus_is_through(drawn):
             assert times.max() - times.min() <= 1, "all blocks come once before one comes twice"
 
 
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(drawn=orders, first=st.integers(0, 10_000), count=st.integers(1, 300))
 def test_order_from_any_position_is_that_of_the_whole(drawn, first, count):
     weights = drawn["weights"]

@@ -5,13 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lehr_testing.properties import examples
 from lehr_trainer.data.shuffle import Passes, SampleOrder, shuffled
 
 seeds = st.integers(0, 2**63)
 epochs = st.integers(0, 10_000)
 
 
-@settings(deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(size=st.integers(1, 3000), seed=seeds, epoch=epochs)
 def test_each_epoch_visits_every_block_exactly_once(size, seed, epoch):
     order = shuffled(seed, epoch, size, np.arange(size))
@@ -70,7 +71,7 @@ GOLDEN = [724, 925, 846, 707, 646, 929, 305, 165]
 GOLDEN_LARGE = [1194737, 708329, 797971]
 
 
-@settings(deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     blocks=st.integers(1, 6000),
     first=st.integers(0, 10**12),

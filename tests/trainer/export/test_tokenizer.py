@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,11 +31,20 @@ def loaded(folder: Path):
     return AutoTokenizer.from_pretrained(folder)
 
 
-@pytest.mark.parametrize("made", [ByteTokenizer, TekkenTokenizer])
-def test_transformers_gives_the_tokens_of_the_training(tmp_path: Path, made) -> None:
-    own = made()
-    ids = write_tokenizer(own, tmp_path, longest=2048)
-    theirs = loaded(tmp_path)
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """By name: a built-in tokenizer, its exported folder, its special tokens."""
+    found = {}
+    for own in (ByteTokenizer(), TekkenTokenizer()):
+        folder = tmp_path_factory.mktemp("exported")
+        found[own.name] = own, folder, write_tokenizer(own, folder, longest=2048)
+    return found
+
+
+@pytest.mark.parametrize("name", ["byte", "tekken"])
+def test_transformers_gives_the_tokens_of_the_training(written: dict[str, Any], name: str) -> None:
+    own, folder, ids = written[name]
+    theirs = loaded(folder)
     for text in TEXTS:
         tokens = own.encode(text).tolist()
         assert theirs(text)["input_ids"] == tokens
@@ -45,13 +55,12 @@ def test_transformers_gives_the_tokens_of_the_training(tmp_path: Path, made) -> 
     assert theirs.decode([*own.encode("x").tolist(), own.eos_id], skip_special_tokens=True) == "x"
 
 
-@pytest.mark.parametrize("every", [64, pytest.param(1, marks=pytest.mark.nightly)])
-def test_each_token_of_tekken_is_cut_as_in_training(tmp_path: Path, every: int) -> None:
+@pytest.mark.parametrize("every", [256, pytest.param(1, marks=pytest.mark.nightly)])
+def test_each_token_of_tekken_is_cut_as_in_training(written: dict[str, Any], every: int) -> None:
     from tokenizers import Tokenizer
 
-    own = TekkenTokenizer()
-    write_tokenizer(own, tmp_path, longest=8)
-    fast = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    own, folder, _ = written["tekken"]
+    fast = Tokenizer.from_file(str(folder / "tokenizer.json"))
     texts = [
         text for token in own.token_ids if "\ufffd" not in (text := token.decode(errors="replace"))
     ][::every]
@@ -67,10 +76,10 @@ def test_each_token_of_tekken_is_cut_as_in_training(tmp_path: Path, every: int) 
     assert wrong == []
 
 
-def test_ids_of_the_built_in_tokenizers(tmp_path: Path) -> None:
-    assert write_tokenizer(ByteTokenizer(), tmp_path, longest=1) == SpecialIds(256, 256, 256)
+def test_ids_of_the_built_in_tokenizers(written: dict[str, Any]) -> None:
+    assert written["byte"][2] == SpecialIds(256, 256, 256)
     # tekken has a token for padding: 11, as in mistral-common.
-    assert write_tokenizer(TekkenTokenizer(), tmp_path, longest=1) == SpecialIds(2, 2, 11)
+    assert written["tekken"][2] == SpecialIds(2, 2, 11)
 
 
 def llama_like(folder: Path, config: dict | None = None) -> JsonTokenizer:

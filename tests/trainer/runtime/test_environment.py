@@ -15,6 +15,8 @@ import torch
 from lehr_testing.forking import fork
 from lehr_trainer.runtime import environment, installed
 
+pytestmark = pytest.mark.xdist_group("forks")
+
 _READ_BACK = """
 import json, sys
 from lehr_trainer.configs.train import TrainConfig
