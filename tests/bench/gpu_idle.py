@@ -6,8 +6,7 @@ Trials of a fifth of a second on one slot, by the whole platform with a trainer 
 Idle is from a training's last word to the next one's first, so it holds the end of one process,
 its exit told to the server, the next decision, the agent, the shim, and a Python's start. Beside
 it, in turns of the same run: a loop that starts the same trainer the moment the last one ended,
-which is what a shell script would do, and knows nothing of what it ran. What the idle time consists
-of is told from the times in the record and in the attempts' own files.
+which is what a shell script would do, and knows nothing of what it ran.
 """
 
 from __future__ import annotations
@@ -16,12 +15,10 @@ import argparse
 import itertools
 import json
 import os
-import sqlite3
 import statistics
 import subprocess
 import sys
 import tempfile
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -48,37 +45,7 @@ def gaps(streams: list[Path]) -> list[float]:
     return [after[0] - before[1] for before, after in itertools.pairwise(spans)]
 
 
-STAGES = (
-    "the last training's processes end, the shim sees that none is left",
-    "its shipper sends the rest and says so; the server records the exit",
-    "the run is settled, the next one chosen and recorded",
-    "bridge, agent, a shim's start",
-    "it takes the GPU, writes the attempt's files; the training starts and says its first word",
-)
-
-
-def stages(home: Path, run_ids: list[str]) -> dict[str, float]:
-    """Median seconds of each part between one training and the next."""
-    with closing(sqlite3.connect(f"file:{home}/lehr.db?mode=ro", uri=True)) as record:
-        query = "SELECT run_id, created_at, exited_at FROM attempts"
-        rows = {run: (made, exited) for run, made, exited in record.execute(query)}
-    ways = []
-    for run in run_ids:
-        attempt = home / "runs" / run / "attempt-1"
-        lines = [json.loads(line) for line in (attempt / "events.jsonl").read_text().splitlines()]
-        moments = {line["kind"]: line["time"] for line in lines}
-        note = json.loads((attempt / "exit.json").read_text())
-        ways.append((moments["started"], moments["finished"], note, *rows[run]))
-    ways.sort(key=lambda way: way[0])
-    parts = []
-    for before, after in itertools.pairwise(ways):
-        (_, finished, ended, _, exited), (started, _, begun, made, _) = before, after
-        times = (finished, ended["ended_at"], exited, made, begun["started_at"], started)
-        parts.append([b - a for a, b in itertools.pairwise(times)])
-    return dict(zip(STAGES, map(statistics.median, zip(*parts, strict=True)), strict=True))
-
-
-def lehr(folder: Path, trials: int) -> tuple[list[float], dict[str, float]]:
+def lehr(folder: Path, trials: int) -> list[float]:
     corpus = specs.text_corpus(folder / "corpus")
     server = FakeServer(folder / "home", gpus=1, corpus=corpus)
     server.up()
@@ -93,9 +60,8 @@ def lehr(folder: Path, trials: int) -> tuple[list[float], dict[str, float]]:
         sweep.wait(timeout_s=600)
         assert sweep.refresh().detail.counts == {"completed": trials}, sweep.detail.counts
         assert not server.violations()
-        ids = [trial.run.id for trial in sweep.trials]
-        streams = [server.home / "runs" / run / "attempt-1" / "events.jsonl" for run in ids]
-        return gaps(streams), stages(server.home, ids)
+        runs = [server.home / "runs" / trial.run.id for trial in sweep.trials]
+        return gaps([run / "attempt-1" / "events.jsonl" for run in runs])
     finally:
         server.down()
 
@@ -131,7 +97,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="lehr-bench-") as name:
         before = bare(Path(name) / "before", options.trials)
-        ours, parts = lehr(Path(name), options.trials)
+        ours = lehr(Path(name), options.trials)
         after = bare(Path(name) / "after", options.trials)
     floor = statistics.median([*before, *after])
     idle = statistics.median(ours)
@@ -140,9 +106,6 @@ def main() -> None:
     print(
         f"Lehr - bare: {(idle - floor) * 1e3:.0f} ms of idle GPU a trial; ratio {idle / floor:.1f}"
     )
-    print("of it, medians:")
-    for stage, seconds in parts.items():
-        print(f"  {seconds * 1e3:7.0f} ms  {stage}")
     print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs")
 
 

@@ -29,29 +29,21 @@ def project(tmp_path) -> Path:
 
 
 NANO = {
-    "learning_rate": 0.01,
-    "max_iters": 12,
-    "eval_interval": 4,
-    "device": "cpu",
-    "compile": False,
+    "script": "nano.py",
+    "data": ["data"],
+    "args": {
+        "learning_rate": 0.01,
+        "max_iters": 12,
+        "eval_interval": 4,
+        "device": "cpu",
+        "compile": False,
+        "wandb_log": True,
+        "pause_s": 0.5,
+    },
+    "steps_arg": "max_iters",
+    "saves": ["out/ckpt.pt"],
+    "resume_args": {"init_from": "resume"},
 }
-
-
-def nano(name: str, **args) -> dict:
-    return {
-        "kind": "run",
-        "name": name,
-        "trainer": {
-            "script": "nano.py",
-            "data": ["data"],
-            "args": {**NANO, "wandb_log": True, **args},
-            "steps_arg": "max_iters",
-            "saves": ["out/ckpt.pt"],
-            "resume_args": {"init_from": "resume"},
-        },
-        "code": {"include": ["*.py"]},
-        "resources": {"gpus": 1},
-    }
 
 
 def written(folder: Path, spec: dict) -> Path:
@@ -64,7 +56,7 @@ EVERYBODYS: dict[str, tuple[dict, str, list[int], list[int], str]] = {
     # The trainer of a spec, its argument for the rate, steps of train/loss, of which some are those
     # of checkpoints, and the reason of a wrong argument.
     "nano": (
-        nano("x", pause_s=0.5)["trainer"], "learning_rate",
+        NANO, "learning_rate",
         [0, 4, 8, 12], [4, 8, 12], "ValueError: Unknown config key: wrong",
     ),
     "lightning": (
