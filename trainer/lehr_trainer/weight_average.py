@@ -239,4 +239,5 @@ def weights_kept(weights: Iterable[Tensor]) -> Iterator[None]:
     try:
         yield
     finally:
-        torch._foreach_copy_(weights, kept)
+        if weights:  # A run without an average has none to keep.
+            torch._foreach_copy_(weights, kept)
