@@ -13,13 +13,14 @@ from lehr_trainer.configs.execution import (
     LossScaleConfig,
     SkipStepConfig,
 )
+from lehr_trainer.configs.loss import LOSSES as LOSS_TRAITS
 from lehr_trainer.configs.loss import LossConfig
 from lehr_trainer.configs.optimizer import MuonConfig
 from lehr_trainer.configs.shapes import MODEL_PRESETS
 from lehr_trainer.configs.train import LlamaConfig
 from lehr_trainer.diagnostics.diagnostics_logger import ParameterStats, quality
-from lehr_trainer.losses.chunked import cross_entropy
-from lehr_trainer.losses.variants import build_loss
+from lehr_trainer.losses.chunked import IGNORED, cross_entropy
+from lehr_trainer.losses.variants import build_loss, of_targets
 from lehr_trainer.models.attention import (
     AttentionCall,
     attend,
@@ -45,19 +46,25 @@ CUDA = torch.device("cuda")
 LOSSES = ["chunked", "standard", "torch_chunked", "liger", "cce", "cce_fp32", "cce_kahan"]
 
 
+@pytest.mark.parametrize("weighed", [False, True])
 @pytest.mark.parametrize("name", LOSSES)
-def test_each_loss_on_bf16_operands_is_near_float64(name: str) -> None:
+def test_each_loss_on_bf16_operands_is_near_float64(name: str, weighed: bool) -> None:
+    if weighed and not LOSS_TRAITS[name].weighs:  # type: ignore[index]
+        pytest.skip("it takes no weights")
     loss_of = build_loss(LossConfig(name=name), torch.bfloat16, CUDA)
     generator = torch.Generator("cuda").manual_seed(0)
     hidden = torch.randn(512, 256, generator=generator, device=CUDA).bfloat16().float()
     weight = (torch.randn(8192, 256, generator=generator, device=CUDA) * 0.2).bfloat16().float()
     targets = torch.randint(0, 8192, (512,), generator=generator, device=CUDA)
     wide = [t.double().requires_grad_() for t in (hidden, weight)]
+    if weighed:
+        targets[::3] = IGNORED
+        loss_of = of_targets(loss_of)
     want = F.cross_entropy(wide[0] @ wide[1].T, targets)
     wanted = torch.autograd.grad(want, wide)
     hidden.requires_grad_()
     weight.requires_grad_()
-    loss = loss_of(hidden, weight, targets)
+    loss = loss_of(hidden, weight, targets).mean
     assert loss.dtype == torch.float32
     assert abs(loss.item() - want.item()) < 1e-3
     # Cut Cross Entropy as it comes drops small gradients; the others round the slope to bf16.

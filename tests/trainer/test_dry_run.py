@@ -21,7 +21,7 @@ from lehr_trainer.checkpointing.state import save_generators
 from lehr_trainer.configs.train import ParallelConfig, PrecisionConfig, TrainConfig
 from lehr_trainer.dry_run import DryRun
 from lehr_trainer.errors import BadConfig
-from lehr_trainer.losses.chunked import cross_entropy
+from lehr_trainer.losses.chunked import cross_entropy, summed_cross_entropy
 from lehr_trainer.models import build_model
 from lehr_trainer.optim import build_optimizer, set_lr_factor
 from lehr_trainer.runtime.compiling import Accumulation
@@ -73,7 +73,7 @@ class Trained:
             self.optimizer,
             self.accumulation,
             Precision.choose(PrecisionConfig(compute="fp32"), CPU),
-            cross_entropy,
+            summed_cross_entropy,
             lambda tokens: (tokens,),
             accumulates,
         )

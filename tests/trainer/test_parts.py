@@ -145,6 +145,47 @@ def test_unusable_part_is_one_clear_error(text, given, words, tmp_path, corpus, 
     assert words in str(caught.value)
 
 
+WEIGHING = """
+from torch.nn import functional as F
+
+
+def loss(hidden, weight, targets, weights):
+    logits = hidden.flatten(0, 1).float() @ weight.float().t()
+    each = F.cross_entropy(logits, targets.flatten(), reduction="none")
+    if weights is None:
+        return each.sum(), each.numel()
+    return (each * weights.flatten()).sum(), weights.sum()
+"""
+
+
+def test_a_loss_of_four_arguments_weighs_tokens_and_one_of_three_is_refused(
+    tmp_path, corpus, project
+):
+    where = {"kind": "text", "document": "line", "paths": [str(corpus)]}
+    data = {"corpus": where, "tokenizer": "byte"}
+    (project / "own.py").write_text(
+        WEIGHING + "def mean(h, w, t): return 0 * h.sum()\ndef one(h, w, t, a): return h.sum()\n"
+    )
+    for mask in ({}, {"loss_mask": "document_starts"}):
+        changes = {"data": {**data, **mask}, "steps": 2, **QUIET}
+        sides = []
+        for part in (None, {"loss": "own:loss"}):
+            training = begin(tmp_path / f"{len(sides)}{len(mask)}", corpus, parts=part, **changes)
+            with training.loader:
+                loss = training.backward(0, training.loader)
+            assert (loss.counted is None) == (not mask)
+            sides.append([loss.mean, *(p.grad for p in training.model.parameters())])
+        for ours, other in zip(*sides, strict=True):
+            assert float((ours - other).norm() / ours.norm()) < 1e-5
+    for name, words in (("mean", "data.loss_mask leaves out tokens"), ("one", "sum, count")):
+        with pytest.raises(BadConfig, match=words):
+            trained(tmp_path / name, corpus, until=1, parts={"loss": f"own:{name}"}, **changes)
+    for given in ({"loss": {"z_loss": 1e-4}, "parts": {"loss": "own:loss"}},
+                  {"loss": {"name": "liger"}, **changes}):  # fmt: skip
+        with pytest.raises(ValidationError, match=r"leave one of the two out|cannot leave out"):
+            trained(tmp_path / "refused", corpus, until=1, **given)
+
+
 HEAD = "import torch\nclass Own(torch.optim.SGD):\n    calls = 0\n"
 BODY = "    def step(self, closure=None):\n        "
 MAKE = "\ndef make(m, c): return Own(m.parameters(), lr=c.lr)\n"

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
@@ -18,6 +19,8 @@ from lehr_testing.assembled import begin, recorded
 from lehr_trainer.contract import layout
 from lehr_trainer.data.shuffle import shuffled
 from lehr_trainer.data.token_dataset import read_manifest
+from lehr_trainer.errors import BadData
+from lehr_trainer.losses.chunked import IGNORED, LossSum
 from lehr_trainer.models.module_map import blocks
 from lehr_trainer.runtime.distributed import Ranks
 from lehr_trainer.train import Training
@@ -59,8 +62,10 @@ def watch_batches(training: Training) -> list[tuple[torch.Tensor, torch.Tensor]]
     training.model.register_forward_pre_hook(note)
     loss = training.loss
 
-    def noted(hidden: torch.Tensor, head: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        both.append((inputs.pop(), targets.clone()))
+    def noted(hidden: torch.Tensor, head: torch.Tensor, targets: torch.Tensor) -> LossSum:
+        # A diagnostic calls it too, on inputs that the model reads in another mode.
+        if torch.is_grad_enabled():
+            both.append((inputs.pop(), targets.clone()))
         return loss(hidden, head, targets)
 
     training.loss = noted
@@ -184,9 +189,9 @@ def test_the_loss_is_the_mean_over_micro_batches(tmp_path: Path, corpus: Path) -
     parts: list[float] = []
     loss = training.loss
 
-    def noted(*args: torch.Tensor) -> torch.Tensor:
+    def noted(*args: torch.Tensor) -> LossSum:
         part = loss(*args)
-        parts.append(part.item())
+        parts.append(part.mean.item())
         return part
 
     training.loss = noted
@@ -194,6 +199,97 @@ def test_the_loss_is_the_mean_over_micro_batches(tmp_path: Path, corpus: Path) -
         take_steps(training, 1)
     assert len(parts) == 4
     assert metrics(training)[1]["train/loss"] == pytest.approx(sum(parts) / 4)
+
+
+LINES: dict[str, Any] = {"kind": "text", "document": "line"}
+"""Documents that are shorter than a sequence."""
+
+
+def masking(corpus: Path) -> dict[str, Any]:
+    where = {**LINES, "paths": [str(corpus)]}
+    return {"corpus": where, "tokenizer": "byte", "loss_mask": "document_starts"}
+
+
+class Masked:
+    """Batches of a step, masked further: one whole, one up to three tokens, one after its half."""
+
+    def __init__(self, training: Training, kept: tuple[int, ...]) -> None:
+        self._batches = []
+        for micro_step, count in enumerate(kept):
+            inputs, targets = training.loader.batch(0, micro_step)
+            targets = targets.clone()
+            targets[:, count:] = IGNORED
+            self._batches.append((inputs, targets))
+        self.targets = torch.cat([targets for _, targets in self._batches])
+        self.inputs = torch.cat([inputs for inputs, _ in self._batches])
+        self.counted: int | None = int((self.targets != IGNORED).sum())
+
+    def micro_steps(self, _step: int) -> int:
+        return len(self._batches)
+
+    def batch(self, _step: int, micro_step: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return self._batches[micro_step]
+
+
+@pytest.mark.parametrize("loss", [{"z_loss": 1e-3}, {"name": "standard"}])
+def test_each_token_that_counts_has_the_same_share_of_the_gradient(
+    tmp_path: Path, corpus: Path, loss: dict[str, Any]
+) -> None:
+    """Against float64 of all micro-batches at once; one of them has no token that counts."""
+    batch = {"sequences": 4, "sequence_length": 64, "micro_batch": 1}
+    training = begin(
+        tmp_path / "run", corpus, batch=batch, data=masking(corpus), loss=loss, **QUIET
+    )
+    with training.loader:
+        batches = Masked(training, (0, 64, 3, 32))
+        nothing = Masked(training, (0, 0, 0, 0))
+    training.model.double()
+    hidden = training.model(batches.inputs)
+    logits = hidden.double() @ training.model.head_weight.t()
+    counts = batches.targets.flatten() != IGNORED
+    want = F.cross_entropy(logits.flatten(0, 1), batches.targets.flatten())
+    squares = logits.flatten(0, 1).logsumexp(-1).square()
+    want_z = loss.get("z_loss", 0.0) * squares[counts].mean()
+    (want + want_z).backward()
+    gradients = [p.grad for p in training.model.parameters()]
+    training.optimizer.zero_grad()
+    training.model.float()
+
+    got = training.backward(0, batches)
+    assert got.mean.item() == pytest.approx(want.item(), rel=1e-6)
+    assert got.counted == batches.counted == int(counts.sum())
+    assert (0.0 if got.z_loss is None else got.z_loss.item()) == pytest.approx(want_z.item())
+    for parameter, wanted in zip(training.model.parameters(), gradients, strict=True):
+        assert parameter.grad is not None
+        off = (parameter.grad - wanted).norm() / wanted.norm()  # type: ignore[union-attr, operator]
+        assert off < 1e-5
+    with pytest.raises(BadData, match="no token to learn in step 1"):
+        training.backward(0, nothing)
+
+
+def test_tokens_that_count_and_the_z_loss_are_logged_apart(tmp_path: Path, corpus: Path) -> None:
+    quiet = {"log_every": 2, "quality_every": 2, "quality_tokens": 64, "parts_every": 0}
+    changes = {"data": masking(corpus), "diagnostics": quiet, "steps": 2, **QUIET}
+    sequence = {"batch": {"sequences": 1, "sequence_length": 64}}
+    plain = begin(tmp_path / "plain", corpus, **changes, **sequence)
+    training = begin(tmp_path / "run", corpus, loss={"z_loss": 1e-3}, **changes, **sequence)
+    seen = watch_batches(training)
+    train(training)
+    train(plain)
+    assert metrics(training).keys() == {2}, "they are no reason to log a step"
+    values = metrics(training)[2]
+    inputs, targets = seen[1]
+    ends = inputs == training.data.eos_id
+    assert ends.any()
+    assert torch.equal(targets == IGNORED, ends)
+    assert values["train/loss_tokens"] == 64 - int(ends.sum())
+    assert values["train/z_loss"] == pytest.approx(
+        1e-3 * np.log(training.config.model.vocab_size) ** 2, rel=0.05
+    )
+    assert values["loss_same_tokens"] == pytest.approx(values["raw_ce_fp32"], rel=1e-5)
+    assert "train/z_loss" not in metrics(plain)[2]
+    # Before weights have changed much, the cross entropy has no part of it.
+    assert values["train/loss"] == pytest.approx(metrics(plain)[2]["train/loss"], rel=1e-3)
 
 
 # --- what is measured ------------------------------------------------------------------------
@@ -252,7 +348,7 @@ def test_loss_spikes_are_skipped_if_configured(tmp_path: Path, corpus: Path) -> 
     training = begin(tmp_path / "run", corpus, steps=4, skip_step=skipping, **QUIET)
     leap = iter([1.0, 1.0, 9.0, 1.0])
     loss = training.loss
-    training.loss = lambda *args: loss(*args) * next(leap)
+    training.loss = lambda *args: LossSum(loss(*args).total * next(leap), loss(*args).count)
     before: list[torch.Tensor] = []
     training.model.register_forward_pre_hook(
         lambda model, _: before.append(model.head_weight.detach().clone())

@@ -16,6 +16,7 @@ from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.records import Finished
 from lehr_trainer.errors import NanLoss
+from lehr_trainer.losses.chunked import LossSum
 from lehr_trainer.metrics_logger import MetricsLogger
 from lehr_trainer.runtime.event_stream import EventStream
 from lehr_trainer.train import Training
@@ -50,7 +51,7 @@ def test_profiler_and_checkpointer_are_closed_however_the_run_ends(
         training.checkpointer.end = lambda calls=closed: calls.append("saver")  # type: ignore[method-assign]
         if fails:
             loss = training.loss
-            training.loss = lambda *args, loss=loss: loss(*args) * math.nan
+            training.loss = lambda *args, loss=loss: LossSum(loss(*args).total * math.nan, 1)
             with pytest.raises(NanLoss, match="step 1"):
                 train(training)
         else:
@@ -206,7 +207,7 @@ def test_loss_is_outside_autocast_and_the_model_inside(tmp_path: Path, corpus: P
     )
     loss = training.loss
 
-    def noted(*args: torch.Tensor) -> torch.Tensor:
+    def noted(*args: torch.Tensor) -> LossSum:
         seen["loss"] = torch.is_autocast_enabled("cpu")
         return loss(*args)
 

@@ -30,7 +30,7 @@ from lehr_trainer.diagnostics.profiling import Profiler
 from lehr_trainer.dry_run import DryRun, compile_under_lock, dry_run_wrapped
 from lehr_trainer.errors import BadConfig
 from lehr_trainer.evaluate import ValidationSet
-from lehr_trainer.losses.variants import Loss, build_loss
+from lehr_trainer.losses.variants import Loss, build_loss, of_targets
 from lehr_trainer.metrics_logger import MetricsLogger
 from lehr_trainer.models import build_model_of
 from lehr_trainer.models.attention import attention_backend, require_operands
@@ -87,6 +87,7 @@ def assemble(context: RunContext) -> Training:
         steps=config.steps,
         first_step=progress.step,
         position=progress.position,
+        mask_document_starts=config.data.loss_mask == "document_starts",
     )
     if progress.step < config.steps:
         loader.batch(progress.step)  # Made now, so that the first step is as long as any other.
@@ -375,8 +376,10 @@ def _optimizer(model: Decoder, config: TrainConfig) -> torch.optim.Optimizer:
 
 def _loss(config: TrainConfig, precision: Precision, device: torch.device) -> Loss:
     if config.parts is None or config.parts.loss is None:
-        return build_loss(config.loss, precision.operands, device)
-    return replaced_loss(config.parts.loss)
+        loss = build_loss(config.loss, precision.operands, device)
+    else:
+        loss = replaced_loss(config.parts.loss, masks_tokens=config.masks_tokens)
+    return of_targets(loss) if config.masks_tokens else loss
 
 
 def accumulates(config: TrainConfig, ranks: Ranks) -> bool:

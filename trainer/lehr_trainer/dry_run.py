@@ -102,7 +102,7 @@ class DryRun:
         with Ranks.no_sync_while(model, keep=not reduced):
             with self.precision.autocast():
                 hidden = model(*self.make_input(tokens))
-            torch.autograd.backward(self.loss(hidden, self.model.head_weight, tokens))
+            torch.autograd.backward(self.loss(hidden, self.model.head_weight, tokens).mean)
         if reduced and isinstance(wrapped, DistributedDataParallel) and not wrapped.static_graph:
             self._require_gradients()
 
@@ -231,6 +231,7 @@ def _key(config: TrainConfig, precision: Precision, shapes: list[BatchShape]) ->
         mode="json",
         include={"model", "compile", "activation_checkpointing", "attention", "precision", "loss"},
     )
+    shaping["masks_tokens"] = config.masks_tokens
     return compile_key(shaping, shapes, str(precision.operands), str(precision.device.type))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from lehr_trainer.data.token_dataset import PreparedData
 from lehr_trainer.errors import BadData
 from lehr_trainer.losses.chunked import token_losses
-from lehr_trainer.losses.variants import FAST_ROWS, Loss
+from lehr_trainer.losses.variants import FAST_ROWS
 from lehr_trainer.models.documents import InputFn
 from lehr_trainer.runtime.distributed import Ranks
 from lehr_trainer.runtime.precision import Precision
@@ -133,7 +133,9 @@ def _by_source(
     return {f"val/loss/{names[i]}": float(sums[i] / counts[i]) for i in several}
 
 
-def held_out_loss(operands: torch.dtype, device: torch.device) -> Loss:
+def held_out_loss(
+    operands: torch.dtype, device: torch.device
+) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
     """Return the losses of an evaluation's tokens, with the products that are fast there."""
     pad_to = FAST_ROWS if device.type == "cuda" else 1
     return partial(token_losses, operands=operands, pad_to=pad_to)

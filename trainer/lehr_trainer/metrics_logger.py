@@ -138,6 +138,7 @@ class MetricsLogger:
         waited_s: float,
         extra: Mapping[str, Tensor] | None = None,
         data: DataValues = dict,
+        always: Mapping[str, Tensor] | None = None,
     ) -> None:
         """Record a step's figures, the same on all ranks, and write those of the last logged step.
 
@@ -150,13 +151,15 @@ class MetricsLogger:
                 the steps since the previous record, as for the step time.
             extra: further values by metric name, 0-d; a step that has some is always logged.
             data: called when the record is written.
+            always: as ``extra``, but no reason to log a step.
         """
-        extra = extra or {}
+        logged = self.due(step) or bool(extra)
+        extra = {**(always or {}), **(extra or {})}
         values = torch.stack([loss.detach(), grad_norm.detach(), *map(_fp32, extra.values())])
         self._latest = (step, values)
         self._waited_s += waited_s
         self._noted += 1
-        if not self.due(step) and not extra:
+        if not logged:
             return
         if self._device.type == "cuda":
             values = _copied_to_host(values)

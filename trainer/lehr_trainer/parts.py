@@ -4,8 +4,9 @@ The entry points, version ``configs.parts.PARTS_VERSION``:
 
 - model: a subclass of ``Llama`` or ``GPT2``, made as ``Class(config.model)``. Lehr fills in its
   first weights, converts, compiles and wraps it as its own.
-- loss: a function ``(hidden [..., H], head weight [V, H], targets [...]) -> scalar`` in nats. It is
-  called outside of autocast.
+- loss: a function ``(hidden [..., H], head weight [V, H], targets [...], weights [...] or None) ->
+  (sum, count)`` in nats, as ``losses.variants.Loss``; or, if no token is masked, of the first three
+  that returns their mean. It is called outside of autocast.
 - optimizer: a function ``(model, config.optimizer) -> torch.optim.Optimizer``. A group's learning
   rate is its peak, which the schedule scales.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import inspect
 import json
 import random
 from collections.abc import Callable
@@ -27,6 +29,8 @@ from torch import nn
 from lehr_trainer.checkpointing import optimizer_state, state
 from lehr_trainer.checkpointing.checkpoint import bytes_of
 from lehr_trainer.errors import BadConfig
+from lehr_trainer.losses.chunked import LossSum
+from lehr_trainer.losses.variants import of_mean
 from lehr_trainer.optim import set_lr_factor
 
 if TYPE_CHECKING:
@@ -90,21 +94,53 @@ def model_class(name: str, config: ModelConfig) -> Callable[[Any], Decoder]:
     return found
 
 
-def replaced_loss(name: str) -> Loss:
-    """Return a replaced loss, with a check of what it returns."""
-    found = load_part("loss", name)
+def replaced_loss(name: str, *, masks_tokens: bool) -> Loss:
+    """Return a replaced loss, with a check of what it returns.
 
-    def loss(hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        value: torch.Tensor = found(hidden, weight, targets)
-        usable = isinstance(value, torch.Tensor) and not value.ndim and value.requires_grad
+    Raises:
+        BadConfig: it takes no weights, and the run ``masks_tokens``.
+    """
+    part = load_part("loss", name)
+    weighs = _takes_weights(part)
+    if masks_tokens and not weighs:
+        raise BadConfig(
+            f"parts.loss: {name} takes (hidden, head weight, targets) and returns their mean, but "
+            "data.loss_mask leaves out tokens, so batches count unequally; let it take the weights "
+            "as a fourth and return (sum, count), or set data.loss_mask: none"
+        )
+
+    def checked(total: Any, kind: str) -> torch.Tensor:
+        usable = isinstance(total, torch.Tensor) and not total.ndim and total.requires_grad
         if not usable and torch.is_grad_enabled():
             raise BadConfig(
-                f"parts.loss: {name} must return a scalar tensor with a gradient, the mean loss "
-                "in nats"
+                f"parts.loss: {name} must return a scalar tensor with a gradient, {kind} in nats"
             )
-        return value
+        scalar: torch.Tensor = total
+        return scalar
 
-    return loss
+    def loss(
+        hidden: torch.Tensor,
+        weight: torch.Tensor,
+        targets: torch.Tensor,
+        weights: torch.Tensor | None = None,
+        /,
+    ) -> LossSum:
+        value = part(hidden, weight, targets, weights)
+        if not isinstance(value, tuple) or len(value) not in {2, 3}:
+            raise BadConfig(f"parts.loss: {name} takes weights, so it must return (sum, count)")
+        return LossSum(checked(value[0], "and a count: the sum of losses"), *value[1:])
+
+    mean = "the mean loss"
+    return loss if weighs else of_mean(lambda *batch: checked(part(*batch), mean))
+
+
+def _takes_weights(loss: Callable[..., Any]) -> bool:
+    """Return whether a loss can be called with a fourth argument."""
+    try:
+        inspect.signature(loss).bind(*range(4))
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def replaced_optimizer(

@@ -7,9 +7,10 @@ the first step is in assemble.py. Each technique lives in the module that it is 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -22,8 +23,9 @@ from lehr_trainer.data.loader import Loader, added
 from lehr_trainer.data.token_dataset import PreparedData
 from lehr_trainer.diagnostics.diagnostics_logger import Batch, DiagnosticsLogger, every
 from lehr_trainer.diagnostics.profiling import Profiler
-from lehr_trainer.errors import DiskFull
+from lehr_trainer.errors import BadData, DiskFull
 from lehr_trainer.evaluate import ValidationSet, evaluate
+from lehr_trainer.losses.chunked import LossSum
 from lehr_trainer.losses.variants import Loss
 from lehr_trainer.metrics_logger import MetricsLogger
 from lehr_trainer.models.attention import attention_backend
@@ -46,11 +48,30 @@ class MicroBatches(Protocol):
 
     def batch(self, step: int, micro_step: int, /) -> Batch: ...
 
+    @property
+    def counted(self) -> int | None:
+        """How many of this rank's targets count in the step whose micro-step 0 was taken last;
+        None if all do.
+        """
+
 
 class Phases(Protocol):
     """A listener to the parts of a step: a profiler, or a memory trace."""
 
     def phase(self, name: str) -> AbstractContextManager[object]: ...
+
+
+class StepLoss(NamedTuple):
+    """The loss of a step, over all its micro-batches and ranks."""
+
+    mean: Tensor
+    """Mean cross entropy of the tokens that count, in nats."""
+    z_loss: Tensor | None
+    """Mean z-loss of the same tokens; None if there is none."""
+    counted: int | None
+    """How many targets count; None if all do."""
+    batch: Batch
+    """The rank's last micro-batch."""
 
 
 @dataclass
@@ -71,25 +92,45 @@ class TrainStep:
     accumulation: Accumulation
     profiler: Phases
 
-    def backward(self, step: int, batches: MicroBatches) -> tuple[Tensor, Batch]:
-        """Compute the gradients of a step; return its mean loss and its last micro-batch."""
+    def backward(self, step: int, batches: MicroBatches) -> StepLoss:
+        """Compute the gradients of a step: of its mean loss over all tokens that count.
+
+        Raises:
+            BadData: none of them counts.
+        """
         phase = self.profiler.phase
         loss = torch.zeros((), device=self.ranks.device)
+        z_loss = torch.zeros_like(loss) if self.config.loss.z_loss else None
         micro_steps = batches.micro_steps(step)
+        count_all: Callable[[], int] | None = None
+        counted: int | None = None
         for micro_step in range(micro_steps):
             with phase("data"):
                 inputs, targets = batches.batch(step, micro_step)
+            if micro_step == 0 and batches.counted is not None:
+                count_all = self.ranks.begin_sum(batches.counted)
             is_last = micro_step + 1 == micro_steps
             self.accumulation.begin_micro_step()
             with self.ranks.no_sync_while(self.wrapped, keep=not is_last):
                 with phase("forward"):
                     part = self.loss_of(self.wrapped, inputs, targets)
-                # Ranks and micro-batches have equally many tokens, so means of means are right:
-                # over micro-batches here, over ranks by DDP.
+                if count_all is not None and counted is None:
+                    counted = _some(count_all(), step)
+                # Means over micro-batches are taken here, over ranks by DDP. So each batch is
+                # divided by the mean of their counts, and each token has the same share.
+                batches_of_step = micro_steps * self.ranks.world_size
+                count = part.count if counted is None else counted / batches_of_step
+                share = part.total / count / micro_steps
                 with phase("backward"):
-                    torch.autograd.backward(self.update_step.scaled(part / micro_steps))
-            loss += part.detach() / micro_steps
-        return self.ranks.mean(loss), (inputs, targets)
+                    torch.autograd.backward(self.update_step.scaled(share))
+            loss += share.detach()
+            if z_loss is not None and part.z_loss is not None:
+                z_loss += part.z_loss / count / micro_steps
+        if z_loss is not None:
+            loss, z_loss = self.ranks.mean(torch.stack([loss - z_loss, z_loss]))
+        else:
+            loss = self.ranks.mean(loss)
+        return StepLoss(loss, z_loss, counted, (inputs, targets))
 
     def update(self, loss: Tensor) -> Tensor:
         """Clip, then change the weights; return the gradient norm before clipping.
@@ -102,15 +143,24 @@ class TrainStep:
         self.accumulation.clear(self.optimizer)
         return grad_norm
 
-    def loss_of(self, model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Mean loss of a batch. The model computes in autocast; the loss is outside of it."""
+    def loss_of(self, model: nn.Module, inputs: Tensor, targets: Tensor) -> LossSum:
+        """Loss of a batch. The model computes in autocast; the loss is outside of it."""
         with self.precision.autocast():
             hidden = model(*self.make_input(inputs))
         return self.loss(hidden, self.model.head_weight, targets)
 
     def unwrapped_loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """Mean loss of the model itself, without the ranks' wrapper."""
-        return self.loss_of(self.model, inputs, targets)
+        return self.loss_of(self.model, inputs, targets).mean
+
+
+def _some(counted: int, step: int) -> int:
+    if not counted:
+        raise BadData(
+            f"data.loss_mask leaves no token to learn in step {step + 1}: each of its targets is "
+            "masked. Check the data, or set data.loss_mask: none"
+        )
+    return counted
 
 
 @dataclass
@@ -181,7 +231,7 @@ class Training(TrainStep):
         waited_before = self.loader.waited_s
         diagnosed = self.diagnostics_logger.due(step + 1)
 
-        loss, batch = self.backward(step, self.loader)
+        loss, z_loss, counted, batch = self.backward(step, self.loader)
         digest = self.ranks.begin_sum(self.loader.digest)
         with self.profiler.phase("update"):
             with self.metrics_logger.untimed(when=diagnosed):
@@ -207,7 +257,12 @@ class Training(TrainStep):
             lr,
             waited_s,
             extra,
-            data=lambda: {"data/digest": added(digest()), **self.loader.epochs(step)},
+            data=lambda: {
+                "data/digest": added(digest()),
+                **self.loader.epochs(step),
+                **({} if counted is None else {"train/loss_tokens": counted}),
+            },
+            always={} if z_loss is None else {"train/z_loss": z_loss},
         )
         with self.metrics_logger.untimed(when=self.profiler.recording):
             self.profiler.step()

@@ -47,6 +47,7 @@ def recompute(policy: str, every: int = 1) -> dict[str, Any]:
     return {"activation_checkpointing": {"policy": policy, "every": every}}
 
 
+MASKED = {"data": {"corpus": {"kind": "stdlib"}, "loss_mask": "document_starts"}}
 BOTH_PRECISIONS: dict[str, dict[str, Any]] = {
     "plain": {},
     "accumulating": {"batch": sized(16, 4)},
@@ -56,6 +57,8 @@ BOTH_PRECISIONS: dict[str, dict[str, Any]] = {
     "block": recompute("block"),
     "every-second-block": recompute("block", 2),
     "standard": {"loss": {"name": "standard"}},
+    "standard-z-loss": {"loss": {"name": "standard", "z_loss": 1e-4}},
+    "masked-z-loss": {**MASKED, "loss": {"z_loss": 1e-4}},
     "in-autocast": {"loss": {"name": "in_autocast"}},
     "bf16-softmax": {"loss": {"name": "bf16_softmax"}},
     "torch-chunked": {"loss": {"name": "torch_chunked"}},
@@ -152,6 +155,7 @@ GRID["llama-fp32-average"] = one(LLAMA, "fp32", {"average": {"last": 3, "every":
 QUICK = {
     "llama-fp32-average",
     "llama-bf16-block",
+    "llama-bf16-masked-z-loss",
     "llama-bf16-8-ranks",
     "gpt2-bf16-muon",
     "llama-bf16-bitsandbytes",
@@ -225,6 +229,8 @@ def test_the_trace_shows_what_the_allocator_hands_out() -> None:
         def micro_steps(self, _step: int) -> int:
             return 2
 
+        counted = None
+
         def batch(self, _step: int, _micro_step: int) -> tuple[torch.Tensor, torch.Tensor]:
             tokens = torch.arange(8 * 128).view(8, 128)
             return tokens, tokens
@@ -248,8 +254,7 @@ def test_the_trace_shows_what_the_allocator_hands_out() -> None:
     )
 
     def take_step() -> None:
-        loss, _ = step.backward(0, Batches())
-        step.update(loss)
+        step.update(step.backward(0, Batches()).mean)
 
     take_step()  # The optimizer's state.
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:

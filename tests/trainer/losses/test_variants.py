@@ -13,7 +13,9 @@ from pydantic import ValidationError
 from lehr_trainer import extras
 from lehr_trainer.configs.loss import LossConfig
 from lehr_trainer.errors import BadConfig
-from lehr_trainer.losses.variants import build_loss, torch_chunked
+from lehr_trainer.losses import variants
+from lehr_trainer.losses.chunked import IGNORED, pointwise_fusible
+from lehr_trainer.losses.variants import build_loss, of_mean, of_targets, torch_chunked
 
 CPU = torch.device("cpu")
 ROWS, WIDTH, WORDS = 96, 64, 1500
@@ -46,7 +48,7 @@ def gap(got: torch.Tensor, want: torch.Tensor) -> float:
 def test_in_fp32_value_and_gradients_equal_float64(name: str) -> None:
     hidden, weight, targets = operands()
     want, gradients = in_float64(hidden, weight, targets)
-    loss = build_loss(LossConfig(name=name), torch.float32, CPU)(hidden, weight, targets)
+    loss = build_loss(LossConfig(name=name), torch.float32, CPU)(hidden, weight, targets).mean
     assert loss.dtype == torch.float32
     assert loss.item() == pytest.approx(want.item(), rel=1e-6)
     for got, wanted in zip(torch.autograd.grad(loss, (hidden, weight)), gradients, strict=True):
@@ -58,7 +60,7 @@ def test_on_bf16_operands_the_scalar_is_fp32_and_within_1e3_of_float64(name: str
     hidden, weight, targets = operands(torch.bfloat16)
     want, gradients = in_float64(hidden, weight, targets)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        loss = build_loss(LossConfig(name=name), torch.bfloat16, CPU)(hidden, weight, targets)
+        loss = build_loss(LossConfig(name=name), torch.bfloat16, CPU)(hidden, weight, targets).mean
     assert loss.dtype == torch.float32
     assert abs(loss.item() - want.item()) < 1e-5
     for got, wanted in zip(torch.autograd.grad(loss, (hidden, weight)), gradients, strict=True):
@@ -70,10 +72,122 @@ def test_on_bf16_operands_the_scalar_is_fp32_and_within_1e3_of_float64(name: str
 def test_a_scaled_loss_scales_its_gradients(name: str) -> None:
     hidden, weight, targets = operands()
     loss = build_loss(LossConfig(name=name), torch.float32, CPU)
-    once = torch.autograd.grad(loss(hidden, weight, targets), (hidden, weight))
-    part = torch.autograd.grad(loss(hidden, weight, targets) * 0.25, (hidden, weight))
+    once = torch.autograd.grad(loss(hidden, weight, targets).mean, (hidden, weight))
+    part = torch.autograd.grad(loss(hidden, weight, targets).mean * 0.25, (hidden, weight))
     for whole, quarter in zip(once, part, strict=True):
         assert torch.allclose(whole * 0.25, quarter, rtol=1e-5, atol=1e-9)
+
+
+# --- weights and z-loss ----------------------------------------------------------------------
+
+Z = 1e-3
+WEIGHING = {
+    "chunked": LossConfig(),
+    "chunked, small chunks": LossConfig(chunk_mb=1),
+    "chunked, fusible": LossConfig(pointwise="compiled"),
+    "standard": LossConfig(name="standard"),
+    "in_autocast": LossConfig(name="in_autocast"),
+}
+
+
+def built(name: str, monkeypatch, operand=torch.float32, **changes):
+    """Build a loss, its fused part not compiled."""
+    monkeypatch.setattr(variants, "pointwise_compiled", lambda: pointwise_fusible)
+    return build_loss(WEIGHING[name].model_copy(update=changes), operand, CPU)
+
+
+def weights_of(targets: torch.Tensor) -> torch.Tensor:
+    """Weigh a part of the targets 0, others between 0.25 and 2."""
+    generator = torch.Generator().manual_seed(1)
+    weights = torch.rand(targets.shape, generator=generator) * 1.75 + 0.25
+    return torch.where(torch.rand(targets.shape, generator=generator) < 0.4, 0.0, weights)
+
+
+def weighed_in_float64(hidden, weight, targets, weights, z=0.0):
+    wide = hidden.detach().double().requires_grad_(), weight.detach().double().requires_grad_()
+    logits = (wide[0] @ wide[1].T).flatten(0, 1)
+    each = F.cross_entropy(logits, targets.flatten(), reduction="none")
+    of_z = (z * logits.logsumexp(-1).square() * weights.double().flatten()).sum()
+    total = (each * weights.double().flatten()).sum() + of_z
+    return total.detach(), of_z.detach(), torch.autograd.grad(total, wide)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", WEIGHING)
+@pytest.mark.parametrize("z", [0.0, Z])
+def test_weighed_sum_z_loss_and_gradients_equal_float64(
+    name: str, dtype: torch.dtype, z: float, monkeypatch
+) -> None:
+    if name == "in_autocast" and (z or dtype != torch.float32):
+        pytest.skip("it has no z-loss, and rounds its logits")
+    hidden, weight, targets = operands(dtype)
+    weights = weights_of(targets)
+    want, want_z, gradients = weighed_in_float64(hidden, weight, targets, weights, z)
+    loss = built(name, monkeypatch, dtype, z_loss=z)(
+        hidden, weight, targets.masked_fill(weights == 0, IGNORED), weights
+    )
+    assert loss.total.dtype == torch.float32
+    assert loss.total.item() == pytest.approx(want.item(), rel=2e-6)
+    assert float(loss.count) == pytest.approx(float(weights.sum()))
+    if z:
+        assert loss.z_loss.item() == pytest.approx(want_z.item(), rel=2e-6)
+        assert loss.mean.item() == pytest.approx((want - want_z).item() / float(weights.sum()))
+    close = {torch.float32: 2e-6, torch.bfloat16: 4e-3, torch.float16: 5e-4}[dtype]
+    for got, wanted in zip(
+        torch.autograd.grad(loss.total, (hidden, weight)), gradients, strict=True
+    ):
+        assert gap(got, wanted) < close
+    # A row of weight 0 has no gradient at all.
+    assert not torch.autograd.grad(
+        of_targets(built(name, monkeypatch))(
+            hidden, weight, torch.full_like(targets, IGNORED)
+        ).total,
+        hidden,
+    )[0].any()
+
+
+@pytest.mark.parametrize("name", WEIGHING)
+def test_weights_of_one_change_nothing(name: str, monkeypatch) -> None:
+    hidden, weight, targets = operands()
+    loss = built(name, monkeypatch)
+    plain, ones = loss(hidden, weight, targets), of_targets(loss)(hidden, weight, targets)
+    assert plain.count == ones.count == targets.numel()
+    assert ones.total.item() == pytest.approx(plain.total.item(), rel=1e-6)
+    with torch.no_grad():
+        mean = loss(hidden, weight, targets).mean
+    assert mean.item() == pytest.approx(plain.mean.item(), rel=1e-6)
+
+
+@pytest.mark.nightly  # Its C++ takes 10 s to compile.
+def test_compiled_loss_weighs_and_adds_the_z_loss() -> None:
+    hidden, weight, targets = operands()
+    weights = weights_of(targets)
+    want, want_z, gradients = weighed_in_float64(hidden, weight, targets, weights, Z)
+    config = LossConfig(pointwise="compiled", z_loss=Z)
+    loss = build_loss(config, torch.float32, CPU)(hidden, weight, targets, weights)
+    assert loss.total.item() == pytest.approx(want.item(), rel=2e-6)
+    assert loss.z_loss.item() == pytest.approx(want_z.item(), rel=2e-6)
+    for got, wanted in zip(
+        torch.autograd.grad(loss.total, (hidden, weight)), gradients, strict=True
+    ):
+        assert gap(got, wanted) < 2e-6
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"z_loss": -1e-4}, "greater than or equal to 0"),
+        ({"z_loss": float("nan")}, "finite number"),
+        ({"z_loss": 1.0}, "less than or equal to 0.01"),
+        ({"z_loss": 1e-4, "name": "cce"}, "not offered by cce; use chunked or standard"),
+    ],
+)
+def test_wrong_z_loss_is_one_clear_error(given, words) -> None:
+    with pytest.raises(ValidationError, match=words):
+        LossConfig(**given)
+
+
+# --- numerics of the others ------------------------------------------------------------------
 
 
 def test_known_bad_variants_show_their_rounding() -> None:
@@ -83,7 +197,8 @@ def test_known_bad_variants_show_their_rounding() -> None:
     printed = build_loss(LossConfig(name="in_autocast"), torch.bfloat16, CPU)
     feared = build_loss(LossConfig(name="bf16_softmax"), torch.bfloat16, CPU)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        as_printed, as_feared = printed(hidden, weight, targets), feared(hidden, weight, targets)
+        losses = [loss(hidden, weight, targets).mean for loss in (printed, feared)]
+    as_printed, as_feared = losses
     assert as_printed.dtype == torch.float32
     assert as_feared.dtype == torch.bfloat16
     assert 0 < abs(as_printed.item() - want.item()) < 1e-2
@@ -107,7 +222,7 @@ def test_torch_chunked_holds_less_than_all_logits() -> None:
         with torch.profiler.profile(
             activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
         ) as profile:
-            loss(hidden, weight, targets).backward()
+            loss(hidden, weight, targets).mean.backward()
         sizes = [e.cpu_memory_usage for e in profile.events() if e.name == "aten::empty_strided"]
         sizes += [e.cpu_memory_usage for e in profile.events() if e.name == "[memory]"]
         sizes += [e.cpu_memory_usage for e in profile.events() if e.name == "aten::mm"]
@@ -115,7 +230,7 @@ def test_torch_chunked_holds_less_than_all_logits() -> None:
 
     all_logits = ROWS * WORDS * 4
     assert largest(build_loss(LossConfig(name="standard"), torch.float32, CPU)) >= all_logits
-    assert largest(torch_chunked) < all_logits
+    assert largest(of_mean(torch_chunked)) < all_logits
 
 
 @pytest.mark.parametrize("name", ["liger", "cce", "cce_fp32", "cce_kahan"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -118,6 +119,52 @@ def test_two_ranks_match_one_rank_with_the_whole_batch(
     got, want = (records(a, "evaluation")[-1]["values"] for a in (attempt, undisturbed))
     assert got == pytest.approx(want, abs=2e-5)
     assert layout.rank_log(attempt, 1).exists()
+
+
+UNEVEN = (
+    "import lehr_trainer.data.loader as loader\n"
+    "whole = loader.Loader._masked\n"
+    "def masked(self, rows):\n"
+    "    return whole(self, rows) | (rows[:, :1] % 2 == 0)\n"
+    "loader.Loader._masked = masked\n"
+)
+"""Masks sequences by their first token: so batches of one sequence have many tokens or none."""
+
+
+def test_masked_ranks_and_micro_batches_match_one_batch_and_resume_bitwise(
+    tmp_path: Path, corpus: Path, data: Path
+) -> None:
+    lines = {"kind": "text", "paths": [str(corpus)], "document": "line"}
+    changes: dict[str, Any] = {
+        "data": {"corpus": lines, "tokenizer": "byte", "loss_mask": "document_starts"},
+        "loss": {"z_loss": 1e-3},
+        "steps": 6,
+        "checkpoint": {"every": 2},
+        "validation": {"tokens": 512, "share": 0.1, "every": 0},
+    }
+    attempts = {}
+    for name, ranks, micro_batch in (("one", 1, None), ("two", 2, 1)):
+        batch = {"sequences": 8, "sequence_length": 64, "micro_batch": micro_batch}
+        run = make_run(tmp_path / name, corpus, batch=batch, **changes)
+        train_to_end(run, ranks=ranks, data=data, code=UNEVEN)
+        attempts[name] = run / "attempt-1"
+    one, two = attempts.values()
+    counted = series("train/loss_tokens", one)
+    assert counted == series("train/loss_tokens", two)
+    assert 0 < min(counted.values()) < max(counted.values()) < 8 * 64
+    for figure in ("train/loss", "train/z_loss", "train/grad_norm"):
+        assert series(figure, two) == pytest.approx(series(figure, one), rel=1e-4), figure
+
+    killed = make_run(tmp_path / "killed", corpus, batch=batch, **changes)
+    saved = layout.checkpoint_dir(killed / "attempt-1", 2)
+    harm = sabotage(at_step=4, act=KILL, after=saved)
+    with training(killed, ranks=2, data=data, code=UNEVEN + harm) as process:
+        finish(process)
+    train_to_end(killed, ranks=2, data=data, code=UNEVEN)
+    assert series("train/loss", killed / "attempt-1", killed / "attempt-2") == series(
+        "train/loss", two
+    )
+    assert different_tensors(killed / "attempt-2", two) == []
 
 
 # --- killed, stopped, resumed ----------------------------------------------------------------

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
 
 from lehr_trainer.configs.base import Config, PositiveInt
 from lehr_trainer.configs.sizes import BF16, FP32, HeadSize
@@ -25,7 +27,7 @@ Pointwise = Literal["auto", "compiled", "eager"]
 
 
 class LossConfig(Config):
-    """All compute the same mean cross entropy; they differ in memory, speed and rounding."""
+    """All compute the same cross entropy; they differ in memory, speed and rounding."""
 
     shorthand: ClassVar[str] = "name"
 
@@ -42,6 +44,19 @@ class LossConfig(Config):
     """How chunked computes what lies between its products. compiled: by kernels that read a chunk's
     logits twice. eager: operation by operation, which moves about three times as many bytes. auto:
     compiled where the run compiles on CUDA (compile.scope), eager elsewhere."""
+    # Left out of a config without it, which trainers of older capsules read as well.
+    z_loss: Annotated[float, Field(ge=0.0, le=0.01, exclude_if=lambda z: z == 0.0)] = 0.0
+    """Coefficient of the z-loss of PaLM, for chunked and standard: so many times the square of the
+    logarithm of the softmax's denominator is added to each token's loss, which keeps logits small.
+    1e-4 in PaLM, 1e-5 in OLMo 2; 0 is none. It is logged as train/z_loss, and is no part of
+    train/loss or val/loss."""
+
+    @model_validator(mode="after")
+    def _offers_z_loss(self) -> Self:
+        if self.z_loss and not LOSSES[self.name].z_loss:
+            able = " or ".join(name for name, traits in LOSSES.items() if traits.z_loss)
+            raise ValueError(f"z_loss {self.z_loss:g} is not offered by {self.name}; use {able}")
+        return self
 
     def on(self, device: str, *, compiles: bool) -> LossConfig:
         """Return the settings on ``cuda`` or ``cpu``, for a run that ``compiles`` or not."""
@@ -72,6 +87,15 @@ class LossConfig(Config):
     def runs_on_any_cpu(self) -> bool:
         return LOSSES[self.name].runs_on_any_cpu
 
+    def check_weighs(self, mask: str) -> None:
+        """Raise ValueError if the loss cannot leave out tokens as ``mask``, a field, has it."""
+        if not LOSSES[self.name].weighs:
+            able = ", ".join(name for name, traits in LOSSES.items() if traits.weighs)
+            raise ValueError(
+                f"loss.name {self.name} cannot leave out tokens, which {mask} needs; the losses "
+                f"that can: {able}"
+            )
+
 
 @dataclass(frozen=True)
 class LossTraits:
@@ -79,6 +103,10 @@ class LossTraits:
 
     forward_bytes: Callable[[LossConfig, HeadSize], int]
     backward_bytes: Callable[[LossConfig, HeadSize], int]
+    weighs: bool = True
+    """It takes a weight for each token."""
+    z_loss: bool = False
+    """It can add a z-loss."""
     runs_on_any_cpu: bool = False
     """It needs neither a GPU nor a further package."""
     native_bf16: bool = False
@@ -118,9 +146,9 @@ def _standard_forward_bytes(_config: LossConfig, head: HeadSize) -> int:
     return most + head.copied_weight_bytes
 
 
-def _standard_backward_bytes(_config: LossConfig, head: HeadSize) -> int:
-    """Count log-softmax, its gradient and the logits' gradient, all in fp32."""
-    most = 3 * FP32 * head.logits
+def _standard_backward_bytes(config: LossConfig, head: HeadSize) -> int:
+    """Count log-softmax, its gradient and the logits' gradient, all in fp32; z-loss has its own."""
+    most = (3 + bool(config.z_loss)) * FP32 * head.logits
     if head.half and head.on_cpu:
         # The logits' gradient as it came, rounded, and widened again for the product.
         most = max(most, (2 * FP32 + BF16) * head.logits + head.widened_weight_bytes)
@@ -174,10 +202,12 @@ def _bf16_softmax_backward_bytes(_config: LossConfig, head: HeadSize) -> int:
 
 
 LOSSES: dict[LossName, LossTraits] = {
-    "chunked": LossTraits(_chunked_bytes, _gradient_bytes, runs_on_any_cpu=True),
-    "standard": LossTraits(_standard_forward_bytes, _standard_backward_bytes, runs_on_any_cpu=True),
-    "torch_chunked": LossTraits(_torch_chunked_bytes, _gradient_bytes),
-    "liger": LossTraits(_row_chunks_bytes, _gradient_bytes),
+    "chunked": LossTraits(_chunked_bytes, _gradient_bytes, z_loss=True, runs_on_any_cpu=True),
+    "standard": LossTraits(
+        _standard_forward_bytes, _standard_backward_bytes, z_loss=True, runs_on_any_cpu=True
+    ),
+    "torch_chunked": LossTraits(_torch_chunked_bytes, _gradient_bytes, weighs=False),
+    "liger": LossTraits(_row_chunks_bytes, _gradient_bytes, weighs=False),
     "cce": LossTraits(_cut_bytes, _cut_bytes),
     "cce_fp32": LossTraits(_cut_bytes, _cut_bytes),
     "cce_kahan": LossTraits(_cut_kahan_bytes, _cut_kahan_bytes),
@@ -190,6 +220,7 @@ LOSSES: dict[LossName, LossTraits] = {
     "bf16_softmax": LossTraits(
         _bf16_softmax_forward_bytes,
         _bf16_softmax_backward_bytes,
+        weighs=False,
         runs_on_any_cpu=True,
         native_bf16=True,
     ),

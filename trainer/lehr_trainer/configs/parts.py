@@ -27,7 +27,8 @@ class PartsConfig(Config):
     model: Part | None = None
     """A subclass of the Llama or GPT2 of lehr_trainer.models, made as `Class(config.model)`."""
     loss: Part | None = None
-    """A function (hidden, head weight, targets) -> mean loss in nats. Validation keeps Lehr's."""
+    """A function (hidden, head weight, targets, weights or None) -> (sum, count) in nats, or of the
+    first three -> mean. Validation keeps Lehr's."""
     optimizer: Part | None = None
     """A function (model, config.optimizer) -> torch.optim.Optimizer."""
 

@@ -112,6 +112,12 @@ class DataConfig(Config):
     """Threads that make batches ahead of time; 0 makes each when it is needed."""
     prefetch: PositiveInt = 4
     """Batches that each worker keeps ready."""
+    # Left out of a config without it, which trainers of older capsules read as well.
+    loss_mask: Annotated[
+        Literal["none", "document_starts"], Field(exclude_if=lambda mask: mask == "none")
+    ] = "none"
+    """Training tokens that are read but not predicted. document_starts: the first token of each
+    document that follows another one in its sequence. Validation scores every token."""
 
 
 # --- precision, checkpoints ----------------------------------------------------------------
@@ -267,6 +273,7 @@ class TrainConfig(Config):
         self._check_joint_products()
         self._check_delayed_scaling()
         self._check_parts()
+        self._check_loss_mask()
         self.schedule.check_fits(self.steps)
         if self.average is not None:
             self.average.check_fits(self.steps)
@@ -314,6 +321,16 @@ class TrainConfig(Config):
                 f"parts.optimizer is {self.parts.optimizer}; use parametrization: standard"
             )
 
+    def _check_loss_mask(self) -> None:
+        replaced = self.parts.loss if self.parts is not None else None
+        if replaced is not None and self.loss.z_loss:
+            raise ValueError(
+                f"loss.z_loss is computed by Lehr's own losses, but parts.loss is {replaced}; "
+                "leave one of the two out"
+            )
+        if self.masks_tokens and replaced is None:
+            self.loss.check_weighs(f"data.loss_mask {self.data.loss_mask}")
+
     def on(self, device: str) -> Self:
         """Return the config with what depends on the device (``cuda`` or ``cpu``) resolved."""
         # Transformer Engine cannot be compiled.
@@ -326,6 +343,11 @@ class TrainConfig(Config):
     def has_budget(self) -> bool:
         """Whether the steps follow from a token budget."""
         return self.tokens is not None or self.tokens_per_parameter is not None
+
+    @property
+    def masks_tokens(self) -> bool:
+        """Whether some of the training tokens may not count in the loss."""
+        return self.data.loss_mask != "none"
 
     @property
     def tokens_per_step(self) -> int:

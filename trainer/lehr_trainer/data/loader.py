@@ -13,7 +13,7 @@ import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from lehr_trainer.data.shuffle import mix64
 from lehr_trainer.data.token_dataset import PreparedData
 from lehr_trainer.data.tokens import Loading, open_stream
 from lehr_trainer.errors import BadConfig
+from lehr_trainer.losses.chunked import IGNORED
 
 MODULUS = 2**52
 """Every digest is below it."""
@@ -65,8 +66,15 @@ def _factors(length: int) -> NDArray[np.uint64]:
 
 Place = tuple[int, int]
 """Step and micro-step."""
-_Made = tuple[Tensor, int]
-"""Inputs and targets, [2, B, T], and the digest of their sequences."""
+
+
+class _Made(NamedTuple):
+    both: Tensor
+    """Inputs and targets, [2, B, T]."""
+    digest: int
+    """Of their sequences."""
+    counted: int | None
+    """Of a step's first batch: how many of the rank's targets count in the step; None if all."""
 
 
 class Loader:
@@ -92,11 +100,13 @@ class Loader:
         steps: int | None = None,
         first_step: int = 0,
         position: DataPosition | None = None,
+        mask_document_starts: bool = False,
     ) -> None:
         """Open the data from ``position`` on, at ``first_step``; by default at its beginning.
 
         ``steps`` of the whole run are needed where ``batch.stages`` change the length on the way.
-        ``prefetch`` batches are kept ready for each of ``workers`` threads.
+        ``prefetch`` batches are kept ready for each of ``workers`` threads. With
+        ``mask_document_starts`` the targets after an end of a document are ``IGNORED``.
 
         Raises:
             BadConfig: the ranks cannot share the sequences evenly.
@@ -118,6 +128,10 @@ class Loader:
         self._ahead = max(1, workers * prefetch)
         self._pool = ThreadPoolExecutor(workers, "loader", self._enter_thread) if workers else None
         self._ready: deque[tuple[Place, Future[_Made]]] = deque()
+        self._eos_id = prepared.eos_id if mask_document_starts else None
+        self.counted: int | None = None
+        """How many of this rank's targets count in a step: in that of the last micro-step 0 that
+        was taken. None if nothing is masked."""
         self.waited_s = 0.0
         """Total seconds that callers of ``batch`` have waited."""
         self.digest = 0
@@ -131,11 +145,12 @@ class Loader:
     def batch(self, step: int, micro_step: int = 0) -> tuple[Tensor, Tensor]:
         """Return inputs and targets, int64 [B, T], of step ``step`` (the first is 0).
 
-        Targets are the inputs shifted by one token.
+        Targets are the inputs shifted by one token; those that are masked are ``IGNORED``.
         """
         began = time.perf_counter()
-        both, digest = self._take((step, micro_step))
+        both, digest, counted = self._take((step, micro_step))
         self.digest = added(self.digest, digest) if micro_step else digest
+        self.counted = self.counted if micro_step else counted
         if both.device != self._device:
             both = both.to(self._device, non_blocking=True)
         self.waited_s += time.perf_counter() - began
@@ -178,19 +193,37 @@ class Loader:
         first = steps * shape.sequences + self._rank * share + micro_step * micro_batch
         return np.arange(first, first + micro_batch, dtype=np.int64)
 
-    def _make(self, place: Place) -> _Made:
-        """Make the batch in host memory (pinned for CUDA), and its digest."""
+    def _rows(self, place: Place) -> NDArray[Any]:
+        """Return the tokens of a micro-step, [B, T + 1]."""
         shape = self._batch.at(place[0], self._steps)
         length = shape.sequence_length
         positions, offsets = np.divmod(self._sequences(place, shape) * length, self._block)
-        rows = self.stream.rows(positions, offsets, length)
+        return self.stream.rows(positions, offsets, length)
+
+    def _masked(self, rows: NDArray[Any]) -> NDArray[np.bool_]:
+        """Return which targets of the rows are masked, [B, T]."""
+        masked: NDArray[np.bool_] = rows[:, :-1] == self._eos_id
+        return masked
+
+    def _count(self, step: int) -> int:
+        """Count this rank's targets of a step that are not masked, before its batches are made."""
+        every = (self._rows((step, micro_step)) for micro_step in range(self.micro_steps(step)))
+        return sum(int(np.count_nonzero(~self._masked(rows))) for rows in every)
+
+    def _make(self, place: Place) -> _Made:
+        """Make the batch in host memory (pinned for CUDA), and its digest."""
+        rows = self._rows(place)
         both = torch.empty(
             (2, *rows[:, 1:].shape), dtype=torch.int64, pin_memory=self._device.type == "cuda"
         )
         filled = both.numpy()
         filled[0] = rows[:, :-1]
         filled[1] = rows[:, 1:]
-        return both, sequences_digest(rows)
+        counted = None
+        if self._eos_id is not None:
+            filled[1][self._masked(rows)] = IGNORED
+            counted = None if place[1] else self._count(place[0])
+        return _Made(both, sequences_digest(rows), counted)
 
     # --- ahead of time -----------------------------------------------------------------------
 

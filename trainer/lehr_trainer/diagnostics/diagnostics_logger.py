@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.contract.records import Sample
 from lehr_trainer.data.tokenizers import Tokenizer, load_tokenizer
+from lehr_trainer.losses.chunked import IGNORED
 from lehr_trainer.models.attention import diagnostic_kernels, without_compiling
 from lehr_trainer.models.documents import InputFn, make_input_fn
 from lehr_trainer.models.fp8 import unmoved_fp8_state
@@ -93,6 +94,7 @@ def quality(
 ) -> dict[str, Tensor]:
     """Compute ``top1_acc`` and ``raw_ce_fp32`` on the first sequences of a batch, all in fp32.
 
+    They are means over the targets that are not ``IGNORED``.
     fp32 weights and inputs, no autocast, no TF32, no FP8, no compiled graph: the correct loss. If
     the training's own loss on the same tokens, ``loss_same_tokens``, differs, that one is wrong.
 
@@ -122,10 +124,11 @@ def quality(
         for begin in range(0, flat.numel(), _LOGIT_ROWS):
             chunk_targets = flat[begin : begin + _LOGIT_ROWS]
             logits = F.linear(hidden[begin : begin + _LOGIT_ROWS], head.float())
-            total += F.cross_entropy(logits, chunk_targets, reduction="sum")
+            total += F.cross_entropy(logits, chunk_targets, reduction="sum", ignore_index=IGNORED)
             correct += (logits.argmax(-1) == chunk_targets).sum()
-        values["raw_ce_fp32"] = total / flat.numel()
-        values["top1_acc"] = correct / flat.numel()
+        counted = (flat != IGNORED).sum()
+        values["raw_ce_fp32"] = total / counted
+        values["top1_acc"] = correct / counted
     if unwrapped_loss is not None:
         values["loss_same_tokens"] = unwrapped_loss(inputs, targets).detach().float()
     return values

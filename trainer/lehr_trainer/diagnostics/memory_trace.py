@@ -40,6 +40,7 @@ from lehr_trainer.diagnostics.phase_memory import (
 )
 from lehr_trainer.errors import BadConfig
 from lehr_trainer.evaluate import held_out_losses
+from lehr_trainer.losses.chunked import LossSum
 from lehr_trainer.models.attention import attention_backend, require_operands
 from lehr_trainer.models.documents import make_input_fn
 from lehr_trainer.models.fp8 import require_fp8
@@ -178,7 +179,9 @@ class _Tracer:
                 _keep_to_itself(wrapped, memory)
             loss = parts.loss
 
-            def watched_loss(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+            def watched_loss(
+                hidden: Tensor, weight: Tensor, targets: Tensor, _weights: Tensor | None = None, /
+            ) -> LossSum:
                 memory.end_of_forward()
                 with memory.phase("loss"):
                     return loss(hidden, weight, targets)
@@ -231,9 +234,9 @@ class _Tracer:
     def _take_step(self, step: TrainStep, shape: Shape) -> None:
         share = self._config.batch.tokens_per_step // self._ranks.world_size
         micro_steps = min(_MOST_MICRO_STEPS, share // (shape[0] * shape[1]))
-        loss, _ = step.backward(0, _MockBatches(shape, micro_steps, self._ranks.device))
+        loss = step.backward(0, _MockBatches(shape, micro_steps, self._ranks.device))
         with self._memory.phase("optimizer"):
-            step.update(loss)
+            step.update(loss.mean)
 
     def _evaluate(self, step: TrainStep) -> None:
         config = self._config
@@ -253,6 +256,8 @@ class _Tracer:
 
 class _MockBatches:
     """Batches of one shape, as the loader gives them: on the device, int64."""
+
+    counted = None
 
     def __init__(self, shape: Shape, micro_steps: int, device: torch.device) -> None:
         self._shape, self._micro_steps, self._device = shape, micro_steps, device

@@ -157,6 +157,8 @@ class RandomBatches:
     The micro-batches of a step are drawn together, so accumulation does not change the tokens.
     """
 
+    counted = None
+
     def __init__(self, config: TrainConfig, ranks: Ranks) -> None:
         batch = config.batch
         sequences = batch.sequences // ranks.world_size
@@ -220,7 +222,7 @@ class BenchTraining:
         """Take ``count`` steps; return the loss of the last one once the device has done it."""
         with attention_backend(self.step.config.attention, self.device):
             for _ in range(count):
-                loss, _ = self.step.backward(0, self._batches)
+                loss = self.step.backward(0, self._batches).mean
                 self.step.update(loss)
         return float(loss)
 

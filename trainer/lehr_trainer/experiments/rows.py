@@ -245,6 +245,8 @@ def _techniques(whole: int, quarter: int, eighth: int) -> Iterator[_Plan]:
         for count in (max(1, whole // 2), whole):
             changes = {**_BLOCK, "loss": {"name": loss}}
             yield _Plan("losses", f"{loss}, {count} sequences", count, changes)
+    z_loss = {**_BLOCK, "loss": {"z_loss": 1e-4}}
+    yield _Plan("losses", f"chunked with z-loss, {whole} sequences", whole, z_loss)
     for policy in _POLICIES:
         name, _, rest = policy.partition(",")
         changes = {"activation_checkpointing": {"policy": name, "every": 2 if rest else 1}}

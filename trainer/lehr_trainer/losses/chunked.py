@@ -8,38 +8,118 @@ chunks of rows: [64, 2048] against 131,072 tokens would be 69 GB of fp32 at once
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-Pointwise = Callable[[Tensor, Tensor, float, torch.dtype], tuple[Tensor, Tensor]]
-"""(logits [R, V] in fp32, targets [R, 1], lift, dtype) -> (sum of losses, gradient [R, V]).
+IGNORED = -100
+"""A target that has weight 0, as in ``F.cross_entropy`` and in the data of ``transformers``."""
 
-What happens between the matrix products. The gradient is ``lift`` times d(sum)/d(logits), rounded
-to the dtype; the caller drops the logits. A chunk's fp32 logits are 1 GB, so this is bound by
-memory. Operation by operation it moves about eight times that; compiled, it reads the logits for
-the rows' sums and once more for the gradient, which it writes already rounded."""
+
+@dataclass(frozen=True)
+class LossSum:
+    """The loss of a batch, not yet divided: only the step knows how many tokens count in all."""
+
+    total: Tensor
+    """Sum of the tokens' losses by their weights, in nats, and of the z-loss: an fp32 scalar."""
+    count: Tensor | int
+    """Sum of the weights; 1 for a loss that gives only its mean, which is then the ``total``."""
+    z_loss: Tensor | None = None
+    """The part of ``total`` that is z-loss, without a gradient; None if there is none."""
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean cross entropy."""
+        total = self.total if self.z_loss is None else self.total - self.z_loss
+        return total / self.count
+
+
+class Pointwise(Protocol):
+    """What happens between the matrix products.
+
+    The gradient is ``lift`` times d(losses of the rows)/d(logits), rounded to the dtype; the caller
+    applies weights to rows of the hidden states, which are fewer, and drops the logits. A chunk's
+    fp32 logits are 1 GB, so this is bound by memory. Operation by operation it moves about eight
+    times that; compiled, it reads the logits for the rows' sums and once more for the gradient,
+    which it writes already rounded.
+    """
+
+    def __call__(
+        self,
+        logits: Tensor,
+        targets: Tensor,
+        lift: float,
+        dtype: torch.dtype,
+        weights: Tensor | None = None,
+        z: float = 0.0,
+        /,
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return the sum of the cross entropies, the gradient [R, V], and the sum of z-losses.
+
+        Args:
+            logits: [R, V] in fp32, which may be overwritten.
+            targets: [R, 1].
+            lift: factor of the gradient.
+            dtype: the gradient's.
+            weights: [R, 1], of the rows in both sums; None weighs all alike.
+            z: coefficient of the z-loss; with 0 its sum is None.
+        """
+
+
+def weighted_sum(values: Tensor, weights: Tensor | None) -> Tensor:
+    return values.sum() if weights is None else (values * weights).sum()
+
+
+def usable(targets: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Return targets that all are words, and weights that are 0 where they were ``IGNORED``.
+
+    Without weights nothing is ignored, and both stay as they are.
+    """
+    if weights is None:
+        return targets, None
+    ignored = targets == IGNORED
+    return targets.masked_fill(ignored, 0), weights.float().masked_fill(ignored, 0.0)
 
 
 def pointwise_eager(
-    logits: Tensor, targets: Tensor, lift: float, dtype: torch.dtype
-) -> tuple[Tensor, Tensor]:
+    logits: Tensor,
+    targets: Tensor,
+    lift: float,
+    dtype: torch.dtype,
+    weights: Tensor | None = None,
+    z: float = 0.0,
+    /,
+) -> tuple[Tensor, Tensor, Tensor | None]:
     """Compute operation by operation, the gradient in the log-softmax's place."""
     log_probs = F.log_softmax(logits, dim=-1)
     target_log_prob = log_probs.gather(-1, targets)
     # d(sum of losses)/d(logits) = softmax - onehot(target)
-    gradient = log_probs.exp_().scatter_(-1, targets, target_log_prob.exp() - 1.0)
+    gradient, of_target = log_probs.exp_(), target_log_prob.exp()
+    squares = None
+    if z:
+        log_sum = logits.gather(-1, targets) - target_log_prob
+        # d(z log_sum^2)/d(logits) = 2 z log_sum softmax
+        growth = 1.0 + 2.0 * z * log_sum
+        gradient, of_target = gradient.mul_(growth), of_target * growth
+        squares = z * weighted_sum(log_sum.square(), weights)
+    gradient.scatter_(-1, targets, of_target - 1.0)
     if lift != 1.0:
         gradient.mul_(lift)
-    return -target_log_prob.sum(), gradient.to(dtype)
+    return -weighted_sum(target_log_prob, weights), gradient.to(dtype), squares
 
 
 def pointwise_fusible(
-    logits: Tensor, targets: Tensor, lift: float, dtype: torch.dtype
-) -> tuple[Tensor, Tensor]:
+    logits: Tensor,
+    targets: Tensor,
+    lift: float,
+    dtype: torch.dtype,
+    weights: Tensor | None = None,
+    z: float = 0.0,
+    /,
+) -> tuple[Tensor, Tensor, Tensor | None]:
     """Compute the same with no intermediate as large as the logits, once it is compiled.
 
     The logarithm of the sum stays apart from the maximum: added, it would lose the last digits of a
@@ -50,8 +130,13 @@ def pointwise_fusible(
     target_log_prob = logits.gather(-1, targets) - largest - log_sum
     words = torch.arange(logits.shape[-1], device=logits.device)
     onehot = (words == targets).to(logits.dtype)
-    gradient = (logits - largest - log_sum).exp() - onehot
-    return -target_log_prob.sum(), (gradient * lift).to(dtype)
+    softmax, squares = (logits - largest - log_sum).exp(), None
+    if z:
+        whole = largest + log_sum
+        softmax = softmax * (1.0 + 2.0 * z * whole)
+        squares = z * weighted_sum(whole.square(), weights)
+    gradient = softmax - onehot
+    return -weighted_sum(target_log_prob, weights), (gradient * lift).to(dtype), squares
 
 
 @functools.cache
@@ -69,40 +154,52 @@ words' probabilities are below fp16's smallest number (6e-8) and the gradients o
 up to 44 %. The gradient is at most 1, so nothing overflows, and a power of two rounds nothing."""
 
 
-def cross_entropy(
+def summed_cross_entropy(
     hidden: Tensor,
     head_weight: Tensor,
     targets: Tensor,
+    weights: Tensor | None = None,
     *,
     operands: torch.dtype = torch.float32,
     chunk_bytes: int = CHUNK_BYTES,
     between: Pointwise = pointwise_eager,
     pad_to: int = 1,
-) -> Tensor:
-    """Compute the mean negative log-likelihood of ``targets`` in nats: an fp32 scalar.
+    z_loss: float = 0.0,
+) -> LossSum:
+    """Compute the negative log-likelihood of ``targets``, as ``losses.variants.Loss`` states it.
 
     Args:
         hidden: [..., H], the model's last states.
         head_weight: [V, H].
-        targets: [...], token ids.
+        targets: [...], token ids; with weights also ``IGNORED``.
+        weights: [...], of each target's loss; None weighs all alike.
         operands: what the head's product rounds its operands to; its sums are fp32.
         chunk_bytes: bound on the fp32 logits that exist at once.
         between: what is done to the logits, eager or compiled.
         pad_to: with 16-bit operands the products have a multiple of so many words. Their fast
             kernels want rows that start at a multiple of 16 bytes, and GPT-2 has 50,257 words. The
             words added have probability 0.
+        z_loss: coefficient of the squared logarithm of the softmax's denominator, which the total
+            has where gradients are enabled.
     """
-    rows, flat = hidden.reshape(-1, hidden.shape[-1]), targets.reshape(-1)
+    rows = hidden.reshape(-1, hidden.shape[-1])
+    flat, of_rows = usable(targets.reshape(-1), None if weights is None else weights.reshape(-1))
+    count: Tensor | int = flat.numel() if of_rows is None else of_rows.sum()
     # In no_grad mode, as in a diagnostic, parameters still require gradients.
     if torch.is_grad_enabled() and (hidden.requires_grad or head_weight.requires_grad):
-        total: Tensor = _SummedCrossEntropy.apply(  # type: ignore[no-untyped-call]
-            rows, head_weight, flat, operands, chunk_bytes, between, pad_to
+        total, of_z = _SummedCrossEntropy.apply(  # type: ignore[no-untyped-call]
+            rows, head_weight, flat, of_rows, operands, chunk_bytes, between, pad_to, z_loss
         )
-    else:
-        total = token_losses(
-            rows, head_weight, flat, operands=operands, chunk_bytes=chunk_bytes, pad_to=pad_to
-        ).sum()
-    return total / flat.numel()
+        return LossSum(total, count, of_z)
+    losses = token_losses(
+        rows, head_weight, flat, operands=operands, chunk_bytes=chunk_bytes, pad_to=pad_to
+    )
+    return LossSum(weighted_sum(losses, of_rows), count)
+
+
+def cross_entropy(hidden: Tensor, head_weight: Tensor, targets: Tensor, **options: Any) -> Tensor:
+    """Compute the mean of ``summed_cross_entropy``, with its arguments but ``z_loss``."""
+    return summed_cross_entropy(hidden, head_weight, targets, **options).mean
 
 
 @torch.no_grad()
@@ -117,7 +214,7 @@ def token_losses(
 ) -> Tensor:
     """Compute the loss of each target in nats, fp32 [...], without gradients.
 
-    The arguments are those of ``cross_entropy``.
+    The arguments are those of ``summed_cross_entropy``; no target is ``IGNORED``.
     """
     rows, flat = hidden.reshape(-1, hidden.shape[-1]), targets.reshape(-1)
     losses = torch.empty(flat.shape, dtype=torch.float32, device=hidden.device)
@@ -146,11 +243,13 @@ class _SummedCrossEntropy(torch.autograd.Function):
         hidden: Tensor,
         weight: Tensor,
         targets: Tensor,
+        weights: Tensor | None,
         operands: torch.dtype,
         chunk_bytes: int,
         between: Pointwise,
         pad_to: int,
-    ) -> Tensor:
+        z: float,
+    ) -> tuple[Tensor, Tensor | None]:
         needs_hidden, needs_weight = ctx.needs_input_grad[:2]
         with torch.autocast(hidden.device.type, enabled=False):
             vocabulary = weight.shape[0]
@@ -162,16 +261,24 @@ class _SummedCrossEntropy(torch.autograd.Function):
             grad_hidden = torch.empty_like(hidden, dtype=wide) if needs_hidden else None
             grad_weight = torch.zeros_like(w, dtype=weight.dtype) if needs_weight else None
             total = torch.zeros((), dtype=torch.float32, device=hidden.device)
+            of_z = torch.zeros_like(total) if z else None
             for rows in _chunks(hidden.shape[0], w.shape[0], chunk_bytes):
                 x, target = hidden[rows].to(operands), targets[rows, None]
+                of_rows = None if weights is None else weights[rows, None]
                 logits = fp32_product(x, w.t())
                 logits[:, vocabulary:] = float("-inf")
-                loss, grad_logits = between(logits, target, ctx.lift, operands)
+                loss, grad_logits, squares = between(logits, target, ctx.lift, operands, of_rows, z)
                 # Otherwise they would live until the next chunk's logits exist beside them.
                 del logits
                 total += loss
+                if of_z is not None and squares is not None:
+                    of_z += squares
                 if grad_hidden is not None:
-                    grad_hidden[rows] = fp32_product(grad_logits, w) / ctx.lift
+                    of_hidden = fp32_product(grad_logits, w) / ctx.lift
+                    grad_hidden[rows] = of_hidden if of_rows is None else of_hidden * of_rows
+                    del of_hidden
+                if of_rows is not None:
+                    x = (x * of_rows).to(operands)
                 if grad_weight is not None:
                     _add_product(grad_weight, grad_logits.t(), x)
                 del grad_logits
@@ -179,11 +286,14 @@ class _SummedCrossEntropy(torch.autograd.Function):
                 grad_weight = grad_weight[:vocabulary]
         ctx.save_for_backward(grad_hidden, grad_weight)
         ctx.spent = False
-        return total
+        if of_z is None:
+            return total, None
+        ctx.mark_non_differentiable(of_z)
+        return total + of_z, of_z
 
     @staticmethod
     def backward(ctx: Any, *from_above: Tensor) -> tuple[Tensor | None, ...]:
-        (scale,) = from_above
+        scale = from_above[0]
         # Scaled in place, since a copy of the weight's gradient would take 1 GB just when memory is
         # scarcest; so it can be done only once.
         if ctx.spent:
@@ -194,7 +304,7 @@ class _SummedCrossEntropy(torch.autograd.Function):
             grad_hidden = grad_hidden.mul_(scale).to(ctx.hidden_kind)
         if grad_weight is not None:
             grad_weight.mul_(scale / ctx.lift)
-        return grad_hidden, grad_weight, None, None, None, None, None
+        return grad_hidden, grad_weight, *[None] * 7
 
 
 def _operand(weight: Tensor, operands: torch.dtype, pad_to: int) -> Tensor:

@@ -1,9 +1,8 @@
-"""The other cross entropies, each with the meaning of ``losses.cross_entropy``.
+"""The other cross entropies, each with the meaning of ``Loss``.
 
-All take the last hidden states, the head's weight and the targets, and return the mean negative
-log-likelihood in nats. ``operands`` is the type to which the head's product rounds its operands.
-All but the two known-bad variants return an fp32 scalar with fp32 softmax and sums. All are called
-outside autocast. A package is imported only by the loss that needs it.
+``operands`` is the type to which the head's product rounds its operands. All but the two known-bad
+variants return an fp32 scalar with fp32 softmax and sums. A package is imported only by the loss
+that needs it.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -24,14 +23,62 @@ from lehr_trainer.configs.loss import LossConfig
 from lehr_trainer.errors import BadConfig
 from lehr_trainer.extras import install
 from lehr_trainer.losses.chunked import (
-    cross_entropy,
+    IGNORED,
+    LossSum,
     fp32_product,
     pointwise_compiled,
     pointwise_eager,
+    summed_cross_entropy,
+    usable,
+    weighted_sum,
 )
 
-Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+class Loss(Protocol):
+    """A loss of a batch: the negative log-likelihood of its targets in nats, and their number."""
+
+    def __call__(
+        self, hidden: Tensor, weight: Tensor, targets: Tensor, weights: Tensor | None = None, /
+    ) -> LossSum:
+        """Compute it, outside of autocast.
+
+        Args:
+            hidden: [..., H], the model's last states.
+            weight: [V, H], of the head.
+            targets: [...], token ids; with weights also ``IGNORED``, which has weight 0.
+            weights: [...], of each target's loss; None weighs all alike.
+        """
+
+
+MeanLoss = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(hidden [..., H], head weight [V, H], targets [...]) -> mean loss, a scalar."""
+
+
+def of_mean(mean: MeanLoss) -> Loss:
+    """Take a mean for the loss of one token: right where all batches have equally many.
+
+    Such a loss cannot weigh tokens; a config that needs it is refused before.
+    """
+
+    def loss(
+        hidden: Tensor, weight: Tensor, targets: Tensor, weights: Tensor | None = None, /
+    ) -> LossSum:
+        assert weights is None
+        return LossSum(mean(hidden, weight, targets), 1)
+
+    return loss
+
+
+def of_targets(loss: Loss) -> Loss:
+    """Return the loss with a weight of 0 for each ``IGNORED`` target and 1 for the others."""
+
+    def masked(
+        hidden: Tensor, weight: Tensor, targets: Tensor, _weights: Tensor | None = None, /
+    ) -> LossSum:
+        return loss(hidden, weight, targets, (targets != IGNORED).float())
+
+    return masked
+
 
 FAST_ROWS = 64
 """Words to a multiple of which a GPU's products are padded: 128 bytes of bf16."""
@@ -46,21 +93,22 @@ def build_loss(config: LossConfig, operands: torch.dtype, device: torch.device) 
     match config.name:
         case "chunked":
             return partial(
-                cross_entropy,
+                summed_cross_entropy,
                 operands=operands,
                 chunk_bytes=config.chunk_mb * 2**20,
                 between=(
                     pointwise_compiled() if config.pointwise == "compiled" else pointwise_eager
                 ),
                 pad_to=FAST_ROWS if device.type == "cuda" else 1,
+                z_loss=config.z_loss,
             )
         case "standard":
-            return partial(standard, operands=operands)
+            return partial(standard, operands=operands, z_loss=config.z_loss)
         case "torch_chunked":
             _torch_options()
-            return torch_chunked
+            return of_mean(torch_chunked)
         case "liger":
-            return partial(_liger_loss(device), operands=operands)
+            return of_mean(partial(_liger_loss(device), operands=operands))
         case "cce" | "cce_fp32" | "cce_kahan":
             if operands == torch.float32:
                 raise BadConfig(
@@ -71,7 +119,7 @@ def build_loss(config: LossConfig, operands: torch.dtype, device: torch.device) 
         case "in_autocast":
             return partial(in_autocast, operands=operands)
         case "bf16_softmax":
-            return bf16_softmax
+            return of_mean(bf16_softmax)
 
 
 def _rows(hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
@@ -82,13 +130,35 @@ def _rows(hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def standard(
-    hidden: Tensor, weight: Tensor, targets: Tensor, *, operands: torch.dtype = torch.float32
-) -> Tensor:
+    hidden: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    weights: Tensor | None = None,
+    *,
+    operands: torch.dtype = torch.float32,
+    z_loss: float = 0.0,
+) -> LossSum:
     """Compute all logits at once, in fp32: the plain formula, and the most memory."""
     rows, flat = _rows(hidden, targets)
     with torch.autocast(hidden.device.type, enabled=False):
         logits: Tensor = _HeadProduct.apply(rows, weight, operands)  # type: ignore[no-untyped-call]
-        return F.cross_entropy(logits, flat)
+        return _sum_of(logits, flat, weights, z_loss)
+
+
+def _sum_of(logits: Tensor, targets: Tensor, weights: Tensor | None, z: float = 0.0) -> LossSum:
+    """Sum the losses of logits, [R, V]; ``weights`` has any shape of R values."""
+    if weights is None and not z:
+        return LossSum(F.cross_entropy(logits, targets, reduction="sum"), targets.numel())
+    flat, of_rows = usable(targets, None if weights is None else weights.reshape(-1))
+    losses = F.cross_entropy(logits, flat, reduction="none")
+    total = weighted_sum(losses, of_rows)
+    count: Tensor | int = flat.numel() if of_rows is None else of_rows.sum()
+    if not z or not torch.is_grad_enabled():
+        return LossSum(total, count)
+    # By way of the loss: a logsumexp of its own would keep the logits, and has two gradients.
+    log_sum = logits.gather(-1, flat[:, None]).squeeze(-1) + losses
+    of_z = z * weighted_sum(log_sum.square(), of_rows)
+    return LossSum(total + of_z, count, of_z.detach())
 
 
 class _HeadProduct(torch.autograd.Function):
@@ -171,7 +241,7 @@ _CUT_SUMS: dict[str, dict[str, Any]] = {
 }
 
 
-def _cut_loss(name: str, device: torch.device) -> Callable[..., Tensor]:
+def _cut_loss(name: str, device: torch.device) -> Callable[..., LossSum]:
     """Load Apple's Cut Cross Entropy (arXiv:2411.09009) in one of its three accuracies."""
     module = _package(f"loss.name: {name}", "cut_cross_entropy", device)
     cut, options = module.linear_cross_entropy, _CUT_SUMS[name]
@@ -184,15 +254,22 @@ def _cut_loss(name: str, device: torch.device) -> Callable[..., Tensor]:
         )
 
     def cut_cross_entropy(
-        hidden: Tensor, weight: Tensor, targets: Tensor, *, operands: torch.dtype = torch.float32
-    ) -> Tensor:
+        hidden: Tensor,
+        weight: Tensor,
+        targets: Tensor,
+        weights: Tensor | None = None,
+        *,
+        operands: torch.dtype = torch.float32,
+    ) -> LossSum:
         rows, flat = _rows(hidden, targets)
+        flat, of_rows = usable(flat, None if weights is None else weights.reshape(-1))
         with torch.autocast(hidden.device.type, enabled=False):
-            # Token losses are averaged here: its own mean would be rounded to the operands' dtype.
+            # Token losses are summed here: its own sum would be rounded to the operands' dtype.
             each: Tensor = cut(
                 rows.to(operands), weight.to(operands), flat, reduction="none", **options
             )
-            return each.float().mean()
+            count = flat.numel() if of_rows is None else of_rows.sum()
+            return LossSum(weighted_sum(each.float(), of_rows), count)
 
     return cut_cross_entropy
 
@@ -214,8 +291,13 @@ def _package(field: str, module: str, device: torch.device) -> ModuleType:
 
 
 def in_autocast(
-    hidden: Tensor, weight: Tensor, targets: Tensor, *, operands: torch.dtype = torch.bfloat16
-) -> Tensor:
+    hidden: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    weights: Tensor | None = None,
+    *,
+    operands: torch.dtype = torch.bfloat16,
+) -> LossSum:
     """Compute the head and ``cross_entropy`` under autocast, as in docs/reference-runs.md.
 
     Autocast itself promotes cross entropy to fp32, so only the logits are rounded.
@@ -223,7 +305,7 @@ def in_autocast(
     rows, flat = _rows(hidden, targets)
     mixed = operands != torch.float32
     with torch.autocast(hidden.device.type, dtype=operands if mixed else None, enabled=mixed):
-        return F.cross_entropy(F.linear(rows, weight), flat)
+        return _sum_of(F.linear(rows, weight), flat, weights)
 
 
 def bf16_softmax(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:

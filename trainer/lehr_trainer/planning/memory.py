@@ -142,8 +142,9 @@ def _plan(config: TrainConfig, world_size: int, shape: tuple[int, int]) -> Memor
     of_layers = all_gradients - embedding_table - of_head
     stream = tokens * FP32 * model.hidden_size
     # In between, gradients of weights come and activations go, so the most is at one end.
+    weights = FP32 * tokens if config.masks_tokens else 0
     backward = [
-        moment(activations=kept, temporaries=config.loss.backward_bytes(head)),
+        moment(activations=kept, temporaries=config.loss.backward_bytes(head) + weights),
         moment(
             gradients=of_head, activations=kept, temporaries=waiting + tokens * layer.final_norm
         ),
@@ -166,7 +167,7 @@ def _plan(config: TrainConfig, world_size: int, shape: tuple[int, int]) -> Memor
         phases={
             "resting": resting,
             "forward": moment(activations=kept, temporaries=passing + tokens * layer.forward),
-            "loss": moment(activations=kept, temporaries=config.loss.forward_bytes(head)),
+            "loss": moment(activations=kept, temporaries=config.loss.forward_bytes(head) + weights),
             "backward": max(backward, key=lambda each: each.total),
             "optimizer": moment(gradients=all_gradients, temporaries=update),
             "evaluation": replace(resting, temporaries=evaluation),
