@@ -75,6 +75,14 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
 }
 REPLACED = {
     "cluster": "lehr node",
+    "data ls": "the folders below LEHR_DATA; each is one prepared corpus",
+    "db upgrade": "lehr up, which upgrades the record",
+    "maintenance": "lehr node until",
+    "priority": "lehr queue RUN --priority N",
+    "support-bundle": "lehr doctor --json, and a tar of the logs",
+    "system": "lehr export RUN: its series system/...",
+    "unarchive": "lehr archive REF --undo",
+    "view": "a bookmark of the page's address",
     "wandb": "tracking.wandb in the spec, or Run.mirror() in Python",
 }
 """By verbs that went, what does the same."""
@@ -97,15 +105,17 @@ class LazyGroup(TyperGroup):
         return group.commands[cmd_name]
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args[0] not in MODULES and not ctx.resilient_parsing:
-            parents = [name for name in MODULES if args[0] in self._commands_of(ctx, name)]
-            names = [f"{parent} {args[0]}" for parent in parents]
-            near = " or lehr ".join(names) or nearest(args[0], MODULES)
-            hint = f"Did you mean lehr {near}?   " if near else ""
-            if args[0] in REPLACED:
-                hint = f"Use {REPLACED[args[0]]}.   "
+        verb = " ".join(args[:2]) if args[0] in MODULES else args[0]
+        if (verb in REPLACED or args[0] not in MODULES) and not ctx.resilient_parsing:
+            if verb in REPLACED:
+                hint = f"Use {REPLACED[verb]}.   "
+            else:
+                parents = [name for name in MODULES if verb in self._commands_of(ctx, name)]
+                names = [f"{parent} {verb}" for parent in parents]
+                near = " or lehr ".join(names) or nearest(verb, MODULES)
+                hint = f"Did you mean lehr {near}?   " if near else ""
             raise UserError(
-                f"lehr has no command {args[0]!r}.", hint=f"{hint}All of them: lehr --help"
+                f"lehr has no command {verb!r}.", hint=f"{hint}All of them: lehr --help"
             )
         return super().resolve_command(ctx, args)
 

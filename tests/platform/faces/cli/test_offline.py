@@ -85,7 +85,7 @@ def test_unknown_command_gets_a_suggestion(process):
             f"  Did you mean lehr {meant}?   All of them: lehr --help\n"
         )
     for name, other in main.REPLACED.items():
-        assert f"  Use {other}.   All of them" in process(name).stderr
+        assert f"  Use {other}.   All of them" in process(*name.split()).stderr
 
 
 def test_missing_server_is_reported_with_the_command_to_start_one(lehr, process):
