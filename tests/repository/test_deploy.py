@@ -103,6 +103,12 @@ def test_pods_get_their_tokens_from_secrets_and_one_server_owns_the_home() -> No
     [deployment] = [one for one in KUBERNETES if one["kind"] == "Deployment"]
     assert deployment["spec"]["replicas"] == 1
     assert deployment["spec"]["strategy"]["type"] == "Recreate"
+    # An upgrade finds the record where the last version kept it.
+    servers = deployment["spec"]["template"]["spec"]["containers"]
+    entries = [entry for container in servers for entry in container["env"]]
+    [home] = [entry["value"] for entry in entries if entry["name"] == "LEHR_HOME"]
+    assert home == "/var/lib/lehr/home"
+    assert f"--home {home}\n" in (ROOT / "docs/upgrade.md").read_text()
     [ray] = [one for one in KUBERNETES if one["kind"] == "RayCluster"]
     pinned = f'"ray[default]=={ray["spec"]["rayVersion"]}"'
     assert pinned in (ROOT / "pyproject.toml").read_text()
