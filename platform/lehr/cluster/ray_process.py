@@ -164,10 +164,12 @@ def start(
     while _UP not in log_path.read_bytes():
         if process.poll() is not None or time.monotonic() > deadline:
             end(started)
-            words = log_path.read_text(errors="replace").strip().splitlines()[-5:] or [
-                f"it wrote nothing within {START_S:g} s"
-            ]
-            raise InternalError("Ray did not start: " + " / ".join(words), hint=f"See {log_path}.")
+            log_text = log_path.read_text(errors="replace")
+            # Of a traceback only its error: the lines of Ray's code tell a reader nothing.
+            *_, log_end = log_text.split("Traceback (most recent call last):\n")
+            lines = [line for line in log_end.splitlines() if line.strip() and line[0] != " "]
+            words = " / ".join(lines[-5:]) or f"it wrote nothing within {START_S:g} s"
+            raise InternalError(f"Ray did not start: {words}", hint=f"See {log_path}.")
         time.sleep(0.05)
     return started
 

@@ -11,6 +11,21 @@ import pytest
 
 from lehr.base import procfs
 from lehr.cluster import ray_process
+from lehr.errors import InternalError
+
+
+def start(program: str, folder, record) -> None:
+    ray_process.start(
+        [sys.executable, "-c", program],
+        environment={ray_process.MARK: ray_process.new_mark()},
+        address="127.0.0.1:1",
+        gpus=1,
+        base_port=1,
+        temporary=folder,
+        log_path=folder / "ray.log",
+        versions="",
+        record=record,
+    )
 
 
 def test_node_that_cannot_be_recorded_is_ended(tmp_path):
@@ -22,18 +37,15 @@ def test_node_that_cannot_be_recorded_is_ended(tmp_path):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with pytest.raises(OSError, match="No space left"):
-        ray_process.start(
-            [sys.executable, "-c", "import time; time.sleep(600)"],
-            environment={ray_process.MARK: ray_process.new_mark()},
-            address="127.0.0.1:1",
-            gpus=1,
-            base_port=1,
-            temporary=tmp_path,
-            log_path=tmp_path / "ray.log",
-            versions="",
-            record=record,
-        )
+        start("import time; time.sleep(600)", tmp_path, record)
     assert not found[0].running()
+
+
+def test_node_that_ends_early_is_explained_by_its_error_alone(tmp_path):
+    program = "print('starting', flush=True); raise Exception('The node timed out.\\nSee GCS.')"
+    with pytest.raises(InternalError) as caught:
+        start(program, tmp_path, lambda _: None)
+    assert caught.value.message == "Ray did not start: Exception: The node timed out. / See GCS."
 
 
 def test_first_process_is_ended_even_if_its_environment_cannot_be_read():
