@@ -168,7 +168,7 @@ def spikes(run: DiagnosedRun) -> Iterator[Sign]:
             "likely",
             "the learning rate is too high, or Adam's second moment reacts too slowly",
             "Chowdhery et al. 2022 (PaLM), section 5.1; Molybog et al. 2023, arXiv:2304.09871",
-            int(loss.steps[starts[-1]]),
+            int(loss.steps[max(starts[-1] - 1, 0)]) + 1,
         )
 
 

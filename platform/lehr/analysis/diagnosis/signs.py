@@ -59,7 +59,8 @@ class Sign:
     source: str = ""
     """Where the criterion comes from; empty if it is a definition."""
     last: int | None = None
-    """First step of its last occurrence, of a sign that occurs again."""
+    """Of a sign that occurs again: the first step after the last point before its last occurrence,
+    which may have begun there."""
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,9 @@ GATHER_S = 2.0
 """Changes are gathered for so long."""
 MESSAGE = "webhook:"
 """Prefix of the actor of a message's note; the webhook's name follows."""
+_LATE, _LATE_STEPS = 0.05, 100
+"""Share of all steps, and least number of them, after which a spike is not worth a rewind: the
+server was away meanwhile."""
 _DESIRED = {"pause": Desired.PAUSE, "stop": Desired.CANCEL}
 
 
@@ -118,6 +121,11 @@ class AlertWatch:
         if sum(one.kind == action for one in requests) >= settings.rewinds:
             action = "stop"
             message += f"stopped: alerts.rewinds is {settings.rewinds}, and all are used"
+        elif alert.last is not None and through - began > max(
+            _LATE * (run.stored.total_steps or 0), _LATE_STEPS
+        ):
+            action = "warn"
+            message += "not rewound: it was long ago, and the loss has recovered"
         elif start is None:
             action = "warn"
             message += "not rewound: no checkpoint from before that is left"

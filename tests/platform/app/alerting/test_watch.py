@@ -201,15 +201,23 @@ def test_each_new_spike_rewinds_the_run_up_to_a_limit(api, monkeypatch) -> None:
     )
 
 
-def test_run_without_a_checkpoint_before_the_spike_is_warned_of_once(api) -> None:
+@pytest.mark.parametrize(
+    ("checkpoint", "last", "why"),
+    [
+        (52, 55, "no checkpoint from before that is left"),
+        (45, 152, "it was long ago, and the loss has recovered"),
+    ],
+)
+def test_spike_that_cannot_be_rewound_is_warned_of_once(api, checkpoint, last, why) -> None:
     api_, client = api
-    run_id = spiking(api_, client, 52)
+    run_id = spiking(api_, client, checkpoint)
+    train(api_, run_id, 1, 56, last)
     for _ in range(2):
         watch_of(api_, Outbox()).act(run_id)
     assert api_.store.runs.get(run_id).state == "running"
     [(action, message)] = happened(client, run_id, "spikes")
     assert action == "warn"
-    assert "not rewound: no checkpoint from before that is left" in message
+    assert f"not rewound: {why}" in message
 
 
 @pytest.mark.parametrize(
