@@ -25,10 +25,12 @@ from lehr_testing.trainer import (
     train_to_end,
     training,
 )
+from lehr_trainer.checkpointing import staging
 from lehr_trainer.checkpointing.checkpoint import read_manifest, read_tensors
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.orders import LaunchNote
+from lehr_trainer.errors import BadConfig
 from lehr_trainer.export.command import main as export
 from lehr_trainer.train import Training
 
@@ -222,3 +224,11 @@ def test_what_is_no_average_is_refused_with_the_reason(
 ) -> None:
     with pytest.raises(ValidationError, match=message):
         TrainConfig.model_validate(train_values(Path("x"), steps=steps, average=average))
+
+
+def test_too_little_host_memory_is_refused_before_the_first_step(
+    tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "free_memory", lambda: 1000)
+    with pytest.raises(BadConfig, match=r"train.average: .* lower average.last, or leave average"):
+        begin(tmp_path / "run", corpus, average=LAST)

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 
 LOSSES = ("train/loss", "val/loss")
-CURVES = (*LOSSES, "train/lr", "train/grad_norm", "tokens_per_s", "mfu", "memory/peak_bytes")
+CURVES = (
+    *LOSSES, "val/average/loss", "train/lr", "train/grad_norm", "tokens_per_s", "mfu",
+    "memory/peak_bytes",
+)  # fmt: skip
 """Metrics that a report draws, where a run has them."""
 
 
