@@ -2,8 +2,7 @@
 
 import pytest
 
-from lehr_testing.api import RUN_SPEC, api_client, begin
-from lehr_testing.attempt_worker import Worker
+from lehr_testing.api import RUN_SPEC, Worker, api_client, begin
 
 
 @pytest.fixture

@@ -8,15 +8,16 @@ import pytest
 from lehr.control.lifecycle import RunState
 from lehr.errors import StoreUnavailable
 from lehr_testing.api import (
+    Worker,
     attempt_token,
     begin,
     finished,
     ingest,
     line,
     metrics,
+    run_of,
     started,
 )
-from lehr_testing.attempt_worker import Worker, run_of
 
 
 def test_a_heartbeat_answer_contains_the_orders(api, worker):

@@ -7,13 +7,14 @@ import pytest
 
 from lehr_testing.api import (
     RUN_SPEC,
+    Worker,
     api_client,
     begin,
     finished,
     metrics,
+    run_of,
     started,
 )
-from lehr_testing.attempt_worker import Worker, run_of
 from lehr_testing.waiting import until
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -15,28 +14,6 @@ from lehr_testing.forking import run
 LEHR = str(Path(sys.executable).parent / "lehr")
 TINY = ("--size", "tiny", "--device", "cpu")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
-
-
-@pytest.mark.nightly  # trainer/experiments/ has the rows and the table.
-@pytest.mark.timeout(900)  # Rows are processes: minutes, where the machine is busy.
-def test_table_is_printed_with_units(tmp_path) -> None:
-    def bench(*args: str) -> str:
-        command = [LEHR, "bench", *args, *TINY, "--eager"]
-        done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    text = bench("ladder")
-    assert "| step (ms)" in text
-    assert "- Machine: torch" in text
-    options = ("gpu", "--only", "attention", "--out", str(tmp_path), "--json")
-    table = json.loads(bench(*options))
-    figures = {row["name"] for row in table["rows"] if "step" in row["values"]}
-    assert figures == {"auto", "flash", "math"}
-    files = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.json")}
-    assert len(files) == 7
-    assert json.loads(bench(*options))["rows"] == table["rows"]
-    assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.json")} == files
 
 
 @pytest.mark.parametrize(
