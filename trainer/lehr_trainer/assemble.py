@@ -30,7 +30,7 @@ from lehr_trainer.diagnostics.profiling import Profiler
 from lehr_trainer.dry_run import DryRun, compile_under_lock, dry_run_wrapped
 from lehr_trainer.errors import BadConfig
 from lehr_trainer.evaluate import ValidationSet
-from lehr_trainer.losses.variants import Loss, build_loss, of_targets
+from lehr_trainer.losses.variants import TokenLoss, build_loss, of_targets
 from lehr_trainer.metrics_logger import MetricsLogger
 from lehr_trainer.models import build_model_of
 from lehr_trainer.models.attention import attention_backend, require_operands
@@ -344,7 +344,7 @@ class StepParts:
     model: Decoder
     optimizer: torch.optim.Optimizer
     update_step: UpdateStep
-    loss: Loss
+    loss: TokenLoss
 
 
 def build_parts(config: TrainConfig, ranks: Ranks, precision: Precision) -> StepParts:
@@ -374,7 +374,7 @@ def _optimizer(model: Decoder, config: TrainConfig) -> torch.optim.Optimizer:
     return replaced_optimizer(config.parts.optimizer, model, config.optimizer)
 
 
-def _loss(config: TrainConfig, precision: Precision, device: torch.device) -> Loss:
+def _loss(config: TrainConfig, precision: Precision, device: torch.device) -> TokenLoss:
     if config.parts is None or config.parts.loss is None:
         loss = build_loss(config.loss, precision.operands, device)
     else:

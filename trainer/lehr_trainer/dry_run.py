@@ -25,7 +25,7 @@ from lehr_trainer.checkpointing.state import restore_generators, save_generators
 from lehr_trainer.configs.train import GPT2Config, TrainConfig
 from lehr_trainer.contract.records import Notice, Notify, Warning_
 from lehr_trainer.errors import BadConfig
-from lehr_trainer.losses.variants import Loss
+from lehr_trainer.losses.variants import TokenLoss
 from lehr_trainer.models.attention import AttentionCall, attention_backend, math_fallback
 from lehr_trainer.models.documents import InputFn
 from lehr_trainer.models.fp8 import unmoved_fp8_state
@@ -48,7 +48,7 @@ class DryRun:
     optimizer: torch.optim.Optimizer
     accumulation: Accumulation
     precision: Precision
-    loss: Loss
+    loss: TokenLoss
     make_input: InputFn
     accumulates: bool = False
     """A step has several micro-batches: from the second on, gradients exist beside activations."""

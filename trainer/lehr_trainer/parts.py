@@ -5,8 +5,8 @@ The entry points, version ``configs.parts.PARTS_VERSION``:
 - model: a subclass of ``Llama`` or ``GPT2``, made as ``Class(config.model)``. Lehr fills in its
   first weights, converts, compiles and wraps it as its own.
 - loss: a function ``(hidden [..., H], head weight [V, H], targets [...], weights [...] or None) ->
-  (sum, count)`` in nats, as ``losses.variants.Loss``; or, if no token is masked, of the first three
-  that returns their mean. It is called outside of autocast.
+  (sum, count)`` in nats, as ``losses.variants.TokenLoss``; or, if no token is masked, of the first
+  three that returns their mean. It is called outside of autocast.
 - optimizer: a function ``(model, config.optimizer) -> torch.optim.Optimizer``. A group's learning
   rate is its peak, which the schedule scales.
 """
@@ -36,7 +36,7 @@ from lehr_trainer.optim import set_lr_factor
 if TYPE_CHECKING:
     from lehr_trainer.configs.optimizer import OptimizerConfig
     from lehr_trainer.configs.train import ModelConfig, TrainConfig
-    from lehr_trainer.losses.variants import Loss
+    from lehr_trainer.losses.variants import TokenLoss
     from lehr_trainer.models.module_map import Decoder
 
 
@@ -94,7 +94,7 @@ def model_class(name: str, config: ModelConfig) -> Callable[[Any], Decoder]:
     return found
 
 
-def replaced_loss(name: str, *, masks_tokens: bool) -> Loss:
+def replaced_loss(name: str, *, masks_tokens: bool) -> TokenLoss:
     """Return a replaced loss, with a check of what it returns.
 
     Raises:

@@ -26,7 +26,7 @@ from lehr_trainer.diagnostics.profiling import Profiler
 from lehr_trainer.errors import BadData, DiskFull
 from lehr_trainer.evaluate import ValidationSet, evaluate
 from lehr_trainer.losses.chunked import LossSum
-from lehr_trainer.losses.variants import Loss
+from lehr_trainer.losses.variants import TokenLoss
 from lehr_trainer.metrics_logger import MetricsLogger
 from lehr_trainer.models.attention import attention_backend
 from lehr_trainer.models.documents import InputFn
@@ -86,7 +86,7 @@ class TrainStep:
     """The model; with several ranks it is wrapped in DDP, which averages gradients."""
     make_input: InputFn
     """Turns tokens into the model's arguments; with document masking it adds the documents."""
-    loss: Loss
+    loss: TokenLoss
     optimizer: torch.optim.Optimizer
     update_step: UpdateStep
     accumulation: Accumulation

@@ -166,7 +166,7 @@ def summed_cross_entropy(
     pad_to: int = 1,
     z_loss: float = 0.0,
 ) -> LossSum:
-    """Compute the negative log-likelihood of ``targets``, as ``losses.variants.Loss`` states it.
+    """Compute the negative log-likelihood of ``targets``, as ``TokenLoss`` states it.
 
     Args:
         hidden: [..., H], the model's last states.

@@ -1,4 +1,4 @@
-"""The other cross entropies, each with the meaning of ``Loss``.
+"""The other cross entropies, each with the meaning of ``TokenLoss``.
 
 ``operands`` is the type to which the head's product rounds its operands. All but the two known-bad
 variants return an fp32 scalar with fp32 softmax and sums. A package is imported only by the loss
@@ -34,7 +34,7 @@ from lehr_trainer.losses.chunked import (
 )
 
 
-class Loss(Protocol):
+class TokenLoss(Protocol):
     """A loss of a batch: the negative log-likelihood of its targets in nats, and their number."""
 
     def __call__(
@@ -54,7 +54,7 @@ MeanLoss = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(hidden [..., H], head weight [V, H], targets [...]) -> mean loss, a scalar."""
 
 
-def of_mean(mean: MeanLoss) -> Loss:
+def of_mean(mean: MeanLoss) -> TokenLoss:
     """Take a mean for the loss of one token: right where all batches have equally many.
 
     Such a loss cannot weigh tokens; a config that needs it is refused before.
@@ -69,7 +69,7 @@ def of_mean(mean: MeanLoss) -> Loss:
     return loss
 
 
-def of_targets(loss: Loss) -> Loss:
+def of_targets(loss: TokenLoss) -> TokenLoss:
     """Return the loss with a weight of 0 for each ``IGNORED`` target and 1 for the others."""
 
     def masked(
@@ -84,7 +84,7 @@ FAST_ROWS = 64
 """Words to a multiple of which a GPU's products are padded: 128 bytes of bf16."""
 
 
-def build_loss(config: LossConfig, operands: torch.dtype, device: torch.device) -> Loss:
+def build_loss(config: LossConfig, operands: torch.dtype, device: torch.device) -> TokenLoss:
     """Build the config's loss; a ``pointwise`` that is not resolved is eager.
 
     Raises:
