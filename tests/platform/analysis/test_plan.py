@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lehr.analysis.plan import (
+    RunPlan,
     model_name,
     plan_run,
     plan_spec,
@@ -122,6 +123,18 @@ def test_plan_uses_and_names_a_measured_run():
     plan = plan_run(run(), before=lambda *_: [Measured("before", 1024.0)])
     assert plan.seconds == pytest.approx(100 * 8 * 128 / 1024.0)
     assert "before" in plan.basis
+
+
+def test_sweep_with_a_trial_of_unknown_time_says_why_it_has_none():
+    spec = grid(
+        "parameters={train.optimizer.name: {values: [adamw, adamw8bit]}}", file=LR_GRID_SMALL
+    )
+
+    def planned(trial: RunSpec) -> RunPlan:
+        before = [Measured("before", 1024.0)] if trial.train.optimizer.name == "adamw" else []
+        return plan_run(trial, before=lambda *_: before)
+
+    assert "  time     unknown: no measured run" in plan_text(plan_spec(spec, planned), None)
 
 
 def test_plan_for_an_unknown_gpu_has_no_estimates():

@@ -68,6 +68,8 @@ def _sweep_lines(plan: SpecPlan, cluster: ClusterView | None) -> list[str]:
     assert spec.kind == "sweep"
     metric = spec.metric
     plans = [trial for _, trial in plan.runs]
+    # Where a trial has no time, the sweep has none: its reason, not the source of another's time.
+    basis = next((trial.basis for trial in plans if trial.seconds is None), plans[0].basis)
     over = f"{spec.method} over {escaped(', '.join(spec.paths))}"
     size = formats.counted(len(plans) + plan.later, "trial")
     if plan.later:
@@ -78,7 +80,7 @@ def _sweep_lines(plan: SpecPlan, cluster: ClusterView | None) -> list[str]:
         f"[bold]{escaped(spec.name)}[/]  {over}, {size}, {escaped(metric.name)} {metric.goal}d",
         *_need_lines(plans, each=" a trial", share=plan.share),
         _line("place", _places(plan, plans[0], cluster)),
-        _time_line(plan.seconds, plan.gpu_hours, plan.dollars, plans[0].basis),
+        _time_line(plan.seconds, plan.gpu_hours, plan.dollars, basis),
     ]
 
 
