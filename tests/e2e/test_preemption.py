@@ -24,7 +24,7 @@ def one_gpu(tmp_path):
         server.down()
 
 
-# tests/platform/cluster/test_sharing.py has the decisions, by a dispatcher without Ray.
+# tests/platform/control/test_preemption.py has the decisions.
 @pytest.mark.nightly
 def test_preempted_run_saves_and_resumes_at_the_saved_step(one_gpu, corpus):
     client = one_gpu.client()

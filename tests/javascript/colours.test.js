@@ -26,7 +26,7 @@ test("a run keeps its colour whoever is beside it, and its dash in whatever orde
 });
 
 test("runs have the colours here that they have in figures of notebooks and in reports", () => {
-  // tests/platform/analysis/test_figures.py holds Python's rule to the same numbers.
+  // tests/platform/analysis/test_sweep_figure.py holds Python's rule to the same numbers.
   const given = slots(Array.from({ length: 12 }, (_, i) => `run${i}`));
   assert.deepEqual(Array.from({ length: 12 }, (_, i) => given.get(`run${i}`)), [2, 1, 4, 3, 18, 17, 0, 9, 10, 19, 7, 8]);
 });

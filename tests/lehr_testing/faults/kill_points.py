@@ -54,7 +54,7 @@ BUILDING = [
     "environment builder: before packages are installed",
     "environment builder: before the environment is complete",
 ]
-"""A node builds an environment; tests/platform/node/test_environments.py kills it at each."""
+"""A node builds an environment; tests/platform/code/test_environments.py kills it at each."""
 
 REQUEUE = around("transition to queued")
 """Its trainer fails once and has a retry."""

@@ -1,4 +1,4 @@
 """A machine that joins the cluster of a server: checks, the keeper of its Ray node, its unit.
 
-Runs on the joining machine. The server's part is ``services/join.py``.
+Runs on the joining machine. The server's part is ``app/services/nodes.py``.
 """
