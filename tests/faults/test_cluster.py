@@ -24,14 +24,14 @@ UP = {"LEHR_RUNS": f"{SHARED}/runs", "LEHR_TRAINER_MODULE": str(TRAINER)}
 class Pair:
     def __init__(self, alpha, beta, shared):
         self.alpha, self.beta, self.shared = alpha, beta, shared
-        self.printed = self.up()
+        self.up()
         self.client = alpha.client()
 
     def up(self):
         return self.alpha.up(gpus=4, env=UP)
 
     def join(self, *arguments, **options):
-        token, line = join_line(self.printed)
+        token, line = join_line(self.alpha)
         env = {**token, **options.pop("env", {})}
         return self.beta.lehr(*line, "--runs", f"{ELSEWHERE}/runs", *arguments, env=env, **options)
 

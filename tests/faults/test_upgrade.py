@@ -42,13 +42,13 @@ class Machines:
 
     def up(self):
         try:
-            self.printed = self.alpha.up(gpus=2, env=UP)
+            self.alpha.up(gpus=2, env=UP)
         except AssertionError:
             # On a busy machine the first start of an installation takes longer than `lehr up` waits.
-            self.printed = self.alpha.up(gpus=2, env=UP)
+            self.alpha.up(gpus=2, env=UP)
 
     def join(self):
-        token, line = join_line(self.printed)
+        token, line = join_line(self.alpha)
         # On a busy machine the command may give up waiting; the keeper goes on.
         self.beta.lehr(*line, "--gpus", "2", check=False, env=token)
         until_nodes(self.client, "alpha", "beta", within_s=400)

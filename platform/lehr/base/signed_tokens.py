@@ -1,6 +1,6 @@
 """Tokens that are derived from a secret of the home, and stored nowhere.
 
-A join token is for any machine and expires; ``lehr up`` prints one in a command. A node token is
+A join token is for any machine and expires; ``lehr node token`` prints one. A node token is
 for one node name; its machine keeps it, to join again by itself after a restart. Both open only the
 routes for joining and leaving, and are an HMAC under the home's token, so a new home token revokes
 all of them. The token of an attempt opens its routes and nothing else; the database has its hash.

@@ -171,11 +171,12 @@ class Host:
         return Client(self.url, token=self.run("cat", "/root/.lehr/token").stdout.strip())
 
 
-def join_line(printed: str) -> tuple[dict[str, str], list[str]]:
-    """Return the command that `lehr up` printed for other machines: its variables, and its words
-    without `lehr`.
+def join_line(server: Host) -> tuple[dict[str, str], list[str]]:
+    """Return the command that `lehr node token` prints for other machines: its variables, and its
+    words without `lehr`.
     """
-    [line] = [one.strip() for one in printed.splitlines() if "lehr node join" in one]
+    printed = server.lehr("node", "token").stdout
+    [line] = [line.strip() for line in printed.splitlines() if "lehr node join" in line]
     variable, program, *words = line.split()
     assert program == "lehr"
     name, _, value = variable.partition("=")
