@@ -269,6 +269,7 @@ MUTATIONS: dict[str, Mutation] = {
         ("fork",),
         replaced(runs, "waiting_forks", lambda session, run_id: []),
         plan(verbs=60.0, load=1.5),
+        seeds=10,
     ),
     "the streams of a deleted run are kept": Mutation(
         ("deleted",),

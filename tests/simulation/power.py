@@ -14,6 +14,9 @@ import sqlite3
 import struct
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
+
+from lehr_trainer import files
 
 FULL = 2
 _HEADER = 32
@@ -99,6 +102,10 @@ class Disk:
     def close(self, descriptor: int) -> None:
         self._paths.pop(descriptor, None)
         os.close(descriptor)
+
+    def fsync_folder(self, folder: Path) -> None:
+        with patch.object(files, "os", self):
+            files.fsync_folder(folder)
 
 
 class DatabaseDisk:

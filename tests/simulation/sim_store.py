@@ -71,6 +71,7 @@ def patched(
         # No capsules: they are files beside the store, written before a submission names them.
         (code, "pin", lambda context, spec: spec),
         (replica, "os", disk),
+        (replica, "fsync_folder", disk.fsync_folder),
     ]
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in changes]
     for owner, name, value in changes:

@@ -233,7 +233,8 @@ def judge(
     for name in lost:
         if attempt.silent_nodes.get(name, attempt.since_contact_s) > timeouts.lease_s:
             return _lost(attempt, live, "node_lost", f"node {name} was lost", name)
-    if not attempt.dispatched:
+    # Once a part has ended, a gang is not started again: that part would train twice.
+    if not attempt.dispatched and not attempt.ended_nodes:
         return _undispatched(attempt, mine, live, absent)
     if absent:
         # Its agent answers and does not list it: neither processes nor files exist.

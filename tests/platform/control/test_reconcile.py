@@ -74,6 +74,10 @@ def test_a_recorded_but_unstarted_attempt_is_started():
     assert decide(fresh, node(answered=False)) == []
     # The server was killed after the agent's start and before it recorded the start.
     assert decide(fresh, node(r_1=AttemptPhase.LIVE)) == [Adopt("r-1")]
+    # A part of a gang that has ended must not be started again with the others.
+    gang = attempt(dispatched=False, nodes=("n1", "n2"), ended_nodes=frozenset({"n1"}))
+    [lose] = decide(gang, node("n1"), node("n2"))
+    assert (lose.cause, lose.message) == ("shim_lost", "node n2 has no trace of it")
 
 
 def test_cancel_escalates_to_a_kill_within_thirty_seconds():
