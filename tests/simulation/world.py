@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lehr.errors import HomeUnusable
 from simulation.faults import Faults
 from simulation.node import Node
 from simulation.node_ends import NodeEnds
@@ -188,7 +189,13 @@ class World:
 
     def _until(self, over: Callable[[], bool]) -> None:
         while not self.watch.violations and not over():
-            self.timeline.next()
+            try:
+                self.timeline.next()
+            except (
+                HomeUnusable
+            ) as error:  # A power cut has left streams, and no record of their run.
+                self.watch.fail("durable", str(error), error)
+                return
             self.watch.after_event()
 
 
