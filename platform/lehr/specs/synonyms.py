@@ -80,6 +80,7 @@ _IN_TRAIN: dict[str, tuple[str, ...]] = {
     "model.num_key_value_heads": ("n_kv_heads", "n_kv_head", "num_kv_heads", "num_query_groups"),
     "model.intermediate_size": ("ffn_dim", "d_ff", "ffn_hidden_size", "mlp_dim", "ffn_size"),
     "model.max_sequence_length": ("max_position_embeddings", "n_ctx", "n_positions"),
+    "model.rope_scaling.original_max_sequence_length": ("original_max_position_embeddings",),
     "model.tie_embeddings": ("tie_word_embeddings", "weight_tying", "tied_embeddings"),
     "model.norm_eps": ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon"),
     "model.vocab_size": ("n_vocab", "padded_vocab_size"),

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
+from pydantic import ValidationError
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from lehr_trainer.configs.shapes import MODEL_PRESETS
-from lehr_trainer.configs.train import LlamaConfig
+from lehr_trainer.configs.train import LlamaConfig, ParallelConfig
 from lehr_trainer.losses.chunked import cross_entropy
 from lehr_trainer.models import build_model
 from lehr_trainer.models.llama import Llama, rotary_tables
 from lehr_trainer.planning.counts import flops_per_token, parameter_counts
+from lehr_trainer.runtime.distributed import Ranks
 
 SMALL = {
     **MODEL_PRESETS["tiny"].values,
@@ -31,31 +38,39 @@ SHAPES = {
     "no grouping": {**SMALL, "num_key_value_heads": 4},
     "with biases": {**SMALL, "attention_bias": True, "mlp_bias": True},
     "the 1.2B run's rotary base": {**SMALL, "rope_theta": 500_000.0},
+    "YaRN": {**SMALL, "rope_scaling": {"factor": 4, "original_max_sequence_length": 32}},
 }
 
 
-def theirs(config: LlamaConfig) -> torch.nn.Module:
+def their_config(config: LlamaConfig) -> Any:
     from transformers import LlamaConfig as TheirConfig
+
+    rope: dict[str, Any] = {"rope_type": "default", "rope_theta": config.rope_theta}
+    if config.rope_scaling is not None:
+        scaling = config.rope_scaling.model_dump(exclude={"kind", "original_max_sequence_length"})
+        original = config.rope_scaling.original_max_sequence_length
+        rope |= {"rope_type": "yarn", "original_max_position_embeddings": original, **scaling}
+    return TheirConfig(
+        vocab_size=config.vocab_size,
+        hidden_size=config.hidden_size,
+        intermediate_size=config.intermediate_size,
+        num_hidden_layers=config.num_hidden_layers,
+        num_attention_heads=config.num_attention_heads,
+        num_key_value_heads=config.num_key_value_heads,
+        max_position_embeddings=config.max_sequence_length,
+        rms_norm_eps=config.norm_eps,
+        rope_parameters=rope,
+        tie_word_embeddings=config.tie_embeddings,
+        attention_bias=config.attention_bias,
+        mlp_bias=config.mlp_bias,
+        attn_implementation="eager",
+    )
+
+
+def theirs(config: LlamaConfig) -> torch.nn.Module:
     from transformers import LlamaForCausalLM
 
-    model = LlamaForCausalLM(
-        TheirConfig(
-            vocab_size=config.vocab_size,
-            hidden_size=config.hidden_size,
-            intermediate_size=config.intermediate_size,
-            num_hidden_layers=config.num_hidden_layers,
-            num_attention_heads=config.num_attention_heads,
-            num_key_value_heads=config.num_key_value_heads,
-            max_position_embeddings=config.max_sequence_length,
-            rms_norm_eps=config.norm_eps,
-            rope_parameters={"rope_type": "default", "rope_theta": config.rope_theta},
-            tie_word_embeddings=config.tie_embeddings,
-            attention_bias=config.attention_bias,
-            mlp_bias=config.mlp_bias,
-            attn_implementation="eager",
-        )
-    )
-    return model.float()
+    return LlamaForCausalLM(their_config(config)).float()
 
 
 def test_rotary_tables_are_those_of_exact_angles_at_long_positions() -> None:
@@ -69,6 +84,101 @@ def test_rotary_tables_are_those_of_exact_angles_at_long_positions() -> None:
                 # Both halves; the one rounding of the table's fp32 is allowed.
                 assert table[position, pair].item() == pytest.approx(value, abs=6e-8)
                 assert table[position, pair + 8].item() == table[position, pair].item()
+
+
+@pytest.mark.parametrize(
+    ("longest", "theta", "scaling"),
+    [
+        (512, 1e4, {"factor": 4, "original_max_sequence_length": 128}),
+        (512, 5e5, {"factor": 3.5, "original_max_sequence_length": 256}),
+        (512, 1e4, {"factor": 2, "original_max_sequence_length": 400, "beta_fast": 8, "beta_slow": 2}),
+        # One frequency, none and all between the two limits.
+        (512, 1e4, {"factor": 4, "original_max_sequence_length": 128, "beta_slow": 31.5}),
+        (64, 1e4, {"factor": 16, "original_max_sequence_length": 4}),
+        (512, 2.0, {"factor": 2, "original_max_sequence_length": 300}),
+    ],
+)  # fmt: skip
+def test_yarn_tables_are_those_of_transformers(longest: int, theta: float, scaling: Any) -> None:
+    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+    values = {**SMALL, "hidden_size": 256, "max_sequence_length": longest, "rope_theta": theta}
+    config = LlamaConfig.model_validate({**values, "rope_scaling": scaling})
+    want = LlamaRotaryEmbedding(their_config(config))(torch.ones(1), torch.arange(longest)[None])
+    plain = rotary_tables(LlamaConfig.model_validate(values))
+    for own, theirs_, unscaled in zip(rotary_tables(config), want, plain, strict=True):
+        # Their angles are fp32.
+        torch.testing.assert_close(own, theirs_[0], rtol=0, atol=1e-4)
+        assert own.dtype == torch.float32
+        assert gap(own, unscaled) > 0.05
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"factor": 1}, "greater than 1"),
+        ({"factor": 3.9}, "factor 3.9 x .* 32 is below max_sequence_length 128; .* at least 4$"),
+        ({"original_max_sequence_length": 128}, "128 is not below max_sequence_length 128"),
+        ({"beta_slow": 32}, "beta_fast 32 is not above beta_slow 32"),
+    ],
+)
+def test_scaling_that_cannot_extend_the_context_is_refused(changes: Any, message: str) -> None:
+    scaling = {"factor": 4, "original_max_sequence_length": 32, **changes}
+    with pytest.raises(ValidationError) as refusal:
+        LlamaConfig.model_validate({**SMALL, "rope_scaling": scaling})
+    (problem,) = refusal.value.errors()
+    assert re.search(message, problem["msg"])
+
+
+@pytest.fixture
+def ranks(tmp_path: Path) -> Iterator[Ranks]:
+    """A process group of one."""
+    store = dist.FileStore(str(tmp_path / "store"), 1)
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    yield Ranks(0, 1, torch.device("cpu"), dist.group.WORLD)
+    dist.destroy_process_group()
+
+
+LONGER = {"factor": 4, "original_max_sequence_length": 128}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"rope_theta": 1e6}, {"max_sequence_length": 512, "rope_scaling": LONGER}],
+    ids=["same length", "longer"],
+)
+@pytest.mark.parametrize("how", ["eager", "compiled", "DDP"])
+def test_model_with_new_rotary_tables_equals_one_built_with_them(
+    how: str, changes: Any, ranks: Ranks
+) -> None:
+    model = build_model(LlamaConfig.model_validate(SMALL), device="cpu", seed=0)
+    assert isinstance(model, Llama)
+    later = LlamaConfig.model_validate({**SMALL, **changes})
+    other = build_model(later, device="cpu", seed=0)
+    if how == "compiled":
+        model.compile(backend="aot_eager", fullgraph=True, dynamic=False)
+    called = ranks.wrap_ddp(model, ParallelConfig()) if how == "DDP" else model
+    tokens = torch.randint(0, 300, (2, 128), generator=torch.Generator().manual_seed(0))
+    before = called(tokens)
+    before.sum().backward()
+    model.zero_grad(set_to_none=False)
+    memory = model.rotary_cos.data_ptr()
+
+    model.set_rotary(later)
+
+    assert gap(called(tokens), before) > 0.01
+    assert (model.rotary_cos.data_ptr() == memory) == ("max_sequence_length" not in changes)
+    assert model.config == later
+    for (name, table), (_, built) in zip(model.named_buffers(), other.named_buffers(), strict=True):
+        assert torch.equal(table, built), name
+    assert model.state_dict().keys() == other.state_dict().keys()
+    for length in {128, later.max_sequence_length}:
+        tokens = torch.randint(0, 300, (1, length))
+        hidden, want = called(tokens), other(tokens)
+        torch.testing.assert_close(hidden, want)
+        hidden.square().sum().backward()
+        want.square().sum().backward()
+    for own, expected in zip(model.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(own.grad, expected.grad)
 
 
 def their_name(name: str) -> str:

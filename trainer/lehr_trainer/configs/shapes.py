@@ -97,6 +97,36 @@ def head_std(model: Shape) -> float:
     return float((model.base_width or model.hidden_size) ** -0.5)
 
 
+ROTARY_FIELDS = frozenset({"rope_theta", "rope_scaling", "max_sequence_length"})
+"""Fields of a LlamaConfig on which only its rotary tables depend, and no weight."""
+
+
+class RopeScalingConfig(Config):
+    """YaRN (Peng et al. 2023, arXiv:2309.00071): rotary positions for a longer context.
+
+    Slow frequencies are divided by ``factor``, fast ones stay, those between are interpolated.
+    Attention scores are multiplied by the square of 0.1 ln(factor) + 1.
+    """
+
+    kind: Literal["yarn"] = "yarn"
+    factor: Annotated[float, Field(gt=1)]
+    """The longer context over the original one."""
+    original_max_sequence_length: PositiveInt
+    """The longest sequence that the weights were trained on without this scaling."""
+    beta_fast: Annotated[float, Field(gt=0)] = 32.0
+    """Frequencies with more turns than this within the original length stay."""
+    beta_slow: Annotated[float, Field(gt=0)] = 1.0
+    """Frequencies with fewer turns than this within the original length are divided."""
+
+    @model_validator(mode="after")
+    def _is_ordered(self) -> Self:
+        if self.beta_fast <= self.beta_slow:
+            raise ValueError(
+                f"beta_fast {self.beta_fast:g} is not above beta_slow {self.beta_slow:g}"
+            )
+        return self
+
+
 class LlamaConfig(Config):
     """A Llama-3-style decoder: RMSNorm, rotary positions, grouped-query attention, SwiGLU."""
 
@@ -115,6 +145,11 @@ class LlamaConfig(Config):
     """Key and value heads; must divide the query heads (grouped-query attention)."""
     rope_theta: Annotated[float, Field(gt=0)] = 500_000.0
     """Base of the rotary position embedding's frequencies."""
+    # Left out of a config without it, which trainers of older capsules read as well.
+    rope_scaling: Annotated[
+        RopeScalingConfig | None, Field(exclude_if=lambda scaling: scaling is None)
+    ] = None
+    """Change the frequencies for a longer context than the weights were trained on."""
     norm_eps: Annotated[float, Field(gt=0)] = 1e-5
     """Added under the root of RMSNorm."""
     tie_embeddings: bool = True
@@ -154,8 +189,29 @@ class LlamaConfig(Config):
                 f"num_key_value_heads {self.num_key_value_heads} does not divide "
                 f"num_attention_heads {self.num_attention_heads}"
             )
+        self._check_scaling()
         check_parametrization(self)
         return self
+
+    def _check_scaling(self) -> None:
+        scaling, longest = self.rope_scaling, self.max_sequence_length
+        if scaling is None:
+            return
+        original = scaling.original_max_sequence_length
+        if original >= longest:
+            raise ValueError(
+                f"rope_scaling.original_max_sequence_length {original} is not below "
+                f"max_sequence_length {longest}, so nothing is to be extended; raise "
+                "max_sequence_length, or leave rope_scaling out"
+            )
+        if original * scaling.factor < longest:
+            raise ValueError(
+                f"rope_scaling.factor {scaling.factor:g} x original_max_sequence_length {original} "
+                f"is below max_sequence_length {longest}; the factor must be at least "
+                f"{longest / original:g}"
+            )
+        if self.rope_theta <= 1:
+            raise ValueError(f"rope_scaling needs a rope_theta above 1, not {self.rope_theta:g}")
 
 
 class GPT2Config(Config):

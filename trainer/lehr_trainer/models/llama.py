@@ -9,6 +9,7 @@ Shapes: B sequences, T positions, H hidden, N heads, K key/value heads, D head s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lehr_trainer.configs.shapes import attention_scale, output_multiplier
+from lehr_trainer.configs.shapes import RopeScalingConfig, attention_scale, output_multiplier
 from lehr_trainer.configs.train import LlamaConfig
 from lehr_trainer.models.attention import attend
 from lehr_trainer.models.documents import document_mask
@@ -65,6 +66,22 @@ class Llama(nn.Module):
             x_BTH = layer(x_BTH, rotary, mask)
         hidden_BTH: Tensor = self.norm(x_BTH)
         return hidden_BTH if self.output_multiplier == 1.0 else hidden_BTH * self.output_multiplier
+
+    def set_rotary(self, config: LlamaConfig) -> None:
+        """Take the rotary tables of ``config``, which may differ in ``ROTARY_FIELDS`` alone.
+
+        Call it between steps. Tables of the same length keep their memory, so compiled code and
+        CUDA graphs read the new values; another length is compiled anew.
+        """
+        with torch.device(self.rotary_cos.device):
+            tables = rotary_tables(config)
+        for name, table in zip(("rotary_cos", "rotary_sin"), tables, strict=True):
+            own = self.get_buffer(name)
+            if own.shape == table.shape:
+                own.copy_(table)
+            else:
+                setattr(self, name, table)
+        self.config = config
 
     @property
     def head_weight(self) -> nn.Parameter:
@@ -182,14 +199,35 @@ class SwiGLU(nn.Module):
 def rotary_tables(config: LlamaConfig) -> tuple[Tensor, Tensor]:
     """Compute cosines and sines [longest, D] in fp32 (RoPE, arXiv:2104.09864; Llama's halves).
 
-    The angles are fp64: at position 8,192 an fp32 angle is wrong by 5e-4.
+    The angles are fp64: at position 8,192 an fp32 angle is wrong by 5e-4. YaRN's factor of the
+    attention is in the tables, as in ``transformers``: queries and keys both have it.
     """
     head_size = config.hidden_size // config.num_attention_heads
     exponents = torch.arange(0, head_size, 2, dtype=torch.float64) / head_size
     frequencies = 1.0 / config.rope_theta**exponents
+    attention = 1.0
+    if (scaling := config.rope_scaling) is not None:
+        frequencies *= 1.0 - _interpolation(config, scaling) * (1.0 - 1.0 / scaling.factor)
+        attention = 0.1 * math.log(scaling.factor) + 1.0
     angles = torch.outer(torch.arange(config.max_sequence_length, dtype=torch.float64), frequencies)
-    both_halves = torch.cat([angles, angles], dim=-1)
-    return both_halves.cos().float(), both_halves.sin().float()
+    cos, sin = (angles.cos() * attention).float(), (angles.sin() * attention).float()
+    return torch.cat([cos, cos], dim=-1), torch.cat([sin, sin], dim=-1)
+
+
+def _interpolation(config: LlamaConfig, scaling: RopeScalingConfig) -> Tensor:
+    """Return how much of YaRN's factor each frequency takes, 0 to 1, [D / 2] in fp64."""
+    head_size = config.hidden_size // config.num_attention_heads
+
+    def index(turns: float) -> float:
+        """Of the frequency, not rounded, that turns so often within the original length."""
+        wavelength = scaling.original_max_sequence_length / turns / (2 * math.pi)
+        return head_size * math.log(wavelength) / (2 * math.log(config.rope_theta))
+
+    # Rounded and limited as in the paper's code, also where that is beyond the last index.
+    first = max(math.floor(index(scaling.beta_fast)), 0)
+    last = min(math.ceil(index(scaling.beta_slow)), head_size - 1)
+    indices = torch.arange(head_size // 2, dtype=torch.float64)
+    return ((indices - first) / ((last - first) or 0.001)).clamp(0.0, 1.0)
 
 
 def rotate(x_BTND: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
