@@ -57,6 +57,28 @@ def test_biases_are_exported(tmp_path: Path) -> None:
     same_logits(model, tmp_path)
 
 
+@pytest.mark.parametrize("unread", [None, "rope_parameters", "rope_scaling"])
+def test_yarn_is_exported_for_each_release_of_transformers(
+    tmp_path: Path, unread: str | None, caplog
+) -> None:
+    # The logits are of 40 tokens. The longest sequence is below factor x original.
+    scaling = {"factor": 4, "original_max_sequence_length": 24, "beta_fast": 1, "beta_slow": 0.2}
+    model = fresh(small("tiny", rope_theta=10, rope_scaling=scaling))
+    with torch.no_grad():
+        for name, value in model.named_parameters():
+            if ".q_proj." in name:  # Large queries, or positions hardly matter.
+                value.mul_(5.0)
+    write_model(model.config, model.state_dict(), tmp_path)
+    described = json.loads((tmp_path / "config.json").read_text())
+    described.pop(unread, None)
+    (tmp_path / "config.json").write_text(json.dumps(described))
+    with transformers_warnings(caplog) as warnings:
+        same_logits(model, tmp_path, share=1e-4)
+    assert warnings == []
+    # What releases before 5 take for the factor.
+    assert described["max_position_embeddings"] == 4 * 24
+
+
 @pytest.mark.parametrize("preset", ["tiny", "gpt2-tiny"])
 def test_both_configs_have_the_ids_of_the_special_tokens(tmp_path: Path, preset: str, caplog):
     from transformers import AutoConfig, GenerationConfig

@@ -163,7 +163,7 @@ def fold_multipliers(
     scale = attention_scale(model)
     if scale is None:
         return dict(tensors)
-    # Scores are linear in the query, and rotary positions leave its length as it is.
+    # Scores are linear in the query, and so are rotary positions.
     query = scale * math.sqrt(model.hidden_size // model.num_attention_heads)
     folded = {}
     for name, tensor in tensors.items():
@@ -234,6 +234,18 @@ def _llama(
         name if name.startswith("lm_head.") else f"model.{name}": tensor
         for name, tensor in tensors.items()
     }
+    longest = model.max_sequence_length
+    rope: dict[str, Any] = {"rope_type": "default"}
+    if (yarn := model.rope_scaling) is not None:
+        # Releases before 5 take this ratio for the factor, whatever the factor says.
+        longest = round(yarn.factor * yarn.original_max_sequence_length)
+        rope = {
+            "rope_type": yarn.kind,
+            "factor": yarn.factor,
+            "original_max_position_embeddings": yarn.original_max_sequence_length,
+            "beta_fast": yarn.beta_fast,
+            "beta_slow": yarn.beta_slow,
+        }
     described = {
         "model_type": "llama",
         "architectures": ["LlamaForCausalLM"],
@@ -245,11 +257,12 @@ def _llama(
         "num_key_value_heads": model.num_key_value_heads,
         "head_dim": model.hidden_size // model.num_attention_heads,
         "hidden_act": "silu",
-        "max_position_embeddings": model.max_sequence_length,
+        "max_position_embeddings": longest,
         "rms_norm_eps": model.norm_eps,
-        # transformers 5 reads the first key, earlier releases read the second.
-        "rope_parameters": {"rope_type": "default", "rope_theta": model.rope_theta},
+        # transformers 5 reads the first key, earlier releases read the others.
+        "rope_parameters": {**rope, "rope_theta": model.rope_theta},
         "rope_theta": model.rope_theta,
+        **({"rope_scaling": rope} if model.rope_scaling else {}),
         "attention_bias": model.attention_bias,
         "mlp_bias": model.mlp_bias,
         "tie_word_embeddings": model.tie_embeddings,
