@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lehr.analysis.replaced_parts import not_ours
+from lehr_trainer.configs.shapes import ROTARY_FIELDS
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.planning.hardware import Arithmetic, GpuType, UsualMfu, usual_mfu
 
@@ -22,9 +23,8 @@ SIZES = frozenset({"size", "model", "batch", "length", "micro-batch", "GPUs"})
 the MFU of a run that differs in them is not that of the planned one."""
 _NO_SPEED = frozenset(
     {
-        "rope_theta",
+        *ROTARY_FIELDS,
         "norm_eps",
-        "max_sequence_length",
         "parametrization",
         "base_width",
         "base_head_size",

@@ -91,7 +91,8 @@ def of(
 
 def test_runs_that_differ_in_rate_seed_steps_and_name_are_of_the_same_kind() -> None:
     changes = {"train.optimizer.lr": 1e-2, "train.seed": 7, "train.steps": 900, "name": "other"}
-    assert differences(of(**changes), of()) == {}
+    scaling = {"train.model.rope_scaling": {"factor": 9, "original_max_sequence_length": 1024}}
+    assert differences(of(**changes, **scaling), of()) == {}
 
 
 @pytest.mark.parametrize(
