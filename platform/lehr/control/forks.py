@@ -13,6 +13,7 @@ from lehr.specs.overrides import Overrides, parse_overrides
 from lehr.specs.run import RunSpec
 from lehr_trainer.configs.optimizer import optimizer_kind
 from lehr_trainer.configs.schedule import lr_factor
+from lehr_trainer.configs.shapes import ROTARY_FIELDS
 
 if TYPE_CHECKING:
     from lehr_trainer.configs.train import TrainConfig
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 _SCHEDULE = "train.schedule"
 _WARMUP = frozenset({f"{_SCHEDULE}.{name}" for name in ("warmup_steps", "warmup_ratio")})
 _EITHER = (("warmup_steps", "warmup_ratio"), ("decay_steps", "decay_ratio"))
-_MODEL_MAY_CHANGE = frozenset({"rope_theta", "max_sequence_length", "norm_eps"})
-"""Fields that do not change the shape of weights; a longer context needs the first two."""
+_MODEL_MAY_CHANGE = {"llama": ROTARY_FIELDS | {"norm_eps"}, "gpt2": frozenset({"norm_eps"})}
+"""Fields of each kind that do not change the shape of weights: GPT-2 learns its positions."""
 LONGEST_NAME = 100
 _REHEATED = 1.05
 """A rate that rises by less than this factor needs no warning."""
@@ -173,12 +174,16 @@ def _problems(old: TrainConfig, new: TrainConfig, step: int) -> list[SpecProblem
         )
         found.append(SpecProblem("train.steps", message, f"Change it too: train.steps={2 * step}"))
     before, after = old.model.model_dump(), new.model.model_dump()
+    may_change = _MODEL_MAY_CHANGE[old.model.kind]
     for name in sorted(before.keys() | after.keys()):
-        if name in _MODEL_MAY_CHANGE or before.get(name) == after.get(name):
+        if name in may_change or before.get(name) == after.get(name):
             continue
         path = f"train.model.{name}"
         message = f"{path} is {before.get(name)!r} in the checkpoint; a fork cannot change it."
-        found.append(SpecProblem(path, message, "Submit a new run for another model."))
+        hint = (
+            f"Submit a new run for another model; a fork may set {', '.join(sorted(may_change))}."
+        )
+        found.append(SpecProblem(path, message, hint))
     parts = [{} if config.parts is None else config.parts.named for config in (old, new)]
     was, is_now = (named.get("model") for named in parts)
     if was != is_now:

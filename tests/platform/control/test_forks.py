@@ -72,6 +72,31 @@ def test_every_problem_names_the_field_that_cannot_change():
     assert [problem.path for problem in caught.value.problems] == paths
 
 
+YARN = "{factor: 4, original_max_sequence_length: 2048}"
+LONGER = ["train.model.max_sequence_length=8192", "train.batch.sequence_length=4096"]
+
+
+@pytest.mark.parametrize("rotary", [f"rope_scaling={YARN}", "rope_theta=5e5"])
+def test_fork_may_extend_the_context(rotary):
+    made = fork_spec(source(), [f"train.model.{rotary}", *LONGER], step=10)
+    assert made.train.batch.longest_sequence == 4096
+    stored = made.model_dump(mode="json")
+    assert ("rope_scaling" in stored["train"]["model"]) == ("rope_scaling" in rotary)
+    assert load_spec(stored) == made
+    assert (
+        fork_spec(stored, ["train.model.rope_scaling=null"], step=20).train.batch
+        == made.train.batch
+    )
+
+
+def test_fork_cannot_add_positions_to_a_model_that_learns_them():
+    with pytest.raises(SpecError) as caught:
+        fork_spec(source("train.model=gpt2-tiny"), ["train.model.max_sequence_length=600"], step=10)
+    (problem,) = caught.value.problems
+    assert problem.message.startswith("train.model.max_sequence_length is 512 in the checkpoint")
+    assert problem.hint == "Submit a new run for another model; a fork may set norm_eps."
+
+
 @pytest.mark.parametrize(
     ("batch", "steps", "trained"),
     [
