@@ -37,7 +37,7 @@ def test_the_started_record_has_each_of_its_fields(tmp_path: Path, corpus: Path)
     training = begin(tmp_path / "run", corpus, steps=7, **QUIET)
     training.loader.close()
     (started,) = recorded(training, "started")
-    config, data = training.config, training.data
+    config, data = training.config, training.stage.data
     assert started["attempt"] == 1
     assert started["world_size"] == 1
     assert started["device"] == "cpu"
@@ -145,7 +145,7 @@ def test_each_rank_takes_its_share_of_a_step_and_of_the_held_out_set(
     ]
     batches = [training.loader.batch(3)[0] for training in (whole, *halves)]
     held_out = [
-        torch.cat([inputs for inputs, _ in training.held_out.batches()])
+        torch.cat([inputs for inputs, _ in training.stage.scored["val"].batches()])
         for training in (whole, *halves)
     ]
     for training in (whole, *halves):
@@ -199,7 +199,7 @@ def test_the_held_out_set_is_scored_in_micro_batches(
         checkpoint=QUIET["checkpoint"],
     )
     training.loader.close()
-    shapes = {tuple(inputs.shape) for inputs, _ in training.held_out.batches()}
+    shapes = {tuple(inputs.shape) for inputs, _ in training.stage.scored["val"].batches()}
     assert shapes == {(size, 64)}
 
 

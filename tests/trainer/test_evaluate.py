@@ -35,8 +35,8 @@ def training(run: Path, **changes: object) -> Training:
 def test_evaluation_is_the_mean_over_held_out_tokens_in_nats_and_bits_per_byte(run: Path) -> None:
     made = training(run)
     with made.loader:
-        found = evaluate_as(made, made.held_out)
-    held_out = made.data.held_out.tokens
+        found = evaluate_as(made, made.stage.scored["val"])
+    held_out = made.stage.data.held_out.tokens
     length, whole = 64, 900 // 64
     tokens = torch.from_numpy(held_out[: whole * length + 1].astype(np.int64))
     inputs, targets = tokens[:-1].view(whole, length), tokens[1:].view(whole, length)
@@ -48,7 +48,7 @@ def test_evaluation_is_the_mean_over_held_out_tokens_in_nats_and_bits_per_byte(r
     text = int((targets != 256).sum())
     bits = want / math.log(2) * targets.numel() / text
     assert found["val/bits_per_byte"] == pytest.approx(bits, rel=2e-2)
-    assert made.data.bytes_per_token == pytest.approx(text / targets.numel(), rel=2e-2)
+    assert made.stage.data.bytes_per_token == pytest.approx(text / targets.numel(), rel=2e-2)
 
 
 @pytest.mark.parametrize("kind", ["files", "mix"])
@@ -68,11 +68,11 @@ def test_loss_of_each_source_is_the_mean_over_its_tokens(tmp_path: Path, kind: s
     (tmp_path / "run").mkdir()
     made = assembled(tmp_path / "run", values)
     with made.loader:
-        found = evaluate_as(made, made.held_out)
+        found = evaluate_as(made, made.stage.scored["val"])
     losses: dict[str, list[float]] = {"a": [], "b": []}
     # Half of a mix's tokens are of each part, and its last document of the first one is cut.
     source, sources = "", []
-    tokens = made.data.held_out.tokens.tolist()
+    tokens = made.stage.data.held_out.tokens.tolist()
     for number, token in enumerate(tokens):
         if kind == "mix":
             source = "a" if number < 651 else "b"
@@ -80,7 +80,7 @@ def test_loss_of_each_source_is_the_mean_over_its_tokens(tmp_path: Path, kind: s
             source = "b" if (token, tokens[number + 1]) == (98, 32) else "a"
         sources.append(source)
     number = 0
-    for inputs, targets in made.held_out.batches():
+    for inputs, targets in made.stage.scored["val"].batches():
         with torch.no_grad():
             logits = made.model(inputs).double() @ made.model.head_weight.double().T
         each = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
@@ -108,22 +108,22 @@ def test_held_out_batches_are_padded_if_the_model_is_compiled(
     monkeypatch.setattr("lehr_trainer.assemble.dry_run_wrapped", lambda *_, **__: None)
     made = training(run, compile={"scope": scope})
     with made.loader:
-        *_, (inputs, targets) = made.held_out.batches()
+        *_, (inputs, targets) = made.stage.scored["val"].batches()
     assert (len(inputs) > len(targets)) is padded
 
 
 def test_ranks_that_share_an_evaluation_get_the_same_result(run: Path) -> None:
     made = training(run)
     with made.loader:
-        alone = evaluate_as(made, made.held_out)["val/loss"]
+        alone = evaluate_as(made, made.stage.scored["val"])["val/loss"]
         parts = [
-            ValidationSet(made.data, 64, 900, rank, 3, micro_batch=2, device=CPU)
+            ValidationSet(made.stage.data, 64, 900, rank, 3, micro_batch=2, device=CPU)
             for rank in range(3)
         ]
         shares = [sum(t.numel() for _, t in part.batches()) for part in parts]
         # Each sums its own tokens, and divides by those of all ranks.
         losses = [evaluate_as(made, part)["val/loss"] for part in parts]
-        spare = ValidationSet(made.data, 64, 900, 14, 15, device=CPU)
+        spare = ValidationSet(made.stage.data, 64, 900, 14, 15, device=CPU)
         assert evaluate_as(made, spare)["val/loss"] == 0, "a rank without a sequence adds nothing"
     assert sum(losses) == pytest.approx(alone, rel=1e-6)
     assert len(set(shares)) > 1, "unequal shares are what a mean of means gets wrong"
@@ -151,7 +151,6 @@ def evaluate_as(made: Training, held_out: ValidationSet) -> dict[str, float]:
         made.model.head_weight,
         held_out,
         make_input=made.make_input,
-        data=made.data,
         ranks=made.ranks,
         precision=made.precision,
     )

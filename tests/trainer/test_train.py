@@ -74,11 +74,11 @@ def watch_batches(training: Training) -> list[tuple[torch.Tensor, torch.Tensor]]
 
 def sequences_in_order(training: Training, count: int) -> np.ndarray:
     """Read the first ``count`` sequences and the token after each from the shards themselves."""
-    config, folder = training.config, training.data.directory
+    config, folder = training.config, training.stage.data.directory
     length = config.batch.sequence_length
     every = []
     for entry in read_manifest(folder).train:
-        tokens = np.fromfile(folder / entry.name, dtype=training.data.dtype).astype(np.int64)
+        tokens = np.fromfile(folder / entry.name, dtype=training.stage.data.dtype).astype(np.int64)
         starts = range(0, len(tokens) - length, length)
         every.append(np.stack([tokens[start : start + length + 1] for start in starts]))
     blocks_of_corpus = np.concatenate(every)
@@ -279,7 +279,7 @@ def test_tokens_that_count_and_the_z_loss_are_logged_apart(tmp_path: Path, corpu
     assert metrics(training).keys() == {2}, "they are no reason to log a step"
     values = metrics(training)[2]
     inputs, targets = seen[1]
-    ends = inputs == training.data.eos_id
+    ends = inputs == training.stage.data.eos_id
     assert ends.any()
     assert torch.equal(targets == IGNORED, ends)
     assert values["train/loss_tokens"] == 64 - int(ends.sum())

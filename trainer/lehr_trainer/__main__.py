@@ -178,8 +178,7 @@ class RankProcess:
             )
             training = self.training = assemble(context)
             signals.wait_for_boundary = True
-            with training.loader:
-                return training.run()
+            return training.run()
         except Interrupted:
             if self.place is not None and (others := notes(self.place.attempt_dir)):
                 # torchrun ends us because another rank failed: report that failure.

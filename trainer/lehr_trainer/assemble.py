@@ -7,7 +7,6 @@ Builds data, model and optimizer, resumes from a checkpoint, and writes the reco
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,29 +15,25 @@ from torch import nn
 
 from lehr_trainer import parts
 from lehr_trainer.checkpointing import state
-from lehr_trainer.checkpointing.checkpoint import choose_checkpoint, trained_on
+from lehr_trainer.checkpointing.checkpoint import choose_checkpoint
 from lehr_trainer.checkpointing.checkpointer import Checkpointer
-from lehr_trainer.checkpointing.state import TrainProgress, skip_data
+from lehr_trainer.checkpointing.state import TrainProgress
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.records import Notice, Record, Resumed, Started, Warning_
-from lehr_trainer.data.loader import Loader
-from lehr_trainer.data.prepare import prepare_dataset
-from lehr_trainer.data.token_dataset import PreparedData
+from lehr_trainer.course import Course, OpenStage, build_token_loss
 from lehr_trainer.diagnostics.diagnostics_logger import DiagnosticsLogger
 from lehr_trainer.diagnostics.profiling import Profiler
-from lehr_trainer.dry_run import DryRun, compile_under_lock, dry_run_wrapped
+from lehr_trainer.dry_run import compile_under_lock, dry_run_wrapped
 from lehr_trainer.errors import BadConfig
-from lehr_trainer.evaluate import ValidationSet
-from lehr_trainer.losses.variants import TokenLoss, build_loss, of_targets
+from lehr_trainer.losses.variants import TokenLoss
 from lehr_trainer.metrics_logger import MetricsLogger
 from lehr_trainer.models import build_model_of
 from lehr_trainer.models.attention import attention_backend, require_operands
-from lehr_trainer.models.documents import make_input_fn
 from lehr_trainer.models.module_map import Decoder
 from lehr_trainer.optim import build_optimizer
-from lehr_trainer.parts import replaced_loss, replaced_optimizer
-from lehr_trainer.planning.counts import flops_per_token, parameter_counts
+from lehr_trainer.parts import replaced_optimizer
+from lehr_trainer.planning.counts import parameter_counts
 from lehr_trainer.planning.hardware import peak_flops
 from lehr_trainer.runtime import environment
 from lehr_trainer.runtime.compiling import Accumulation, compile_model, recompute_activations
@@ -58,65 +53,51 @@ def assemble(context: RunContext) -> Training:
     environment.seed_generators(config.seed, ranks.rank)
 
     # Refuse what can be refused before a corpus is prepared: that may take hours.
-    _require_shape_and_kernel(context, precision)
-    built = build_parts(config, ranks, precision)
+    course = Course(context, precision)
+    _require_kernel(context, precision)
+    built = build_parts(course.with_all_positions(config), ranks, precision)
     model, optimizer, update_step = built.model, built.optimizer, built.update_step
     if config.parts is not None and config.parts.optimizer is not None:
         parts.require_resumable(config.parts.optimizer, model, config.optimizer)
     timeline.mark("model")
 
-    data = _prepare_data(context)
+    course.prepare()
     timeline.mark("data")
 
     average = None if config.average is None else WeightAverage(config.average, model, ranks)
     # Restored into the converted model: FP8's histories belong to its converted layers.
-    progress, data, how_it_began = resume(context, data, model, optimizer, update_step, average)
-    how_it_began = skip_data(context, data, progress, how_it_began)
+    progress, how_it_began = resume(context, course, model, optimizer, update_step, average)
+    how_it_began = _skip_data(context, course, progress, how_it_began)
     timeline.mark("resume")
 
-    loader = Loader(
-        data,
-        config.batch,
-        seed=config.seed,
-        rank=ranks.rank,
-        world_size=ranks.world_size,
-        device=ranks.device,
-        workers=config.data.workers,
-        prefetch=config.data.prefetch,
-        loading=config.data.loading,
-        steps=config.steps,
-        first_step=progress.step,
-        position=progress.position,
-        mask_document_starts=config.data.loss_mask == "document_starts",
-    )
-    if progress.step < config.steps:
-        loader.batch(progress.step)  # Made now, so that the first step is as long as any other.
+    stage = course.open(model, progress)
+    if config.stages:
+        course.follow(progress.step, model, optimizer)
     timeline.mark("first_batch")
 
-    accumulation = prepare_model(model, config, ranks)
-    make_input = make_input_fn(data.eos_id if config.attention.document_masking else None)
-    several = accumulates(config, ranks)
-    dry_run = DryRun(model, optimizer, accumulation, precision, built.loss, make_input, several)
-    compile_under_lock(context, dry_run, step=progress.step)
+    accumulation = prepare_model(model, config, ranks, accumulates=course.accumulates)
+    dry_runs = course.dry_runs(progress.step, model, optimizer, accumulation)
+    for dry_run, shapes in dry_runs:
+        compile_under_lock(context, dry_run, shapes)
     wrapped = ranks.wrap_ddp(model, config.parallel, already_scaled=precision.scales_loss)
-    dry_run_wrapped(context, dry_run, wrapped, step=progress.step)
+    for dry_run, shapes in dry_runs:
+        dry_run_wrapped(context, dry_run, wrapped, shapes)
     timeline.mark("compile")
 
     device_name = environment.device_name(ranks.device)
     peak = peak_flops(device_name, precision.arithmetic)
     training = Training(
-        config=config,
+        config=stage.config,
         ranks=ranks,
         events=context.events,
         log=context.log,
         precision=precision,
-        data=data,
-        loader=loader,
-        held_out=_held_out(context, data),
+        course=course,
+        stage=stage,
         model=model,
         wrapped=wrapped,
-        make_input=make_input,
-        loss=built.loss,
+        make_input=stage.make_input,
+        loss=stage.loss,
         optimizer=optimizer,
         update_step=update_step,
         accumulation=accumulation,
@@ -127,20 +108,21 @@ def assemble(context: RunContext) -> Training:
             context.signals,
             context.known_checkpoint_seq,
         ),
-        checkpointer=Checkpointer(context, data, model, optimizer, update_step, average),
+        checkpointer=Checkpointer(context, course, model, optimizer, update_step, average),
         metrics_logger=MetricsLogger(
-            config,
+            stage.config,
             context.events,
             ranks.device,
             peak_flops=None if peak is None else peak * ranks.world_size,
-            flops_per_token=_flops_per_token(config, model),
+            flops_per_token=stage.flops_per_token,
             log=context.log,
+            total_steps=config.steps,
             gradients_may_overflow=precision.scales_loss,
         ),
         diagnostics_logger=DiagnosticsLogger(
-            config,
+            stage.config,
             model,
-            make_input=make_input,
+            make_input=stage.make_input,
             precision=precision,
             is_rank0=ranks.is_main,
             compression_overflows=overflow_counts(wrapped),
@@ -153,82 +135,25 @@ def assemble(context: RunContext) -> Training:
             log=context.log,
         ),
     )
-    context.events.write(_started(context, data, device_name, model))
+    context.events.write(_started(context, stage, course, device_name, model))
     if how_it_began is not None:
         context.events.write(how_it_began)
-    for note in loader.stream.notes:
-        context.log(f"warning: {note}")
-        context.events.write(
-            Warning_(time=time.time(), code="tokens_left_out", message=note, step=progress.step)
-        )
+    training.announce()
     return training
 
 
-def _require_shape_and_kernel(context: RunContext, precision: Precision) -> None:
-    """Raise BadConfig if the ranks cannot share the batch, or the attention kernel is missing."""
-    config, ranks = context.config, context.ranks
-    if problem := config.batch.sharing_problem(ranks.world_size):
-        raise BadConfig(problem)
-    try:
-        config.parallel.check_accumulation(
-            config.batch.most_micro_steps(config.steps, ranks.world_size)
-        )
-    except ValueError as error:
-        raise BadConfig(str(error)) from error
-    require_operands(config.attention, precision.operands, ranks.device)
-    with attention_backend(config.attention, ranks.device):
+def _require_kernel(context: RunContext, precision: Precision) -> None:
+    """Raise BadConfig if the attention kernel is missing, or takes other operands."""
+    config, device = context.config, context.ranks.device
+    require_operands(config.attention, precision.operands, device)
+    with attention_backend(config.attention, device):
         pass  # A package that is missing is only found out by switching it on.
 
 
-def _prepare_data(context: RunContext) -> PreparedData:
-    def notify(phase: str, message: str, done: float | None) -> None:
-        context.log(f"{phase}: {message}")
-        context.events.write(Notice(time=time.time(), phase=phase, message=message, done=done))
-
-    config, place = context.config, context.place
-    return prepare_dataset(
-        config.data,
-        config.validation,
-        config.model.vocab_size,
-        layout.data_root(),
-        notify,
-        started_by=place.run_dir.name,
-        trained_on=trained_on(place.run_dir, place.attempt_dir, place.note),
-        seen=place.note.corpus_checked,
-    )
-
-
-def _held_out(context: RunContext, data: PreparedData) -> ValidationSet:
-    config, ranks = context.config, context.ranks
-    share = config.batch.sequences // ranks.world_size
-    return ValidationSet(
-        data,
-        config.batch.sequence_length,
-        config.validation.tokens,
-        ranks.rank,
-        ranks.world_size,
-        micro_batch=config.validation.micro_batch or config.batch.micro_batch or share,
-        device=ranks.device,
-        padded=config.compile.compiles,
-    )
-
-
-def _replaces_model(config: TrainConfig) -> bool:
-    return config.parts is not None and config.parts.model is not None
-
-
-def _flops_per_token(config: TrainConfig, model: Decoder) -> Callable[[int], float]:
-    """Return the FLOPs of a token by the step; those of a project's model are estimated."""
-    if _replaces_model(config):
-        estimated = parts.flops_per_token(*parts.counts_of(model))
-        return lambda _step: estimated
-    return lambda step: flops_per_token(
-        config.model, config.batch.at(step, config.steps).sequence_length
-    )
-
-
-def _started(context: RunContext, data: PreparedData, device_name: str, model: Decoder) -> Started:
-    config, ranks = context.config, context.ranks
+def _started(
+    context: RunContext, stage: OpenStage, course: Course, device_name: str, model: Decoder
+) -> Started:
+    config, ranks, data = context.config, context.ranks, course.data_at(0)
     return Started(
         time=time.time(),
         attempt=context.place.attempt,
@@ -236,12 +161,12 @@ def _started(context: RunContext, data: PreparedData, device_name: str, model: D
         device=device_name,
         parameters=(
             parts.counts_of(model)[0]
-            if _replaces_model(config)
+            if config.parts is not None and config.parts.model is not None
             else parameter_counts(config.model).total
         ),
-        tokens_per_step=config.tokens_per_step,
+        tokens_per_step=stage.config.tokens_per_step,
         total_steps=config.steps,
-        data_digest=data.digest,
+        data_digest=stage.data.digest,
         validation_digest=data.validation_digest,
         held_out=data.held_out.describe(data.validation_tokens),
         versions=environment.versions(),
@@ -254,16 +179,16 @@ def _started(context: RunContext, data: PreparedData, device_name: str, model: D
 
 def resume(
     context: RunContext,
-    data: PreparedData,
+    course: Course,
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     update_step: UpdateStep,
     average: WeightAverage | None = None,
-) -> tuple[TrainProgress, PreparedData, Record | None]:
+) -> tuple[TrainProgress, Record | None]:
     """Resume from the newest checkpoint that verifies, if there is one.
 
     Returns:
-        How far the run has come, the data with its held-out set, and what to record.
+        How far the run has come, and what to record.
     """
     place, log = context.place, context.log
     chosen, skipped = context.ranks.on_rank0(lambda: _choose(context))
@@ -274,11 +199,11 @@ def resume(
                 "the run that it continues"
             )
         if not skipped:
-            return TrainProgress(), data, None
+            return TrainProgress(), None
         message = f"no checkpoint verifies, so training starts from step 0: {'; '.join(skipped)}"
         log(f"warning: {message}")
         warning = Warning_(time=time.time(), code="no_valid_checkpoint", message=message, step=0)
-        return TrainProgress(), data, warning
+        return TrainProgress(), warning
     directory = Path(chosen)
     own = directory.is_relative_to(place.run_dir)
     fresh = not own and context.config.optimizer_state == "fresh"
@@ -298,9 +223,10 @@ def resume(
     held_out = saved["data"]["validation_digest"]
     if own:
         # A fork may change its data; the same run may not.
-        data.require_same(digest=saved["data"]["digest"], validation_digest=held_out)
+        course.data_at(progress.step).require_same(digest=saved["data"]["digest"])
+        course.data_at(0).require_same(validation_digest=held_out)
         chosen = str(directory.relative_to(place.run_dir))
-    elif data.validation_digest != held_out:
+    elif course.data_at(0).validation_digest != held_out:
         progress.best_val_loss = None  # A loss on another set is neither better nor worse.
         message = f"not the held-out set of {chosen}: its best val/loss does not count here"
         log(message)
@@ -313,7 +239,7 @@ def resume(
     resumed = Resumed(
         time=time.time(), step=progress.step, checkpoint=chosen, skipped=skipped, changed=changed
     )
-    return progress, data, resumed
+    return progress, resumed
 
 
 def _judge_environment(context: RunContext, changed: list[str], *, own: bool) -> None:
@@ -337,6 +263,21 @@ def _choose(context: RunContext) -> tuple[str | None, list[str]]:
     place = context.place
     choice = choose_checkpoint(place.run_dir, place.attempt_dir, place.note)
     return (None if choice.directory is None else str(choice.directory), list(choice.skipped))
+
+
+def _skip_data(
+    context: RunContext, course: Course, progress: TrainProgress, began: Record | None
+) -> Record | None:
+    """Move the position past the data of the steps that a rewind gives up, and record that."""
+    through = context.place.note.skip_through
+    if through is None or through <= progress.step:
+        return began
+    course.skip(progress, through)
+    if not isinstance(began, Resumed):  # From step 0.
+        began = Resumed(time=time.time(), step=progress.step, checkpoint="")
+    began = began.model_copy(update={"skipped_through": through})
+    context.log(began.rewound)
+    return began
 
 
 @dataclass(frozen=True)
@@ -364,7 +305,7 @@ def build_parts(config: TrainConfig, ranks: Ranks, precision: Precision) -> Step
             loss_scale=config.precision.loss_scale if precision.scales_loss else None,
             skip_step=config.skip_step,
         ),
-        loss=_loss(config, precision, ranks.device),
+        loss=build_token_loss(config, precision, ranks.device),
     )
 
 
@@ -374,20 +315,9 @@ def _optimizer(model: Decoder, config: TrainConfig) -> torch.optim.Optimizer:
     return replaced_optimizer(config.parts.optimizer, model, config.optimizer)
 
 
-def _loss(config: TrainConfig, precision: Precision, device: torch.device) -> TokenLoss:
-    if config.parts is None or config.parts.loss is None:
-        loss = build_loss(config.loss, precision.operands, device)
-    else:
-        loss = replaced_loss(config.parts.loss, masks_tokens=config.masks_tokens)
-    return of_targets(loss) if config.masks_tokens else loss
-
-
-def accumulates(config: TrainConfig, ranks: Ranks) -> bool:
-    """Return whether a step has several micro-batches on each rank."""
-    return config.batch.most_micro_steps(config.steps, ranks.world_size) > 1
-
-
-def prepare_model(model: Decoder, config: TrainConfig, ranks: Ranks) -> Accumulation:
+def prepare_model(
+    model: Decoder, config: TrainConfig, ranks: Ranks, *, accumulates: bool
+) -> Accumulation:
     """Make the model recompute and compile as in the config, in place, before DDP wraps it.
 
     The order matters: layers are converted, then checkpointed, then compiled. DDP comes last: it
@@ -395,5 +325,5 @@ def prepare_model(model: Decoder, config: TrainConfig, ranks: Ranks) -> Accumula
     """
     recompute_activations(model, config.activation_checkpointing)
     compile_model(model, config.compile)
-    in_buckets = ranks.world_size > 1 and accumulates(config, ranks)
+    in_buckets = ranks.world_size > 1 and accumulates
     return Accumulation(model, config.compile, in_buckets=in_buckets)

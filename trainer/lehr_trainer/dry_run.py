@@ -50,8 +50,9 @@ class DryRun:
     precision: Precision
     loss: TokenLoss
     make_input: InputFn
-    accumulates: bool = False
+    accumulates: bool
     """A step has several micro-batches: from the second on, gradients exist beside activations."""
+    config: TrainConfig
 
     def run(
         self,
@@ -121,23 +122,24 @@ class DryRun:
             )
 
 
-def compile_under_lock(context: RunContext, dry_run: DryRun, *, step: int) -> None:
+def compile_under_lock(context: RunContext, dry_run: DryRun, shapes: Sequence[BatchShape]) -> None:
     """Warn of the slow attention kernel; then compile once for all runs, if the config asks for it.
 
     The model must not be wrapped yet: under the compile lock nothing may wait for another rank.
     So with several ranks the optimizer takes no step here; ``dry_run_wrapped`` follows, and has its
-    state. ``step`` is the number of steps taken before.
+    state.
     """
-    config, alone = context.config, context.ranks.world_size == 1
-    shapes = _shapes(context, step)
+    config, alone = dry_run.config, context.ranks.world_size == 1
     with attention_backend(config.attention, context.ranks.device):
-        _warn_of_math(context, dry_run.precision, shapes)
+        _warn_of_math(context, dry_run, shapes)
         if shapes and config.compile.compiles:
             with compile_lock(_key(config, dry_run.precision, shapes), _notify(context)):
                 dry_run.run(shapes, beside_state=alone)
 
 
-def dry_run_wrapped(context: RunContext, dry_run: DryRun, wrapped: nn.Module, *, step: int) -> None:
+def dry_run_wrapped(
+    context: RunContext, dry_run: DryRun, wrapped: nn.Module, shapes: Sequence[BatchShape]
+) -> None:
     """Dry-run the wrapped model where the unwrapped one did not suffice.
 
     That is on a GPU, with several sequence lengths, and always with several ranks. DDP's buckets
@@ -146,8 +148,7 @@ def dry_run_wrapped(context: RunContext, dry_run: DryRun, wrapped: nn.Module, *,
     round by a value's place in its bucket, so the first step of a resumed run would differ from
     that of an undisturbed run if it still had the first buckets.
     """
-    config, ranks = context.config, context.ranks
-    shapes = _shapes(context, step)
+    config, ranks = dry_run.config, context.ranks
     among_ranks = wrapped is not dry_run.model
     needed = among_ranks or (
         not config.compile.compiles and (ranks.device.type == "cuda" or len(shapes) > 1)
@@ -155,11 +156,6 @@ def dry_run_wrapped(context: RunContext, dry_run: DryRun, wrapped: nn.Module, *,
     if shapes and needed:
         with attention_backend(config.attention, ranks.device):
             dry_run.run(shapes, wrapped)
-
-
-def _shapes(context: RunContext, step: int) -> list[BatchShape]:
-    config = context.config
-    return config.batch.shapes_ahead(config.steps, context.ranks.world_size, taken=step)
 
 
 @contextmanager
@@ -226,7 +222,7 @@ def _mock(shape: BatchShape, vocabulary: int, device: torch.device) -> Tensor:
     return flat.view(shape)
 
 
-def _key(config: TrainConfig, precision: Precision, shapes: list[BatchShape]) -> str:
+def _key(config: TrainConfig, precision: Precision, shapes: Sequence[BatchShape]) -> str:
     shaping = config.model_dump(
         mode="json",
         include={"model", "compile", "activation_checkpointing", "attention", "precision", "loss"},
@@ -243,8 +239,8 @@ def _notify(context: RunContext) -> Notify:
     return notify
 
 
-def _warn_of_math(context: RunContext, precision: Precision, shapes: list[BatchShape]) -> None:
-    config = context.config
+def _warn_of_math(context: RunContext, dry_run: DryRun, shapes: Sequence[BatchShape]) -> None:
+    config, precision = dry_run.config, dry_run.precision
     attention = config.attention
     by_blocks = attention.document_masking and attention.backend == "auto"
     if attention.chosen.holds_scores or by_blocks:  # It was asked for, or is not used.

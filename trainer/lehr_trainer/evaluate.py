@@ -53,6 +53,8 @@ class ValidationSet:
         self.tokens = self.sequences * sequence_length
         """Number of scored tokens, over all ranks."""
         self.digest = prepared.validation_digest
+        self.bytes_per_token = prepared.bytes_per_token
+        self.sources = prepared.held_out.sources
         if self.sequences == 0:
             raise BadData(
                 f"the held-out set has {prepared.validation_tokens:,} tokens to score, fewer than "
@@ -94,8 +96,8 @@ def evaluate(
     head_weight: Tensor,
     held_out: ValidationSet,
     *,
+    prefix: str = "val",
     make_input: InputFn,
-    data: PreparedData,
     ranks: Ranks,
     precision: Precision,
 ) -> dict[str, float]:
@@ -116,21 +118,21 @@ def evaluate(
     by_document = ranks.sum(total).cpu().numpy()
     loss = float(by_document.sum()) / held_out.tokens
     return {
-        "val/loss": loss,
-        "val/bits_per_byte": loss / math.log(2) / data.bytes_per_token,
-        **_by_source(data.held_out.sources, by_document, held_out.targets),
+        f"{prefix}/loss": loss,
+        f"{prefix}/bits_per_byte": loss / math.log(2) / held_out.bytes_per_token,
+        **_by_source(f"{prefix}/loss", held_out.sources, by_document, held_out.targets),
     }
 
 
 def _by_source(
-    sources: Sequence[str], losses: NDArray[Any], targets: NDArray[Any]
+    name: str, sources: Sequence[str], losses: NDArray[Any], targets: NDArray[Any]
 ) -> dict[str, float]:
     """Return the mean loss of each source; empty unless targets of several are scored."""
     names, source = np.unique(sources, return_inverse=True)
     sums, counts = np.bincount(source, losses), np.bincount(source, targets)
     scored = [i for i, name in enumerate(names) if name and counts[i]]
     several = scored if len(scored) > 1 else []
-    return {f"val/loss/{names[i]}": float(sums[i] / counts[i]) for i in several}
+    return {f"{name}/{names[i]}": float(sums[i] / counts[i]) for i in several}
 
 
 def held_out_loss(

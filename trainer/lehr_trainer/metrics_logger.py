@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from lehr_trainer.checkpointing.state import TrainProgress
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.contract.records import LogFn, Metrics
 from lehr_trainer.errors import NanLoss
@@ -90,18 +91,20 @@ class MetricsLogger:
         peak_flops: float | None,
         flops_per_token: Callable[[int], float],
         log: LogFn,
+        total_steps: int | None = None,
         gradients_may_overflow: bool = False,
         clock: Clock | None = None,
     ) -> None:
         """Start the clock.
 
         Args:
-            config: the run's.
+            config: the run's, or that of its stage.
             events: where records go; on ranks other than 0 nowhere.
             device: of the losses; its clock counts unless another is given.
             peak_flops: the dense peak of all ranks' devices, if known.
             flops_per_token: by the step, from 0: they change with the sequence length.
             log: prints a line of progress.
+            total_steps: of all stages; by default those of ``config``.
             gradients_may_overflow: an infinite gradient norm is normal, as with fp16: its step is
                 skipped, and the training goes on.
             clock: for tests.
@@ -109,6 +112,7 @@ class MetricsLogger:
         self._clock = clock or Clock(device)
         self._may_overflow = gradients_may_overflow
         self._config, self._events, self._device, self._log = config, events, device, log
+        self._total_steps = total_steps or config.steps
         self._replays = config.on(device.type).compile.cuda_graphs
         self._peak, self._flops_per_token = peak_flops, flops_per_token
         self._system = SystemSamples()
@@ -124,6 +128,17 @@ class MetricsLogger:
         self._spans: list[tuple[Moment, Moment]] = []
         self._span_began = self._clock.mark()
         self._waited_s, self._noted = 0.0, 0
+
+    def enter(
+        self,
+        config: TrainConfig,
+        flops_per_token: Callable[[int], float],
+        progress: TrainProgress,
+    ) -> None:
+        """Go on with the config of another stage."""
+        self.flush()
+        self._config, self._flops_per_token = config, flops_per_token
+        self.start_at(progress.step, progress.tokens)
 
     def due(self, step: int) -> bool:
         """Return whether ``step`` gets a record."""
@@ -256,7 +271,7 @@ class MetricsLogger:
             self._logged_at = now
             mfu = f"  mfu {values['mfu']:.1%}" if "mfu" in values else ""
             self._log(
-                f"step {pending.step}/{self._config.steps}  loss {loss:.4f}  lr {pending.lr:.3g}  "
+                f"step {pending.step}/{self._total_steps}  loss {loss:.4f}  lr {pending.lr:.3g}  "
                 f"grad norm {grad_norm:.3f}  {values['tokens_per_s']:,.0f} tokens/s{mfu}"
             )
         if self._config.diagnostics.stop_on_nan and self._is_lost(loss, grad_norm):

@@ -16,15 +16,16 @@ import torch
 from torch import Tensor, nn
 
 from lehr_trainer.checkpointing.checkpointer import Checkpointer
+from lehr_trainer.checkpointing.retention import OF_STAGE
 from lehr_trainer.checkpointing.state import TrainProgress
 from lehr_trainer.configs.train import TrainConfig
-from lehr_trainer.contract.records import Evaluation, Finished, LogFn, Stopping
+from lehr_trainer.contract.records import Evaluation, Finished, LogFn, Notice, Stopping, Warning_
+from lehr_trainer.course import Course, OpenStage
 from lehr_trainer.data.loader import Loader, added
-from lehr_trainer.data.token_dataset import PreparedData
 from lehr_trainer.diagnostics.diagnostics_logger import Batch, DiagnosticsLogger, every
 from lehr_trainer.diagnostics.profiling import Profiler
 from lehr_trainer.errors import BadData, DiskFull
-from lehr_trainer.evaluate import ValidationSet, evaluate
+from lehr_trainer.evaluate import evaluate
 from lehr_trainer.losses.chunked import LossSum
 from lehr_trainer.losses.variants import TokenLoss
 from lehr_trainer.metrics_logger import MetricsLogger
@@ -169,9 +170,8 @@ class Training(TrainStep):
 
     events: EventStream
     log: LogFn
-    data: PreparedData
-    loader: Loader
-    held_out: ValidationSet
+    course: Course
+    stage: OpenStage
     progress: TrainProgress
     average: WeightAverage | None
     step_control: StepControl
@@ -180,25 +180,62 @@ class Training(TrainStep):
     diagnostics_logger: DiagnosticsLogger
     profiler: Profiler
 
-    def run(self) -> Finished:
-        """Train, with the attention kernel that the config names."""
-        with attention_backend(self.config.attention, self.ranks.device):
-            try:
-                return self._train_loop()
-            finally:
-                self.profiler.close()
-                self.checkpointer.end()
+    @property
+    def loader(self) -> Loader:
+        return self.stage.loader
 
-    def _train_loop(self) -> Finished:
-        """Repeat: take a step, then evaluate, save and follow orders."""
+    def run(self) -> Finished:
+        """Train each stage to its end."""
+        try:
+            self.wrapped.train()
+            self.metrics_logger.start_at(self.progress.step, self.progress.tokens)
+            while True:
+                with attention_backend(self.config.attention, self.ranks.device):
+                    stopped = self._train_stage()
+                if stopped is not None:
+                    return stopped
+                if self.progress.step == self.course.last_step:
+                    break
+                self.progress.position = self.loader.position(self.progress.step)
+                self.enter(self.course.open(self.model, self.progress))
+            self.checkpointer.wait()
+            self.metrics_logger.flush()
+            step = self.progress.step
+            return Finished(time=time.time(), step=step, outcome="completed")
+        finally:
+            self.loader.close()
+            self.profiler.close()
+            self.checkpointer.end()
+
+    def enter(self, stage: OpenStage) -> None:
+        """Go on with another stage."""
+        self.loader.close()
+        self.stage, self.config = stage, stage.config
+        self.make_input, self.loss = stage.make_input, stage.loss
+        self.course.follow(self.progress.step, self.model, self.optimizer)
+        self.metrics_logger.enter(stage.config, stage.flops_per_token, self.progress)
+        self.diagnostics_logger.enter(stage.config, stage.make_input)
+        self.announce()
+
+    def announce(self) -> None:
+        """Record which stage begins or goes on, and what it leaves out of an epoch of its data."""
+        step, now = self.progress.step, time.time()
+        if (stage := self.stage.describe()) is not None:
+            self.log(stage)
+            self.events.write(Notice(time=now, phase="stage", message=stage))
+        for note in self.loader.stream.notes:
+            self.log(f"warning: {note}")
+            self.events.write(Warning_(time=now, code="tokens_left_out", message=note, step=step))
+
+    def _train_stage(self) -> Finished | None:
+        """Repeat: take a step, then evaluate, save and follow orders; returns if stopped."""
         config, progress = self.config, self.progress
-        self.wrapped.train()
-        self.metrics_logger.start_at(progress.step, progress.tokens)
         while progress.step < config.steps:
             self.take_step()
-            step, last = progress.step, progress.step == config.steps
+            step, ends = progress.step, progress.step == config.steps
+            last = step == self.course.last_step
 
-            val_loss = self.evaluate() if last or every(config.validation.every, step) else None
+            val_loss = self.evaluate() if ends or every(config.validation.every, step) else None
             progress.remember_best(val_loss)
             self.write_sample()
             decision = self.step_control.agree(self.ranks, save_failed=self.checkpointer.poll())
@@ -219,9 +256,7 @@ class Training(TrainStep):
                         raise
                     self.checkpointer.warn_of(error)
                     return self.stop(discard, val_loss)
-        self.checkpointer.wait()
-        self.metrics_logger.flush()
-        return Finished(time=time.time(), step=progress.step, outcome="completed")
+        return None
 
     def take_step(self) -> None:
         """Take one optimizer step and pass its figures to the loggers."""
@@ -281,7 +316,7 @@ class Training(TrainStep):
                 step=step,
                 tokens=self.progress.tokens,
                 values=values,
-                validation_digest=self.data.validation_digest,
+                validation_digest=self.stage.scored["val"].digest,
             )
         )
         val_loss = values["val/loss"]
@@ -289,15 +324,18 @@ class Training(TrainStep):
         return val_loss
 
     def _held_out_values(self) -> dict[str, float]:
-        return evaluate(
-            self.model,
-            self.model.head_weight,
-            self.held_out,
-            make_input=self.make_input,
-            data=self.data,
-            ranks=self.ranks,
-            precision=self.precision,
-        )
+        values: dict[str, float] = {}
+        for prefix, held_out in self.stage.scored.items():
+            values |= evaluate(
+                self.model,
+                self.model.head_weight,
+                held_out,
+                prefix=prefix,
+                make_input=self.make_input,
+                ranks=self.ranks,
+                precision=self.precision,
+            )
+        return values
 
     def write_sample(self) -> None:
         if every(self.config.diagnostics.sample.every, self.progress.step):
@@ -311,8 +349,11 @@ class Training(TrainStep):
     def reason_to_save(self, *, ordered: bool = False) -> str | None:
         """Return the reason for the ``checkpoint`` record; None if no save is due."""
         policy, step = self.config.checkpoint, self.progress.step
-        if step == self.config.steps and policy.save_last:
-            return "last"
+        if step == self.course.last_step:
+            if policy.save_last:
+                return "last"
+        elif step == self.config.steps:
+            return OF_STAGE
         if every(policy.every, step):
             return "interval"
         return "order" if ordered else None

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypedDict
 
-from lehr_trainer.checkpointing.retention import Held, superfluous
+from lehr_trainer.checkpointing.retention import OF_STAGE, Held, superfluous
 from lehr_trainer.configs.train import CheckpointConfig
 from lehr_trainer.contract import layout
 
@@ -108,6 +108,8 @@ def copies_at(spec: Mapping[str, Any], run_id: str, path: str) -> str | None:
 class RetainedCheckpoint(SavedPoint, Protocol):
     @property
     def val_loss(self) -> float | None: ...
+    @property
+    def reason(self) -> str: ...
 
 
 def kept_because(
@@ -126,6 +128,8 @@ def kept_because(
             reasons.append(f"one of the last {policy.keep_last}")
         if policy.keep_best and point is best:
             reasons.append("the best")
+        if point.reason == OF_STAGE:
+            reasons.append("the end of a stage")
         if policy.keep_every and point.step % policy.keep_every == 0:
             reasons.append(f"every {policy.keep_every:,} steps")
     return found
@@ -136,5 +140,5 @@ def copies_to_remove(
 ) -> list[str]:
     """Return the paths of copies to remove. ``needed`` are paths that forks wait for."""
     ordered = sorted(existing, key=lambda one: (one.attempt, one.step))
-    held = [Held(Path(one.path), one.step, one.val_loss) for one in ordered]
+    held = [Held(Path(one.path), one.step, one.val_loss, one.reason == OF_STAGE) for one in ordered]
     return [str(one.path) for one in superfluous(held, policy) if str(one.path) not in needed]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from lehr_testing.saved_checkpoints import attempt, save
@@ -32,6 +33,8 @@ def test_retention_keeps_the_last_the_best_and_every_mth() -> None:
         60,
     ]
     assert kept_steps(CheckpointConfig(keep_every=30), every) == [20, 30, 50, 60]
+    every[0] = replace(every[0], ends_stage=True)
+    assert kept_steps(CheckpointConfig(keep_best=False), every) == [10, 50, 60]
 
 
 def test_pruning_removes_whole_folders_and_leftovers_of_earlier_attempts(tmp_path: Path) -> None:

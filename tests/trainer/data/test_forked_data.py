@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from lehr_testing.corpora import documents, prepare_mix
 from lehr_testing.properties import examples
 from lehr_trainer.checkpointing.state import data_position
-from lehr_trainer.configs.train import BatchConfig
+from lehr_trainer.configs.train import BatchConfig, TrainConfig
 from lehr_trainer.data import prepare
 from lehr_trainer.data.loader import Loader
 from lehr_trainer.data.position import DataPosition, keys
@@ -29,6 +29,7 @@ from lehr_trainer.errors import BadCheckpoint
 FIRST_OF_CODE = 10_000
 """Tokens of ``web`` are smaller."""
 WEIGHTS = {"mix": (3, 1), "other mix": (1, 1)}
+RANKS = st.sampled_from([1, 2, 4])
 
 
 @dataclass(frozen=True)
@@ -228,6 +229,91 @@ def train(
     return made
 
 
+@dataclass(frozen=True)
+class OfStage(Setup):
+    """What a stage of a config trains with."""
+
+    @property
+    def batch(self) -> BatchConfig:
+        return BatchConfig(
+            sequences=self.sequences, sequence_length=self.length, block=self.longest
+        )
+
+
+def of_stages(stages: list[tuple[str, int, int, int]]) -> list[tuple[int, OfStage]]:
+    """The last step of each stage, and its setup; a stage is corpus, tokens a step, length, steps."""
+    alone = {name: {"kind": "text", "paths": [name]} for name in ("web", "code")}
+    mixes = {
+        mix: {
+            "kind": "mix",
+            "parts": {
+                name: {"corpus": alone[name], "weight": weight}
+                for name, weight in zip(alone, weights, strict=True)
+            },
+        }
+        for mix, weights in WEIGHTS.items()
+    }
+    config = TrainConfig.model_validate(
+        {
+            "model": "tiny",
+            "data": {"corpus": alone["web"], "tokenizer": "byte"},
+            "batch": {"sequences": 8, "sequence_length": 8},
+            "seed": 1,
+            "stages": [
+                {
+                    "tokens": tokens * steps,
+                    "data": {"corpus": (alone | mixes)[corpus]},
+                    "batch": {"sequences": tokens // length, "sequence_length": length},
+                }
+                for corpus, tokens, length, steps in stages
+            ],
+        }
+    )
+    assert config.total_tokens == sum(tokens * steps for _, tokens, _, steps in stages)
+    return [
+        (
+            span.last,
+            OfStage(corpus, one.batch.sequences, length, one.batch.longest_sequence, one.seed),
+        )
+        for (corpus, _, length, _), (span, one) in zip(stages, config.course, strict=True)
+    ]
+
+
+stage = st.tuples(
+    st.sampled_from(["web", "code", *WEIGHTS]),
+    st.sampled_from([128, 256]),
+    st.sampled_from([8, 16, 32]),
+    st.integers(1, 3),
+)
+
+
+@settings(max_examples=examples(12), deadline=None)
+@given(
+    stages=st.lists(stage, min_size=2, max_size=4),
+    chain=st.lists(
+        st.tuples(st.integers(0, 3), st.lists(stage, max_size=2), st.integers(1, 6), RANKS),
+        min_size=1,
+        max_size=6,
+    ),
+)
+def test_stages_lose_and_repeat_no_token_whatever_forks_and_kills_come(corpora, stages, chain):
+    """A fork keeps the stages that have begun, and takes others for the rest."""
+    first = {name: witness(corpora[name]) for name in ("web", "code")}
+    history = [Saved(0, DataPosition().model_dump_json(), Setup(), first)]
+    for lost, rest, steps, ranks in chain:
+        del history[max(1, len(history) - lost) :]
+        step = history[-1].step
+        if rest:
+            begun = [number for number, (last, _) in enumerate(of_stages(stages)) if last < step]
+            stages = [*stages[: len(begun) + 1], *rest]
+        end = step + steps
+        for last, setup in of_stages(stages):
+            count = min(last, end) - step
+            if count > 0:
+                history += train(corpora, history[-1], setup, count, ranks)
+                step += count
+
+
 changes = st.one_of(
     st.just({}),
     st.just({}),
@@ -238,7 +324,7 @@ changes = st.one_of(
     st.sampled_from(["web", "code", *WEIGHTS]).map(lambda corpus: {"corpus": corpus}),
     st.integers(1, 2).map(lambda seed: {"seed": seed}),
 )
-events = st.tuples(changes, st.integers(0, 3), st.integers(1, 6), st.sampled_from([1, 2, 4]))
+events = st.tuples(changes, st.integers(0, 3), st.integers(1, 6), RANKS)
 
 
 @settings(max_examples=examples(12), deadline=None)

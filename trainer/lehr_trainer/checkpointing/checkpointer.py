@@ -28,7 +28,7 @@ from lehr_trainer.checkpointing.state import TrainProgress
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.orders import read_orders
 from lehr_trainer.contract.records import Checkpoint, CheckpointRemoved, Warning_
-from lehr_trainer.data.token_dataset import PreparedData
+from lehr_trainer.course import Course
 from lehr_trainer.errors import DiskFull
 from lehr_trainer.runtime import environment
 from lehr_trainer.runtime.environment import RunContext
@@ -53,13 +53,13 @@ class Checkpointer:
     def __init__(
         self,
         context: RunContext,
-        data: PreparedData,
+        course: Course,
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
         update_step: UpdateStep,
         average: WeightAverage | None = None,
     ) -> None:
-        self._context, self._data = context, data
+        self._context, self._course = context, course
         self._model, self._optimizer, self._update_step = model, optimizer, update_step
         self._average = average
         self._policy = context.config.checkpoint
@@ -156,8 +156,14 @@ class Checkpointer:
                 code=layout.code_digest(),
             ),
             state.describe(
-                progress, self._context.config, self._data, environment.versions(), generators
+                progress,
+                self._course.config_at(progress.step),
+                self._course.data_at(progress.step),
+                self._course.data_at(0),
+                environment.versions(),
+                generators,
             )
+            | self._course.described()
             | {"optimizer": optimizer_state.capture(self._model, self._optimizer)[0]}
             | ({} if self._average is None else {"average": self._average.describe(progress.step)}),
             began,

@@ -20,6 +20,11 @@ class Held:
     path: Path
     step: int
     val_loss: float | None
+    ends_stage: bool = False
+
+
+OF_STAGE = "stage"
+"""Reason of a checkpoint at the end of a stage. All are kept: forks begin there."""
 
 
 def held_checkpoints(run_dir: Path, attempt: int) -> list[Held]:
@@ -29,17 +34,19 @@ def held_checkpoints(run_dir: Path, attempt: int) -> list[Held]:
         if (layout.attempt_number(folder) or 0) > attempt:
             break
         for path in layout.checkpoints(folder):
+            step = layout.checkpoint_step(path) or 0
             try:
-                val_loss = read_manifest(path).val_loss
+                manifest = read_manifest(path)
             except BadCheckpoint:
-                val_loss = None
-            held.append(Held(path, layout.checkpoint_step(path) or 0, val_loss))
+                held.append(Held(path, step, None))
+            else:
+                held.append(Held(path, step, manifest.val_loss, manifest.reason == OF_STAGE))
     return held
 
 
 def superfluous(held: Sequence[Held], policy: CheckpointConfig) -> list[Held]:
     """Select the checkpoints of ``held`` (oldest first) that the policy does not keep."""
-    kept = set(held[-policy.keep_last :])
+    kept = {*held[-policy.keep_last :], *(one for one in held if one.ends_stage)}
     scored = [one for one in held if one.val_loss is not None]
     if policy.keep_best and scored:
         kept.add(min(scored, key=lambda one: one.val_loss or 0.0))

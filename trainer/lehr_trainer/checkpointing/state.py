@@ -10,7 +10,6 @@ import base64
 import json
 import math
 import random
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,13 +21,10 @@ from torch import Tensor, nn
 from lehr_trainer.checkpointing import checkpoint, optimizer_state
 from lehr_trainer.configs.optimizer import optimizer_kind
 from lehr_trainer.configs.train import TrainConfig
-from lehr_trainer.contract.records import Record, Resumed
 from lehr_trainer.data.position import DataPosition
 from lehr_trainer.data.token_dataset import PreparedData
-from lehr_trainer.data.tokens import position_after
 from lehr_trainer.errors import BadCheckpoint
 from lehr_trainer.models.fp8 import fp8_state, load_fp8_state
-from lehr_trainer.runtime.environment import RunContext
 from lehr_trainer.update_step import UpdateStep
 
 
@@ -56,10 +52,20 @@ def describe(
     progress: TrainProgress,
     config: TrainConfig,
     data: PreparedData,
+    scored: PreparedData,
     versions: dict[str, str],
     generators: list[str],
 ) -> dict[str, Any]:
-    """Make the JSON part of a checkpoint; ``generators`` has one state for each rank."""
+    """Make the JSON part of a checkpoint.
+
+    Args:
+        progress: of the run.
+        config: that of its stage.
+        data: of the last step.
+        scored: the data whose held-out set gives ``val/loss``.
+        versions: of the packages.
+        generators: one state for each rank.
+    """
     return {
         "format": 1,
         "step": progress.step,
@@ -70,9 +76,9 @@ def describe(
             "position": progress.position.model_dump(mode="json"),
             "seed": config.seed,
             "digest": data.digest,
-            "validation_digest": data.validation_digest,
+            "validation_digest": scored.validation_digest,
             "tokens": data.tokens,
-            "validation_tokens": data.validation_tokens,
+            "validation_tokens": scored.validation_tokens,
             "tokenizer": {"vocab_size": data.vocab_size, "eos_id": data.eos_id},
         },
         "generators": [json.loads(one) for one in generators],
@@ -236,20 +242,3 @@ def _to_text(state: Tensor) -> str:
 
 def _from_text(text: str) -> Tensor:
     return torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8)
-
-
-def skip_data(
-    context: RunContext, data: PreparedData, progress: TrainProgress, began: Record | None
-) -> Record | None:
-    """Move the position past the data of the steps that a rewind gives up, and record that."""
-    through, config = context.place.note.skip_through, context.config
-    if through is None or through <= progress.step:
-        return began
-    progress.position = position_after(
-        data, config.batch, config.seed, progress.position, through - progress.step
-    )
-    if not isinstance(began, Resumed):  # From step 0.
-        began = Resumed(time=time.time(), step=progress.step, checkpoint="")
-    began = began.model_copy(update={"skipped_through": through})
-    context.log(began.rewound)
-    return began

@@ -26,18 +26,24 @@ class BatchConfig(Config):
     micro_batch: PositiveInt | None = None
     """Sequences a forward pass on one rank; by default all of a rank's share at once."""
     stages: list[LengthStage] = []
-    """Changes of sequence length in the course of training, at the same tokens per step."""
+    """Changes of sequence length in the course of training, at the same tokens per step. The older
+    form of ``train.stages``."""
+    # Left out of a config without it, which trainers of older capsules read as well.
+    block: Annotated[PositiveInt | None, Field(exclude_if=lambda block: block is None)] = None
+    """Tokens of a block: the corpus is cut into blocks, which are shuffled, and sequences are cut
+    from them. The longest sequence if not given. Of stages and forks with the same block, the later
+    one goes on exactly where the earlier one ended."""
 
     @model_validator(mode="after")
     def _stages_fit(self) -> Self:
         starts = [stage.after for stage in self.stages]
         if starts != sorted(set(starts)):
             raise ValueError(f"batch.stages must begin one after another, but `after` is {starts}")
-        longest = self.longest_sequence
+        block = self.longest_sequence
         for length in (self.sequence_length, *(stage.sequence_length for stage in self.stages)):
-            if longest % length:
+            if block % length:
                 raise ValueError(
-                    f"sequence length {length} does not divide the longest, {longest}: batches of "
+                    f"sequence length {length} does not divide the longest, {block}: batches of "
                     "each length are cut from blocks of the longest"
                 )
             if self.tokens_per_step % length:
@@ -45,6 +51,11 @@ class BatchConfig(Config):
                     f"sequence length {length} does not divide the {self.tokens_per_step} tokens "
                     "of a step"
                 )
+        if self.tokens_per_step % block:
+            raise ValueError(
+                f"a step has {self.tokens_per_step} tokens, which are not whole blocks of the "
+                f"longest sequence, {block}; change batch.sequences"
+            )
         return self
 
     @property
@@ -53,12 +64,14 @@ class BatchConfig(Config):
 
     @property
     def longest_sequence(self) -> int:
-        return max([self.sequence_length, *(stage.sequence_length for stage in self.stages)])
+        """Tokens of a block."""
+        lengths = [self.sequence_length, *(stage.sequence_length for stage in self.stages)]
+        return max([*lengths, self.block or 0])
 
     def sharing_problem(self, world_size: int) -> str | None:
         """Explain why ``world_size`` ranks cannot share every step equally; None if they can."""
         for stage in (None, *self.stages):
-            shape = self if stage is None else self._with_length(stage.sequence_length)
+            shape = self if stage is None else self.with_length(stage.sequence_length)
             if shape.sequences % world_size:
                 return (
                     f"{shape.sequences} sequences a step cannot be shared by {world_size} ranks "
@@ -85,7 +98,7 @@ class BatchConfig(Config):
         for stage in self.stages:
             if step >= round(stage.after * steps):
                 length = stage.sequence_length
-        return self._with_length(length)
+        return self.with_length(length)
 
     def shapes_ahead(
         self, steps: int, world_size: int = 1, *, taken: int = 0
@@ -108,7 +121,7 @@ class BatchConfig(Config):
         share = self.tokens_per_step // world_size
         return max(share // (b * t) for b, t in self.shapes_ahead(steps, world_size))
 
-    def _with_length(self, length: int) -> BatchConfig:
+    def with_length(self, length: int) -> BatchConfig:
         if length == self.sequence_length:
             return self
         micro_batch = self.micro_batch

@@ -74,12 +74,25 @@ def resolve_steps(given: Any, info: ValidationInfo) -> Any:
     ratio: float | None = known.get("tokens_per_parameter")
     if tokens is not None and ratio is not None:
         raise ValueError(f"tokens and tokens_per_parameter {ratio:g} are both given; give only one")
-    needs = {"tokens", "tokens_per_parameter", "batch", *(["model"] if ratio is not None else [])}
-    if tokens is None and ratio is None:
+    staged = known.get("stages")
+    if staged and (tokens is not None or ratio is not None):
+        budget = "tokens" if tokens is not None else "tokens_per_parameter"
+        raise ValueError(f"{budget} and stages are both given; the tokens of a run are its stages'")
+    needs = {"tokens", "tokens_per_parameter", "stages", "batch"}
+    if ratio is not None:
+        needs.add("model")
+    if tokens is None and ratio is None and not staged:
         needs.discard("batch")
     if not needs <= known.keys():
         # What is wrong there is the problem to report.
         return 1 if given is None else given
+    if staged:
+        from lehr_trainer.configs.stages import spans
+
+        last = spans(staged, known["batch"], known.get("forked_at"))[-1].last
+        if given is not None and given != last:
+            raise ValueError(f"steps {given} and the {last} steps of stages do not agree; give one")
+        return last
     if tokens is not None:
         budget = f"tokens {tokens}"
     elif ratio is not None:
@@ -100,5 +113,5 @@ def resolve_steps(given: Any, info: ValidationInfo) -> Any:
 def steps_or_budget(schema: dict[str, Any]) -> None:
     """State in the JSON schema that the steps or a budget are required."""
     schema["required"] = [name for name in schema["required"] if name != "steps"]
-    ways = ("steps", "tokens", "tokens_per_parameter")
+    ways = ("steps", "tokens", "tokens_per_parameter", "stages")
     schema["anyOf"] = [{"required": [name]} for name in ways]

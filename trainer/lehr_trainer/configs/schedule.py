@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from lehr_trainer.configs.base import Config, Fraction, NonNegativeInt
 
@@ -38,6 +38,9 @@ class ScheduleConfig(Config):
     """wsd: linear, or 1 - sqrt of the share done (arXiv:2405.18392), which falls faster first."""
     starts_after: NonNegativeInt = 0
     """Step after which this schedule begins; 0 unless the run was forked to change it."""
+    # Left out of a config without it, which trainers of older capsules read as well.
+    ends_after: Annotated[NonNegativeInt | None, Field(exclude_if=lambda step: step is None)] = None
+    """Step at which it ends, if not at the last one of the run: set for a stage."""
 
     @model_validator(mode="after")
     def _one_of_each(self) -> Self:
@@ -61,6 +64,7 @@ class ScheduleConfig(Config):
 
     def check_fits(self, steps: int) -> None:
         """Raise ValueError if warmup, decay and start do not fit into ``steps``."""
+        steps = self.ends_after or steps
         if self.starts_after >= steps:
             raise ValueError(
                 f"schedule.starts_after {self.starts_after} is not before the run's last step, "
@@ -77,9 +81,10 @@ def lr_factor(schedule: ScheduleConfig, step: int, steps: int) -> float:
     """Return the share of the peak at optimizer step ``step`` (the first is 1) of ``steps``.
 
     Warmup climbs in equal parts and reaches the peak at its last step. Cosine and wsd reach
-    ``min_lr_ratio`` at the run's last step.
+    ``min_lr_ratio`` at the run's last step, or the schedule's own.
     """
-    step, steps = step - schedule.starts_after, steps - schedule.starts_after
+    steps = (schedule.ends_after or steps) - schedule.starts_after
+    step -= schedule.starts_after
     warmup = schedule.warmup(steps)
     if step <= warmup:
         return schedule.warmup_from + (1.0 - schedule.warmup_from) * max(step, 0) / max(1, warmup)

@@ -47,6 +47,7 @@ from lehr_trainer.configs.optimizer import AdamWConfig, MuonConfig, OptimizerCon
 from lehr_trainer.configs.parts import PartsConfig
 from lehr_trainer.configs.schedule import ScheduleConfig
 from lehr_trainer.configs.shapes import GPT2Config, LlamaConfig, expand_model_preset
+from lehr_trainer.configs.stages import Stage, StageConfig, course, spans
 
 __all__ = [
     "AdamWConfig",
@@ -193,8 +194,12 @@ class TrainConfig(Config):
         Field(exclude_if=lambda forked_at: forked_at is None),
     ] = None
     """Set by a fork that changes the tokens of a step: budgets count the tokens before it, too."""
+    # Left out of a config without it, which trainers of older capsules read as well.
+    stages: Annotated[list[StageConfig], Field(exclude_if=lambda stages: not stages)] = []
+    """The course of the training: each stage goes on from the one before with other data, lengths,
+    batches or rates. ``steps`` follow from their tokens."""
     steps: Annotated[PositiveInt, BeforeValidator(budget.resolve_steps)]
-    """Optimizer steps. Give these, ``tokens`` or ``tokens_per_parameter``."""
+    """Optimizer steps. Give these, ``tokens``, ``tokens_per_parameter`` or ``stages``."""
     seed: NonNegativeInt = 0
     """Seed of initialisation and data order."""
     optimizer: OptimizerConfig = AdamWConfig()
@@ -238,8 +243,8 @@ class TrainConfig(Config):
     @classmethod
     def _steps_or_budget(cls, raw: Any) -> Any:
         """Let the validator of ``steps`` run where only a token budget is given."""
-        budgets = ("tokens", "tokens_per_parameter")
-        if isinstance(raw, dict) and any(raw.get(name) is not None for name in budgets):
+        budgets = ("tokens", "tokens_per_parameter", "stages")
+        if isinstance(raw, dict) and any(raw.get(name) not in (None, []) for name in budgets):
             return {"steps": None, **raw}
         return raw
 
@@ -284,6 +289,8 @@ class TrainConfig(Config):
                 f"model.parametrization mup is not defined for optimizer {self.optimizer.name}; "
                 f"use {' or '.join(mup_names())}, or model.parametrization: standard"
             )
+        if self.stages:
+            self.course  # noqa: B018 - each stage is validated
         return self
 
     def _check_joint_products(self) -> None:
@@ -342,7 +349,7 @@ class TrainConfig(Config):
     @property
     def has_budget(self) -> bool:
         """Whether the steps follow from a token budget."""
-        return self.tokens is not None or self.tokens_per_parameter is not None
+        return bool(self.tokens or self.tokens_per_parameter or self.stages)
 
     @property
     def masks_tokens(self) -> bool:
@@ -354,11 +361,19 @@ class TrainConfig(Config):
         return self.batch.tokens_per_step
 
     @property
+    def course(self) -> list[Stage]:
+        """Its stages, each as a complete config; itself if it has none."""
+        return course(self)
+
+    @property
     def total_tokens(self) -> int:
         return self.tokens_at(self.steps)
 
     def tokens_at(self, step: int) -> int:
         """Return the tokens trained on after ``step`` steps, those before a fork included."""
+        if self.stages:
+            parts = spans(self.stages, self.batch, self.forked_at)
+            return next((one for one in parts if step <= one.last), parts[-1]).tokens_at(step)
         start = self.forked_at
         before = (
             0 if start is None else start.after_tokens - start.after_steps * self.tokens_per_step

@@ -117,7 +117,7 @@ class Checkpoint(Record):
     digest: Annotated[str, Field(max_length=64)]
     """SHA-256 of the manifest."""
     reason: Annotated[str, Field(max_length=40)] = "interval"
-    """interval, best, last, stop or order."""
+    """interval, stage, last, stop or order."""
     val_loss: float | None = None
     seconds: float = 0.0
     blocked_s: float = 0.0

@@ -222,6 +222,10 @@ class DiagnosticsLogger:
         self._overflows = compression_overflows
         self._tokenizer: Tokenizer | None = None
 
+    def enter(self, config: TrainConfig, make_input: InputFn) -> None:
+        """Go on with the config of another stage."""
+        self._config, self._make_input = config, make_input
+
     def due(self, step: int) -> bool:
         """Whether parts or quality are measured in ``step`` (the first is 1)."""
         policy = self._config.diagnostics

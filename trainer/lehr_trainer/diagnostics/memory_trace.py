@@ -32,6 +32,7 @@ from lehr_trainer.checkpointing.staging import layout_of
 from lehr_trainer.checkpointing.state import all_tensors
 from lehr_trainer.configs.optimizer import EightBitAdamWConfig
 from lehr_trainer.configs.train import TrainConfig
+from lehr_trainer.course import accumulates
 from lehr_trainer.diagnostics.diagnostics_logger import Batch
 from lehr_trainer.diagnostics.phase_memory import (
     PhaseMemory,
@@ -171,7 +172,9 @@ class _Tracer:
             memory.follow(
                 parts.model, lambda: storage_bytes(_tensors(parts.optimizer.state.values()))
             )
-            accumulation = prepare_model(parts.model, config, ranks)
+            accumulation = prepare_model(
+                parts.model, config, ranks, accumulates=accumulates(config, ranks)
+            )
             wrapped = ranks.wrap_ddp(
                 parts.model, config.parallel, already_scaled=self._precision.scales_loss
             )

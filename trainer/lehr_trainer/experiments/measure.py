@@ -24,6 +24,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]  # It is do
 
 from lehr_trainer.assemble import build_parts, prepare_model
 from lehr_trainer.configs.train import TrainConfig
+from lehr_trainer.course import accumulates
 from lehr_trainer.diagnostics.diagnostics_logger import Batch
 from lehr_trainer.diagnostics.profiling import Profiler
 from lehr_trainer.errors import TrainerError
@@ -198,7 +199,7 @@ class BenchTraining:
         self._batches = RandomBatches(config, ranks)
         parts = build_parts(config, ranks, precision)
         model = parts.model
-        accumulation = prepare_model(model, config, ranks)
+        accumulation = prepare_model(model, config, ranks, accumulates=accumulates(config, ranks))
         self.step = TrainStep(
             config=config,
             ranks=ranks,

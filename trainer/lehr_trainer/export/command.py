@@ -49,6 +49,13 @@ class ExportSource:
     """``state.json``; empty if the checkpoint has none."""
 
     @property
+    def scored(self) -> TrainConfig:
+        """The config whose held-out set gave its val/loss: that of its run's first stage."""
+        if "course" not in self.state:
+            return self.config
+        return TrainConfig.model_validate(self.state["course"]).course[0].config
+
+    @property
     def digest(self) -> str:
         return hashlib.sha256((self.directory / layout.MANIFEST).read_bytes()).hexdigest()
 

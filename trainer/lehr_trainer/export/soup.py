@@ -164,7 +164,7 @@ def _score(
                 f"{names[0]} and {name} do not have one held-out set, so no val/loss of their mean "
                 "compares with both; leave --evaluate out"
             )
-    config = sources[0].config
+    config = sources[0].scored
     environment.prepare_process(config)
     ranks = Ranks.join("auto")
     data = prepare_dataset(
@@ -199,7 +199,6 @@ def _score(
             model.head_weight,
             held_out,
             make_input=make_input_fn(data.eos_id if config.attention.document_masking else None),
-            data=data,
             ranks=ranks,
             precision=precision,
         )

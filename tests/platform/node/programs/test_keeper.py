@@ -219,7 +219,9 @@ def test_copy_that_is_given_up_leaves_no_process_and_no_draft(tmp_path, hold):
     held.keeper.give_up()
     assert held.drafts == []
     assert held.found == ["checkpoint_late"] * 2
-    until(lambda: set(procfs.children(os.getpid())) <= before, within_s=30, what="its process's end")
+    until(
+        lambda: set(procfs.children(os.getpid())) <= before, within_s=30, what="its process's end"
+    )
 
 
 def test_program_that_never_stops_changing_its_checkpoints_gets_a_few_warnings(tmp_path):

@@ -1,0 +1,142 @@
+"""A training of several stages: ramp of the batch, longer sequences, another corpus and rate."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lehr_testing.assembled import assembled, recorded
+from lehr_testing.corpora import documents, write_jsonl
+from lehr_testing.specs import train as train_values
+from lehr_trainer.checkpointing.state import model_tensors
+from lehr_trainer.contract import layout
+from lehr_trainer.models import build_model_of
+from lehr_trainer.models.llama import Llama
+from lehr_trainer.train import Training
+
+ENDS = {"ramp": 5, "main": 10, "long": 13, "anneal": 16}
+STEP_TOKENS = {"ramp": 128, "main": 256, "long": 256, "anneal": 256}
+
+
+def values(folder: Path) -> dict[str, Any]:
+    corpora = [
+        {"kind": "jsonl", "paths": [str(write_jsonl(folder / f"{n}.jsonl", documents(90, seed=n)))]}
+        for n in (1, 2)
+    ]
+    document = train_values(folder, data={"corpus": corpora[0], "tokenizer": "byte"})
+    del document["steps"]
+    return document | {
+        "checkpoint": {"every": 1, "keep_every": 1},
+        "validation": {"tokens": 512, "share": 0.1, "every": 6},
+        "schedule": {"name": "cosine", "warmup_steps": 2},
+        "optimizer": {"lr": 1e-3},
+        "stages": [
+            {"name": "ramp", "tokens": 5 * 128, "batch": {"sequences": 2}},
+            {"name": "main", "tokens": 5 * 256, "batch": {"sequences": 4}},
+            {
+                "name": "long",
+                "tokens": 3 * 256,
+                "batch": {"sequence_length": 128, "micro_batch": 1},
+                "model": {"rope_theta": 20_000.0},
+                "loss": {"z_loss": 1e-4},
+                "attention": {"document_masking": True},
+            },
+            {
+                "name": "anneal",
+                "tokens": 3 * 256,
+                "data": {"corpus": corpora[1]},
+                "optimizer": {"lr": 5e-4},
+                "schedule": {"name": "wsd", "decay_ratio": 1.0, "min_lr_ratio": 0.0},
+            },
+        ],
+    }
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Training:
+    folder = tmp_path_factory.mktemp("stages")
+    (folder / "run").mkdir()
+    training = assembled(folder / "run", values(folder))
+    assert training.run().outcome == "completed"
+    return training
+
+
+def run_dir(training: Training) -> Path:
+    assert training.events.path is not None
+    return training.events.path.parents[1]
+
+
+def rate(step: int) -> float:
+    """The rate of each step, by the formulas: cosine over the first three stages, then linear."""
+    if step <= 2:
+        return 1e-3 * step / 2
+    if step <= 13:
+        return 1e-3 * (0.1 + 0.9 * (1 + math.cos(math.pi * (step - 2) / 11)) / 2)
+    return 5e-4 * (16 - step) / 3
+
+
+def test_each_stage_has_its_rate_its_tokens_and_its_held_out_sets(whole: Training) -> None:
+    metrics = recorded(whole, "metrics")
+    assert [record["values"]["train/lr"] for record in metrics] == pytest.approx(
+        [rate(step) for step in range(1, 17)], rel=1e-9
+    )
+    sizes = [STEP_TOKENS[name] for name in ENDS for _ in range(5 if name in "ramp main" else 3)]
+    assert [record["tokens"] for record in metrics] == [
+        sum(sizes[:step]) for step in range(1, len(sizes) + 1)
+    ]
+    assert ["train/z_loss" in record["values"] for record in metrics] == [
+        10 < step <= 16 for step in range(1, 17)
+    ]
+    evaluated = {record["step"]: set(record["values"]) for record in recorded(whole, "evaluation")}
+    val = {"val/loss", "val/bits_per_byte"}
+    assert evaluated == {
+        **dict.fromkeys((5, 6, 10), val),
+        **dict.fromkeys((12, 13), val | {"val/long/loss", "val/long/bits_per_byte"}),
+        16: val | {"val/anneal/loss", "val/anneal/bits_per_byte"},
+    }
+    assert len({record["validation_digest"] for record in recorded(whole, "evaluation")}) == 1
+
+
+def test_end_of_a_stage_is_saved_and_kept(whole: Training) -> None:
+    reasons = {record["step"]: record["reason"] for record in recorded(whole, "checkpoint")}
+    assert [step for step, reason in reasons.items() if reason == "stage"] == [5, 10, 13]
+    assert reasons[16] == "last"
+
+
+def test_stage_has_the_positions_of_a_model_that_is_built_for_it(whole: Training) -> None:
+    """Also the last one, which goes on with those of the third."""
+    assert isinstance(whole.model, Llama)
+    fresh = build_model_of(whole.config, device=torch.device("cpu"))
+    assert whole.config.model.rope_theta == 20_000.0
+    assert torch.equal(whole.model.rotary_cos, fresh.rotary_cos)
+
+
+def copy_until(whole: Training, folder: Path, step: int, **changes: Any) -> Training:
+    """The next attempt of a run that was killed after the save of ``step``."""
+    shutil.copytree(run_dir(whole), folder)
+    for path in layout.checkpoints(folder / "attempt-1"):
+        if (layout.checkpoint_step(path) or 0) > step:
+            shutil.rmtree(path)
+    return assembled(folder, values(folder.parent) | changes)
+
+
+@pytest.mark.parametrize("step", [3, 5, 9, 10, 12, 13, 14])
+def test_killed_run_goes_on_bitwise_in_the_middle_and_at_the_end_of_a_stage(
+    whole: Training, step: int
+) -> None:
+    training = copy_until(whole, run_dir(whole).parent / f"killed-{step}", step)
+    training.run()
+    for kind, names in (("metrics", ("train/loss", "train/lr", "data/digest")), ("evaluation", ())):
+        before = [one for one in recorded(whole, kind) if one["step"] > step]
+        after = recorded(training, kind)
+        assert [one["tokens"] for one in after] == [one["tokens"] for one in before]
+        for one, other in zip(before, after, strict=True):
+            for name in names or one["values"]:
+                assert other["values"][name] == one["values"][name], (one["step"], name)
+    for name, own in model_tensors(whole.model).items():
+        assert torch.equal(own, model_tensors(training.model)[name]), name

@@ -1,0 +1,278 @@
+"""Stages: the course of a training, each part of it a change of the part before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+from pydantic import BeforeValidator, Field, ValidationError
+
+from lehr_trainer.configs.base import Config, NonNegativeFloat, PositiveInt
+from lehr_trainer.configs.batch import BatchConfig
+from lehr_trainer.configs.budget import budget_steps, parse_tokens
+from lehr_trainer.configs.corpus import corpora
+from lehr_trainer.configs.optimizer import optimizer_kind
+from lehr_trainer.configs.schedule import ScheduleConfig
+
+if TYPE_CHECKING:
+    from lehr_trainer.configs.train import ForkedAt, TrainConfig
+
+MODEL_MAY_CHANGE = frozenset({"rope_theta", "rope_scaling", "max_sequence_length"})
+"""Fields of the model that change the shape of no weight."""
+_WHOLE = frozenset({"corpus", "rope_scaling"})
+"""Mappings that a stage replaces; in all others it changes only the keys that it names."""
+Changes = Annotated[dict[str, Any], Field(exclude_if=lambda changes: not changes)]
+
+
+class StageConfig(Config):
+    """A part of the training. What it does not name stays as in the stage before."""
+
+    name: Annotated[
+        Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,39}$")] | None,
+        Field(exclude_if=lambda name: name is None),
+    ] = None
+    """For curves, forks and errors; its number, from 1, if not given."""
+    tokens: Annotated[
+        PositiveInt, BeforeValidator(parse_tokens, json_schema_input_type=int | float | str)
+    ]
+    """How many it trains on, e.g. 2B or 300M."""
+    batch: Changes = {}
+    """As ``train.batch``. With ``sequence_length`` alone the tokens of a step stay."""
+    data: Changes = {}
+    """As ``train.data``; ``corpus`` replaces the whole corpus."""
+    model: Changes = {}
+    """``rope_theta``, ``rope_scaling`` and ``max_sequence_length`` of ``train.model``."""
+    optimizer: Changes = {}
+    """As ``train.optimizer``, such as another ``lr``; its state goes on."""
+    schedule: Annotated[
+        ScheduleConfig | None, Field(exclude_if=lambda schedule: schedule is None)
+    ] = None
+    """A schedule that begins with this stage, and spans it and those after it that name none. Its
+    warmup is 0 unless it names one. The first stage begins ``train.schedule``."""
+    loss: Changes = {}
+    """As ``train.loss``."""
+    attention: Changes = {}
+    """As ``train.attention``; only ``document_masking`` may change."""
+    grad_clip: Annotated[
+        NonNegativeFloat | None, Field(exclude_if=lambda grad_clip: grad_clip is None)
+    ] = None
+    """As ``train.grad_clip``."""
+    validation: Changes = {}
+    """As ``train.validation``; only ``every`` and ``micro_batch`` may change."""
+
+
+_ONLY = {
+    "model": MODEL_MAY_CHANGE,
+    "attention": frozenset({"document_masking"}),
+    "validation": frozenset({"every", "micro_batch"}),
+}
+"""Fields that a stage may change, where it may not change all."""
+_NEVER = {
+    "batch": frozenset({"stages", "block"}),
+    "data": frozenset({"tokenizer"}),
+}
+
+
+class Span(NamedTuple):
+    """The steps of a stage."""
+
+    name: str
+    first: int
+    """Steps before it."""
+    last: int
+    """Steps before its end."""
+    tokens: int
+    """Tokens before it."""
+    batch: BatchConfig
+
+    def tokens_at(self, step: int) -> int:
+        return self.tokens + (step - self.first) * self.batch.tokens_per_step
+
+
+class Stage(NamedTuple):
+    """A stage of a training, complete."""
+
+    span: Span
+    config: TrainConfig
+    """Of its steps, as if the run consisted of them: ``steps`` is where the stage ends."""
+
+
+def spans(
+    stages: Sequence[StageConfig], batch: BatchConfig, forked_at: ForkedAt | None = None
+) -> list[Span]:
+    """Return the steps of each stage: those that reach the sum of tokens until its end.
+
+    Raises:
+        ValueError: a stage has no step, or its batch is wrong.
+    """
+    if batch.stages:
+        raise ValueError(
+            "stages and batch.stages are both given; write each stage of batch.stages as a stage "
+            "with its tokens and batch.sequence_length"
+        )
+    result: list[Span] = []
+    step = tokens = end = 0
+    for number, stage in enumerate(stages):
+        name = stage.name or str(number + 1)
+        if name in {span.name for span in result}:
+            raise ValueError(f"stages.{number}.name {name} is the name of another stage")
+        with_path = f"stages.{number}.batch ({name})"
+        batch = _next_batch(with_path, batch, stage.batch)
+        end += stage.tokens
+        start = forked_at if number == 0 else None
+        if start is None:
+            last = step + budget_steps(max(0, end - tokens), batch.tokens_per_step)
+        else:
+            last = budget_steps(end, batch.tokens_per_step, start)
+            tokens = start.after_tokens - start.after_steps * batch.tokens_per_step
+        if last == step:
+            raise ValueError(
+                f"stages.{number} ({name}): its {stage.tokens:,} tokens are already in the last "
+                f"step of the stage before, which has {result[-1].batch.tokens_per_step:,}; give "
+                "it more tokens, or leave it out"
+            )
+        result.append(Span(name, step, last, tokens, batch))
+        step, tokens = last, result[-1].tokens_at(last)
+    return result
+
+
+def _next_batch(path: str, batch: BatchConfig, changes: Mapping[str, Any]) -> BatchConfig:
+    if not changes:
+        return batch
+    length = changes.get("sequence_length")
+    if "sequences" not in changes and isinstance(length, int) and length > 0:
+        if batch.tokens_per_step % length:
+            raise ValueError(
+                f"{path}: sequence length {length} does not divide the {batch.tokens_per_step} "
+                "tokens of a step; name batch.sequences, too"
+            )
+        batch = batch.with_length(length)
+    try:
+        return BatchConfig.model_validate({**batch.model_dump(), **changes})
+    except ValidationError as error:
+        raise ValueError(_in_one_line(path, error)) from None
+
+
+def course(config: TrainConfig) -> list[Stage]:
+    """Return the stages of a run, each complete; a run without any is one stage.
+
+    Raises:
+        ValueError: a stage is wrong, or does not fit to the others.
+    """
+    if not config.stages:
+        return [Stage(Span("", 0, config.steps, 0, config.batch), config)]
+    found = spans(config.stages, config.batch, config.forked_at)
+    left_out = {"stages", "steps", "tokens", "tokens_per_parameter", "batch", "schedule", "average"}
+    raw = config.model_dump(mode="json", exclude=left_out)
+    raws = []
+    for number, (stage, span) in enumerate(zip(config.stages, found, strict=True)):
+        raw = _changed(raw, stage, f"stages.{number} ({span.name})")
+        raws.append(raw)
+    schedules = _schedules(config, found)
+    blocks = _blocks(raws, found)
+    stages: list[Stage] = []
+    for number, (raw, span) in enumerate(zip(raws, found, strict=True)):
+        batch = span.batch.model_dump(mode="json")
+        if blocks[number] != span.batch.sequence_length:
+            batch["block"] = blocks[number]
+        document = {**raw, "steps": span.last, "batch": batch, "schedule": schedules[number]}
+        if number:
+            document["forked_at"] = {"after_steps": span.first, "after_tokens": span.tokens}
+        path = f"stages.{number} ({span.name})"
+        try:
+            stages.append(Stage(span, type(config).model_validate(document)))
+        except ValidationError as error:
+            raise ValueError(_in_one_line(path, error)) from None
+        kinds = {optimizer_kind(one.config.model_dump()) for one in stages}
+        if len(kinds) > 1:
+            raise ValueError(
+                f"{path}: optimizer {' and '.join(sorted(map(str, kinds)))}: the stages of a run "
+                "share the state of one optimizer; fork the run to change it"
+            )
+    return stages
+
+
+def _changed(raw: dict[str, Any], stage: StageConfig, path: str) -> dict[str, Any]:
+    changes = stage.model_dump(mode="json", exclude={"name", "tokens", "batch", "schedule"})
+    for part, fields in {**changes, "batch": stage.batch}.items():
+        if not isinstance(fields, dict):
+            continue
+        allowed, refused = _ONLY.get(part), _NEVER.get(part, frozenset())
+        for field in fields:
+            if field in refused or (allowed is not None and field not in allowed):
+                may = "" if allowed is None else f"; it may change {', '.join(sorted(allowed))}"
+                raise ValueError(f"{path}: a stage cannot change {part}.{field}{may}")
+    return _merged(raw, changes)
+
+
+def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in changes.items():
+        old = merged.get(key)
+        both = isinstance(old, dict) and isinstance(value, dict) and key not in _WHOLE
+        merged[key] = _merged(old or {}, value) if both else value
+    return merged
+
+
+def _schedules(config: TrainConfig, spans: Sequence[Span]) -> list[dict[str, Any]]:
+    """Return the schedule of each stage, from the step where it begins to where it ends."""
+    begins = [
+        number
+        for number, stage in enumerate(config.stages)
+        if number == 0 or stage.schedule is not None
+    ]
+    schedules: list[dict[str, Any]] = []
+    for begin, end in zip(begins, [*begins[1:], len(spans)], strict=True):
+        own = config.stages[begin].schedule
+        schedule = own or config.schedule
+        if own is not None and (own.starts_after or own.ends_after is not None):
+            raise ValueError(
+                f"stages.{begin} ({spans[begin].name}): schedule.starts_after and ends_after "
+                "cannot be given; a schedule begins with its stage, and ends before the next one "
+                "that names one"
+            )
+        raw = schedule.model_dump(mode="json")
+        if begin:
+            raw["starts_after"] = spans[begin].first
+            if schedule.warmup_steps is None and schedule.warmup_ratio is None:
+                raw["warmup_steps"] = 0
+        for number in range(begin, end):
+            inner = spans[number].last != spans[end - 1].last
+            schedules.append({**raw, "ends_after": spans[end - 1].last} if inner else raw)
+    return schedules
+
+
+def _blocks(raws: Sequence[dict[str, Any]], spans: Sequence[Span]) -> list[int]:
+    """Return the length of the blocks into which each stage's corpora are cut.
+
+    Stages that share a corpus have the longest sequence of all of them, so that the next one goes
+    on where the last one ended, and no token is left out.
+    """
+    from lehr_trainer.configs.train import DataConfig
+
+    homes: list[tuple[set[str], list[int]]] = []
+    for number, raw in enumerate(raws):
+        try:
+            corpus = DataConfig.model_validate(raw["data"]).corpus
+        except ValidationError as error:
+            path = f"stages.{number} ({spans[number].name}): data"
+            raise ValueError(_in_one_line(path, error)) from None
+        own = {one.model_dump_json() for one in corpora(corpus, "").values()}
+        numbers = [number]
+        for home in [home for home in homes if home[0] & own]:
+            homes.remove(home)
+            own, numbers = own | home[0], numbers + home[1]
+        homes.append((own, numbers))
+    blocks = [0] * len(spans)
+    for _, numbers in homes:
+        longest = max(spans[number].batch.longest_sequence for number in numbers)
+        for number in numbers:
+            blocks[number] = longest
+    return blocks
+
+
+def _in_one_line(path: str, error: ValidationError) -> str:
+    problem = error.errors(include_url=False)[0]
+    field = ".".join(map(str, problem["loc"]))
+    message = problem["msg"].removeprefix("Value error, ")
+    return f"{path}: {field}: {message}" if field else f"{path}: {message}"
