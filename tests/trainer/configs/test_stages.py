@@ -138,6 +138,11 @@ def test_a_schedule_spans_its_stage_and_those_that_name_none() -> None:
             {},
             "stages.0 (1): a stage cannot change model.hidden_size; it may change",
         ),
+        (
+            [{"tokens": 512}, {"tokens": 512, "model": {"max_sequence_length": 4096}}],
+            {"model": "gpt2-tiny"},
+            "stages.1 (2): a stage cannot change model.max_sequence_length",
+        ),
         ([{"tokens": 512, "data": {"tokenizer": "x"}}], {}, "cannot change data.tokenizer"),
         (
             [{"tokens": 512}, {"tokens": 512, "optimizer": {"name": "muon"}}],

@@ -13,12 +13,11 @@ from lehr_trainer.configs.budget import budget_steps, parse_tokens
 from lehr_trainer.configs.corpus import corpora
 from lehr_trainer.configs.optimizer import optimizer_kind
 from lehr_trainer.configs.schedule import ScheduleConfig
+from lehr_trainer.configs.shapes import ROTARY_FIELDS
 
 if TYPE_CHECKING:
     from lehr_trainer.configs.train import ForkedAt, TrainConfig
 
-MODEL_MAY_CHANGE = frozenset({"rope_theta", "rope_scaling", "max_sequence_length"})
-"""Fields of the model that change the shape of no weight."""
 _WHOLE = frozenset({"corpus", "rope_scaling"})
 """Mappings that a stage replaces; in all others it changes only the keys that it names."""
 Changes = Annotated[dict[str, Any], Field(exclude_if=lambda changes: not changes)]
@@ -62,7 +61,7 @@ class StageConfig(Config):
 
 
 _ONLY = {
-    "model": MODEL_MAY_CHANGE,
+    "model": ROTARY_FIELDS,
     "attention": frozenset({"document_masking"}),
     "validation": frozenset({"every", "micro_batch"}),
 }
@@ -198,9 +197,11 @@ def _changed(raw: dict[str, Any], stage: StageConfig, path: str) -> dict[str, An
         if not isinstance(fields, dict):
             continue
         allowed, refused = _ONLY.get(part), _NEVER.get(part, frozenset())
+        if part == "model" and raw["model"]["kind"] != "llama":
+            allowed = frozenset()  # A GPT-2 has a weight for each position.
         for field in fields:
             if field in refused or (allowed is not None and field not in allowed):
-                may = "" if allowed is None else f"; it may change {', '.join(sorted(allowed))}"
+                may = f"; it may change {', '.join(sorted(allowed))}" if allowed else ""
                 raise ValueError(f"{path}: a stage cannot change {part}.{field}{may}")
     return _merged(raw, changes)
 
