@@ -182,7 +182,7 @@ def test_documents_see_only_themselves_if_masked(tmp_path: Path, corpus: Path) -
     )
     tokens = torch.arange(64)[None] % 97
     other = tokens.clone()
-    end = masked.data.eos_id
+    end = masked.stage.data.eos_id
     tokens[0, 20] = other[0, 20] = end
     other[0, :20] += 1
     for training, same in ((masked, True), (plain, False)):
@@ -335,7 +335,7 @@ def test_config_that_cannot_train_is_refused_before_data_is_prepared(
 
     monkeypatch.setattr(importlib, "import_module", without_bitsandbytes)
     monkeypatch.setattr(
-        "lehr_trainer.assemble.prepare_dataset",
+        "lehr_trainer.course.prepare_dataset",
         lambda *_, **__: pytest.fail("it prepared the corpus"),
     )
     values = train_values(text_corpus(tmp_path / "texts"), device=HERE, **changes)

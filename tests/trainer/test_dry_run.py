@@ -76,6 +76,7 @@ class Trained:
             summed_cross_entropy,
             lambda tokens: (tokens,),
             accumulates,
+            self.config,
         )
         dry_run.run(self.config.batch.shapes_ahead(self.config.steps), wrapped)
 

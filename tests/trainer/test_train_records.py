@@ -183,7 +183,7 @@ def test_step_time_excludes_diagnostics_evaluations_samples_saves_and_profiles(
 
     watch(training.diagnostics_logger, "before_update")
     watch(training.diagnostics_logger, "after_update")
-    watch(training.held_out, "batches")
+    watch(training.stage.scored["val"], "batches")
     watch(training.diagnostics_logger, "write_sample")
     watch(training.checkpointer, "save")
     # The end of a profile: it writes a trace.

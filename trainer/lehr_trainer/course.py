@@ -77,7 +77,8 @@ class Course:
         """
         self._context, self._precision = context, precision
         self.stages = context.config.course
-        self._data: list[PreparedData] = []
+        self.data: list[PreparedData] = []
+        """Of each stage, once it is prepared."""
         ranks = context.ranks
         for span, config in self.stages:
             path = f"stage {span.name}: " if span.name else ""
@@ -149,7 +150,7 @@ class Course:
 
     def data_at(self, step: int) -> PreparedData:
         """Return the data of the last of so many steps."""
-        return self._data[self.number_at(max(0, step - 1))]
+        return self.data[self.number_at(max(0, step - 1))]
 
     def described(self) -> dict[str, Any]:
         """Return what a checkpoint holds beside the config of its stage."""
@@ -165,7 +166,7 @@ class Course:
         for number, (span, config) in enumerate(self.stages):
             earlier = (n for n in range(number) if _same_data(self.stages[n].config, config))
             same = next(earlier, None)
-            self._data.append(self._prepare(span, config) if same is None else self._data[same])
+            self.data.append(self._prepare(span, config) if same is None else self.data[same])
 
     def skip(self, progress: TrainProgress, through: int) -> None:
         """Move the position past the data of the steps until ``through``."""
@@ -173,13 +174,13 @@ class Course:
             steps = min(through, span.last) - max(progress.step, span.first)
             if steps > 0:
                 progress.position = position_after(
-                    self._data[number], config.batch, config.seed, progress.position, steps
+                    self.data[number], config.batch, config.seed, progress.position, steps
                 )
 
     def open(self, model: Decoder, progress: TrainProgress) -> OpenStage:
         """Open the stage that takes the next step."""
         number, ranks = self.number_at(progress.step), self._context.ranks
-        config, data = self.stages[number].config, self._data[number]
+        config, data = self.stages[number].config, self.data[number]
         loader = Loader(
             data,
             config.batch,
@@ -210,7 +211,7 @@ class Course:
 
     def input_fn(self, number: int) -> InputFn:
         masks = self.stages[number].config.attention.document_masking
-        return make_input_fn(self._data[number].eos_id if masks else None)
+        return make_input_fn(self.data[number].eos_id if masks else None)
 
     def _prepare(self, span: Span, config: TrainConfig) -> PreparedData:
         context, place = self._context, self._context.place
@@ -239,7 +240,7 @@ class Course:
         scored = {"val": self._validation_set(0)}
         own, first = self.stages[number], self.stages[0]
         length = own.config.batch.sequence_length
-        another = self._data[number].validation_digest != self._data[0].validation_digest
+        another = self.data[number].validation_digest != self.data[0].validation_digest
         if another or length != first.config.batch.sequence_length:
             scored[f"val/{own.span.name}"] = self._validation_set(number)
         return scored
@@ -248,7 +249,7 @@ class Course:
         config, ranks = self.stages[number].config, self._context.ranks
         share = config.batch.sequences // ranks.world_size
         return ValidationSet(
-            self._data[number],
+            self.data[number],
             config.batch.sequence_length,
             config.validation.tokens,
             ranks.rank,

@@ -24,6 +24,7 @@ from lehr_trainer.checkpointing.state import TrainProgress
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.orders import LaunchNote
+from lehr_trainer.course import Course
 from lehr_trainer.data.token_dataset import PreparedData
 from lehr_trainer.errors import DiskFull
 from lehr_trainer.models import build_model
@@ -82,8 +83,10 @@ class Run:
         )
         self.model = build_model(config.model, device="cpu", seed=0)
         self.optimizer = build_optimizer(self.model, config.optimizer)
+        course = Course(context, none)
+        course.data = [prepared()]
         self.checkpointer = Checkpointer(
-            context, prepared(), self.model, self.optimizer, UpdateStep(CPU)
+            context, course, self.model, self.optimizer, UpdateStep(CPU)
         )
         self.config, self.steps = config, 0
 

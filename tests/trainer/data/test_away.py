@@ -100,4 +100,4 @@ def test_run_resumes_without_its_corpus(tmp_path: Path) -> None:
     again = begin(tmp_path / "run", corpus, **QUIET)
     again.loader.close()
     assert again.progress.step == 1
-    assert again.data.digest == training.data.digest
+    assert again.stage.data.digest == training.stage.data.digest

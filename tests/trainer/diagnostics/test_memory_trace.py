@@ -11,6 +11,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from lehr_trainer.assemble import build_parts, prepare_model
 from lehr_trainer.configs.train import TrainConfig
+from lehr_trainer.course import accumulates
 from lehr_trainer.diagnostics.memory_trace import trace_memory, traceable
 from lehr_trainer.errors import BadConfig
 from lehr_trainer.models.documents import make_input_fn
@@ -249,7 +250,9 @@ def test_the_trace_shows_what_the_allocator_hands_out() -> None:
         loss=parts.loss,
         optimizer=parts.optimizer,
         update_step=parts.update_step,
-        accumulation=prepare_model(parts.model, asked, ranks),
+        accumulation=prepare_model(
+            parts.model, asked, ranks, accumulates=accumulates(asked, ranks)
+        ),
         profiler=NoPhases(),
     )
 
