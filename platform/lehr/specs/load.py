@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from lehr.errors import SpecError, SpecProblem, nearest
 from lehr.specs import examples
-from lehr.specs.overrides import Overrides, parse_overrides, replace_length, set_path
+from lehr.specs.overrides import Overrides, numbered, parse_overrides, replace_length, set_path
 from lehr.specs.problems import Origin, check_plain, show, translate
 from lehr.specs.rollout import RolloutSpec
 from lehr.specs.run import RunSpec
@@ -29,8 +29,7 @@ KINDS: dict[str, type[Spec]] = {"run": RunSpec, "sweep": SweepSpec, "rollout": R
 _OF_A_RUN: dict[str, type[Spec]] = {"sweep": SweepSpec, "rollout": RolloutSpec}
 """Kinds whose spec contains a run."""
 _SWEEP_ONLY = frozenset({"parameters", "method", "run", "metric", "points", "trials", "pruning"})
-_CORPORA = ("train.data.corpus", "run.train.data.corpus")
-_PATHS = re.compile(r"(run\.)?train\.data\.corpus(\.parts\.[^.]+\.corpus)?\.paths")
+_PATHS = re.compile(r"(run\.)?train\.(stages\.\d+\.)?data\.corpus(\.parts\.[^.]+\.corpus)?\.paths")
 """The paths of a corpus, or of a corpus of a mix."""
 
 
@@ -173,6 +172,7 @@ def _apply(data: dict[str, Any], overrides: Overrides, kind: str, origin: Origin
             problems.append(SpecProblem(full, message, source=f"override {written}"))
             continue
         try:
+            full = numbered(data, full)
             set_path(data, full, copy.deepcopy(value))
         except ValueError as error:
             source = f"override {written[:200]}"
@@ -205,10 +205,12 @@ def _absolute(path: str, folder: Path) -> str:
 
 def _make_absolute(data: dict[str, Any], folder: Path) -> None:
     """Make relative corpus paths absolute, so that they do not depend on where the trainer runs."""
-    for path in _CORPORA:
-        corpus: Any = data
-        for name in path.split("."):
-            corpus = corpus.get(name) if isinstance(corpus, dict) else None
+    run = data.get("run", data)
+    train = run.get("train") if isinstance(run, dict) else None
+    staged = train.get("stages") if isinstance(train, dict) else None
+    for holder in (train, *(staged if isinstance(staged, list) else ())):
+        own = holder.get("data") if isinstance(holder, dict) else None
+        corpus = own.get("corpus") if isinstance(own, dict) else None
         parts = corpus.get("parts") if isinstance(corpus, dict) else None
         of_parts = parts.values() if isinstance(parts, dict) else ()
         inner = [part.get("corpus") for part in of_parts if isinstance(part, dict)]

@@ -70,7 +70,7 @@ def _lengths_vary(sweep: SweepSpec) -> bool:
         lengths = {"trainer.steps", f"trainer.args.{program.steps_arg}"}
         return any(path in lengths for path in paths)
     train = sweep.run.own
-    follow = [*LENGTHS]  # What the steps of a trial follow from.
+    follow = [*LENGTHS, "train.stages"]  # What the steps of a trial follow from.
     if train.has_budget:
         follow.append("train.batch")
     if train.tokens_per_parameter is not None:

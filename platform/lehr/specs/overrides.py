@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ MOST = 1_000
 """Overrides of one spec: each is laid over it on its own."""
 DEEPEST = 32
 """Names in a path: each step looks for every key that the rest of the path may be."""
+_STAGE = re.compile(r"((?:run\.)?train\.stages)\.([^.]+)(.*)")
 
 
 def parse_overrides(overrides: Overrides) -> list[tuple[str, Any, str]]:
@@ -55,17 +57,40 @@ def parse_overrides(overrides: Overrides) -> list[tuple[str, Any, str]]:
     return found
 
 
+def numbered(data: Mapping[str, Any], path: str) -> str:
+    """Return the path with the number of the stage of ``train.stages`` that it names.
+
+    Raises:
+        ValueError: ``data`` has no such stage.
+    """
+    named = _STAGE.fullmatch(path)
+    if named is None:
+        return path
+    before, name, rest = named.groups()
+    stages: Any = data
+    for key in before.split("."):
+        stages = stages.get(key) if isinstance(stages, Mapping) else None
+    stages = stages if isinstance(stages, list) else []
+    names = [one.get("name") if isinstance(one, dict) else None for one in stages]
+    if name not in names and not (name.isdigit() and int(name) < len(stages)):
+        shown = ", ".join(f"{n} ({one})" if one else f"{n}" for n, one in enumerate(names))
+        raise ValueError(f"{before} has no stage {name}; it has {shown or 'none'}")
+    number = names.index(name) if name in names else int(name)
+    return f"{before}.{number}{rest}"
+
+
 def set_path(data: dict[str, Any], path: str, value: Any) -> None:
     """Set the value at a dotted path, creating mappings on the way.
 
-    A key may contain dots (``parameters.train.optimizer.lr.values``): the longest existing key
-    wins. A plain value that means a mapping (a preset's name, ``optimizer: muon``) becomes that
-    mapping when a part of it is set.
+    An item of a list is its number, from 0, and a stage of ``train.stages`` also its name. A key
+    may contain dots (``parameters.train.optimizer.lr.values``): the longest existing key wins. A
+    plain value that means a mapping (a preset's name, ``optimizer: muon``) becomes that mapping
+    when a part of it is set.
 
     Raises:
         ValueError: the path is empty, or leads through a value without fields.
     """
-    names = path.split(".")
+    names = numbered(data, path).split(".")
     if not all(names):
         raise ValueError(f"{path[:100]!r} is not a path; separate names with dots")
     if len(names) > DEEPEST:
@@ -81,6 +106,14 @@ def set_path(data: dict[str, Any], path: str, value: Any) -> None:
             here[key] = value
             return
         inner = here.get(key)
+        if isinstance(inner, list) and isinstance(_item(inner, names[0]), dict):
+            item = int(names.pop(0))
+            done.append(str(item))
+            if not names:
+                inner[item] = value
+                return
+            here = inner[item]
+            continue
         if inner is None:
             inner = {}
         elif isinstance(inner, str) and key == "model":
@@ -89,6 +122,10 @@ def set_path(data: dict[str, Any], path: str, value: Any) -> None:
             inner = _spelled_out(".".join(done), inner)
         here[key] = inner
         here = inner
+
+
+def _item(items: list[Any], number: str) -> Any:
+    return items[int(number)] if number.isdigit() and int(number) < len(items) else None
 
 
 def _spelled_out(path: str, value: Any) -> dict[str, Any]:
@@ -107,7 +144,8 @@ def _spelled_out(path: str, value: Any) -> dict[str, Any]:
 
 
 LENGTHS = ("train.steps", "train.tokens", "train.tokens_per_parameter")
-"""Paths that each set how long a run trains. Of the spec that is changed, the other ones go."""
+"""Paths that each set how long a run trains. Of the spec that is changed, the other ones go.
+``train.stages`` do so too, but they are more than a length: no other one removes them."""
 
 
 def replace_length(data: dict[str, Any], paths: Collection[str]) -> None:
@@ -117,7 +155,8 @@ def replace_length(data: dict[str, Any], paths: Collection[str]) -> None:
     """
     train = data.get("train")
     given = [path for path in LENGTHS if path in paths]
-    if isinstance(train, dict) and given:
+    staged = any(path.startswith("train.stages") for path in paths)
+    if isinstance(train, dict) and (given or staged):
         for path in LENGTHS:
             if path not in given:
                 train.pop(path.rpartition(".")[2], None)

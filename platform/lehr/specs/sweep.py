@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from lehr.base.names import PROGRAM_SEED, SEED, Goal, goal_of, seed_path
+from lehr.specs.overrides import numbered
 from lehr.specs.run import LONGEST_NOTE, Name, RunSpec
 from lehr.specs.search import Pruning, Range, Space, random_points
 from lehr_trainer.configs.train import Config
@@ -170,6 +171,14 @@ class SweepSpec(Config):
     def paths(self) -> list[str]:
         found = [*self.parameters, *(path for point in self.points or [] for path in point)]
         return list(dict.fromkeys([*found, *([self.seed_path] if self.seeds else [])]))
+
+    def spec_path(self, path: str) -> str:
+        """Return a path of its parameters with the number of the stage that it names.
+
+        Raises:
+            ValueError: ``run`` has no such stage.
+        """
+        return numbered(self.run.model_dump(include={"train": {"stages"}}), path)
 
     def all_points(self) -> Iterator[dict[str, Any]]:
         """Return the first trials' parameter values in order: all trials, except with TPE.

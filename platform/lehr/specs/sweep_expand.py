@@ -166,11 +166,19 @@ def _trials(sweep: SweepSpec, points: Iterable[dict[str, Any]], first: int = 1) 
 
 
 def _path_problems(sweep: SweepSpec, origin: Origin) -> Iterator[SpecProblem]:
-    for path in sweep.parameters:
-        yield from _path_problem(path, f"parameters.{path}", origin)
-    for index, listed in enumerate(sweep.points or []):
-        for path in listed:
-            yield from _path_problem(path, f"points.{index}.{path}", origin)
+    points = [(f"points.{index}", listed) for index, listed in enumerate(sweep.points or [])]
+    for prefix, paths in [("parameters", sweep.parameters), *points]:
+        known: dict[str, str] = {}
+        for path in paths:
+            try:
+                number = sweep.spec_path(path)
+            except ValueError as error:
+                yield origin.problem(f"{prefix}.{path}", f"{error}.", at_key=True)
+                continue
+            if known.setdefault(number, path) != path:
+                message = f"{path} and {known[number]} are the same field; give one of them."
+                yield origin.problem(f"{prefix}.{path}", message, at_key=True)
+            yield from _path_problem(number, f"{prefix}.{path}", origin)
 
 
 def _path_problem(path: str, at: str, origin: Origin) -> Iterator[SpecProblem]:
@@ -217,10 +225,11 @@ def _in_trial(
     error: ValidationError, trial: _Trial, sweep: SweepSpec, origin: Origin
 ) -> Iterator[SpecProblem]:
     """Place a trial's problems at the values that caused them."""
+    paths = {sweep.spec_path(path): path for path in trial.parameters}
     for problem in translate(error, RunSpec, Origin(YamlDocument(data=None))):
-        blamed = the_cause(problem.path, trial.parameters)
+        blamed = the_cause(problem.path, paths)
         if blamed is not None:
-            at = _place_of(blamed, trial, sweep)
+            at = _place_of(paths[blamed], trial, sweep)
             yield origin.problem(at, problem.message, problem.hint)
         else:
             at = _point_at(trial, sweep) if sweep.method == "list" else "parameters"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -147,3 +148,62 @@ def test_a_part_of_a_section_that_is_written_short_can_be_set() -> None:
     with pytest.raises(SpecError) as raised:
         load_spec(text, ["train.grad_accum=2"])
     assert (raised.value.problems[0].hint or "").startswith("Did you mean train.batch.micro_batch?")
+
+
+STAGED = RUN.replace(
+    "steps: 100",
+    """stages:
+    - {name: main, tokens: 64k}
+    - {name: anneal, tokens: 32k, data: {corpus: {kind: text, paths: [clean]}}}""",
+)
+
+
+def test_a_stage_is_changed_by_its_number_or_its_name(tmp_path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(STAGED)
+    for stage in ("1", "anneal"):
+        spec = load_spec(
+            file,
+            [f"train.stages.{stage}.optimizer.lr=0.5", f"train.stages.{stage}.schedule.name=wsd"],
+        )
+        assert isinstance(spec, RunSpec)
+        changed = spec.own.course[1].config
+        assert (changed.optimizer.lr, changed.schedule.name) == (0.5, "wsd")
+        assert changed.data.corpus.paths == [str(tmp_path / "clean")]
+        moved = load_spec(file, [f"train.stages.{stage}.data.corpus.paths=[other]"])
+        assert moved.own.course[1].config.data.corpus.paths == [str(Path.cwd() / "other")]
+    whole = run(STAGED, "train.stages.0={name: short, tokens: 4k}", "train.stages.1.tokens=8k")
+    assert [(span.name, span.last) for span, _ in whole.own.course] == [
+        ("short", 4),
+        ("anneal", 12),
+    ]
+    assert run(RUN, "train.stages=[{tokens: 64k}]").steps == 63, "steps gave way to stages"
+    assert "steps 5 and the 94 steps of stages do not" in refused(
+        lambda: run(STAGED, "train.steps=5")
+    )
+    for stage in ("2", "cool"):
+        text = refused(lambda stage=stage: run(STAGED, f"train.stages.{stage}.tokens=1k"))
+        assert f"train.stages has no stage {stage}; it has 0 (main), 1 (anneal)." in text
+
+
+def test_a_sweep_names_stages_as_overrides_do() -> None:
+    def swept(*paths: str, values: list[Any]) -> SweepSpec:
+        data = run(STAGED).model_dump(mode="json", exclude_unset=True)
+        parameters = {path: {"values": values} for path in paths}
+        spec = load_spec({"kind": "sweep", "name": "s", "parameters": parameters, "run": data})
+        assert isinstance(spec, SweepSpec)
+        return spec
+
+    rate = "train.stages.anneal.optimizer.lr"
+    trials = expand(swept(rate, values=[0.1, 0.2]))
+    assert [values for values, _ in trials] == [{rate: 0.1}, {rate: 0.2}]
+    rates = [[one.config.optimizer.lr for one in made.own.course] for _, made in trials]
+    assert rates == [[0.001, 0.1], [0.001, 0.2]]
+    for path, values, text in (
+        ("train.stages.cool.optimizer.lr", [1], "has no stage cool; it has 0 (main), 1 (anneal)"),
+        ("train.stages.1.lr", [1], "train.stages.1.lr is not in the spec of a run"),
+        (rate, [0.1, "x"], "stages.1 (anneal): optimizer.adamw.lr: Input should be a valid number"),
+    ):
+        assert text in refused(lambda path=path, values=values: swept(path, values=values))
+    both = refused(lambda: swept("train.stages.1.optimizer.lr", rate, values=[1]))
+    assert f"{rate} and train.stages.1.optimizer.lr are the same field" in both
