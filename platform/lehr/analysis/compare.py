@@ -192,9 +192,10 @@ def _comes_with(path: str, values: Sequence[Any], flat: Sequence[Mapping[str, An
     """
     if _MISSING not in values or path.startswith(ARGUMENTS):
         return False
-    group = path.rpartition(".")[0]
-    return any(
-        len({one.get(f"{group}.{tag}", _MISSING) for one in flat}) > 1 for tag in ("name", "kind")
+    group, _, field = path.rpartition(".")
+    tags = ("name", "kind")
+    return field not in tags and any(
+        len({one.get(f"{group}.{tag}", _MISSING) for one in flat}) > 1 for tag in tags
     )
 
 
