@@ -23,7 +23,7 @@ EXAMPLES = re.findall(r"```yaml\n(.*?)```", DOCS.read_text(), re.DOTALL)
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda text: text.split("\n")[0][:50])
 def test_each_example_of_the_docs_is_a_valid_config(example: str, tmp_path: Path) -> None:
     values = {**train_values(tmp_path), **yaml.safe_load(example)}
-    if values.keys() & {"tokens", "tokens_per_parameter"}:
+    if values.keys() & {"tokens", "tokens_per_parameter", "stages"}:
         del values["steps"]
     config = TrainConfig.model_validate(values)
     given: dict[str, Any] = yaml.safe_load(example)
