@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
 from pathlib import Path
@@ -9,12 +10,15 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 
 from lehr_testing.assembled import assembled, recorded
 from lehr_testing.corpora import documents, write_jsonl
 from lehr_testing.specs import train as train_values
-from lehr_trainer.checkpointing.state import model_tensors
+from lehr_trainer.checkpointing.state import data_position, model_tensors
 from lehr_trainer.contract import layout
+from lehr_trainer.contract.orders import LaunchNote
+from lehr_trainer.errors import BadData
 from lehr_trainer.models import build_model_of
 from lehr_trainer.models.llama import Llama
 from lehr_trainer.train import Training
@@ -116,13 +120,19 @@ def test_stage_has_the_positions_of_a_model_that_is_built_for_it(whole: Training
     assert torch.equal(whole.model.rotary_cos, fresh.rotary_cos)
 
 
-def copy_until(whole: Training, folder: Path, step: int, **changes: Any) -> Training:
+def copy_until(
+    whole: Training,
+    folder: Path,
+    step: int,
+    note: LaunchNote | None = None,
+    document: dict[str, Any] | None = None,
+) -> Training:
     """The next attempt of a run that was killed after the save of ``step``."""
     shutil.copytree(run_dir(whole), folder)
     for path in layout.checkpoints(folder / "attempt-1"):
         if (layout.checkpoint_step(path) or 0) > step:
             shutil.rmtree(path)
-    return assembled(folder, values(folder.parent) | changes)
+    return assembled(folder, document or values(folder.parent), note=note)
 
 
 @pytest.mark.parametrize("step", [3, 5, 9, 10, 12, 13, 14])
@@ -140,3 +150,40 @@ def test_killed_run_goes_on_bitwise_in_the_middle_and_at_the_end_of_a_stage(
                 assert other["values"][name] == one["values"][name], (one["step"], name)
     for name, own in model_tensors(whole.model).items():
         assert torch.equal(own, model_tensors(training.model)[name]), name
+
+
+def test_rewind_across_stages_skips_the_data_of_each_step(whole: Training) -> None:
+    note = LaunchNote(skip_through=14)
+    training = copy_until(whole, run_dir(whole).parent / "rewound", 9, note=note)
+    training.loader.close()
+    [saved] = (run_dir(whole) / "attempt-1" / layout.CHECKPOINTS).glob("step-*14")
+    before = data_position(json.loads((saved / "state.json").read_text()))
+    assert training.progress.position == before
+
+
+def test_run_resumes_when_the_corpora_of_its_other_stages_are_away(whole: Training) -> None:
+    """Of one that has ended, and of one that has not begun: their shards are there."""
+    folder = run_dir(whole).parent
+    for number in (1, 2):
+        (folder / f"{number}.jsonl").rename(folder / f"{number}.away")
+    try:
+        training = copy_until(
+            whole,
+            folder / "away",
+            12,
+            document=yaml.safe_load((run_dir(whole) / layout.CONFIG).read_text()),
+        )
+        training.loader.close()
+    finally:
+        for number in (1, 2):
+            (folder / f"{number}.away").rename(folder / f"{number}.jsonl")
+
+
+def test_too_little_data_for_a_later_stage_shows_before_the_first_step(tmp_path: Path) -> None:
+    document = values(tmp_path)
+    path = write_jsonl(tmp_path / "short.jsonl", documents(12, words=5))
+    document["stages"][3]["data"] = {"corpus": {"kind": "jsonl", "paths": [str(path)]}}
+    document["stages"][3]["batch"] = {"sequence_length": 256, "sequences": 1}
+    (tmp_path / "run").mkdir()
+    with pytest.raises(BadData, match=r"stage anneal: the (corpus|held-out set) has"):
+        assembled(tmp_path / "run", document)

@@ -21,9 +21,10 @@ from lehr_trainer.configs.train import LlamaConfig, TrainConfig
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.records import Notice
 from lehr_trainer.data.loader import Loader
+from lehr_trainer.data.position import DataPosition
 from lehr_trainer.data.prepare import prepare_dataset
 from lehr_trainer.data.token_dataset import PreparedData
-from lehr_trainer.data.tokens import position_after
+from lehr_trainer.data.tokens import open_stream, position_after
 from lehr_trainer.dry_run import BatchShape, DryRun
 from lehr_trainer.errors import BadConfig, BadData
 from lehr_trainer.evaluate import ValidationSet
@@ -155,7 +156,10 @@ class Course:
     def described(self) -> dict[str, Any]:
         """Return what a checkpoint holds beside the config of its stage."""
         whole = self._context.config
-        return {"course": whole.model_dump(mode="json")} if whole.stages else {}
+        if not whole.stages:
+            return {}
+        prepared = {digest for data in self.data for digest in data.corpus_digests}
+        return {"course": whole.model_dump(mode="json"), "corpora": sorted(prepared)}
 
     def config_at(self, step: int) -> TrainConfig:
         """Return the config of the last of so many steps."""
@@ -167,6 +171,8 @@ class Course:
             earlier = (n for n in range(number) if _same_data(self.stages[n].config, config))
             same = next(earlier, None)
             self.data.append(self._prepare(span, config) if same is None else self.data[same])
+            if number:
+                self._require_enough(number)
 
     def skip(self, progress: TrainProgress, through: int) -> None:
         """Move the position past the data of the steps until ``through``."""
@@ -212,6 +218,19 @@ class Course:
     def input_fn(self, number: int) -> InputFn:
         masks = self.stages[number].config.attention.document_masking
         return make_input_fn(self.data[number].eos_id if masks else None)
+
+    def _require_enough(self, number: int) -> None:
+        """Open the data of a later stage once: too little shows before the first step.
+
+        Raises:
+            BadData: the corpus is shorter than a block, or its held-out set than a sequence.
+        """
+        span, config = self.stages[number]
+        try:
+            open_stream(self.data[number], config.batch, config.seed, "memmap", DataPosition())
+            self._scored(number)
+        except BadData as error:
+            raise BadData(f"stage {span.name}: {error}") from None
 
     def _prepare(self, span: Span, config: TrainConfig) -> PreparedData:
         context, place = self._context, self._context.place

@@ -83,9 +83,9 @@ def test_shards_are_found_by_their_digest_without_the_corpus(
 ) -> None:
     before = prepare(tmp_path, data)
     take_away(tmp_path)
-    assert prepare(tmp_path, data, trained_on=before.digest).directory == before.directory
+    assert prepare(tmp_path, data, trained_on={before.digest}).directory == before.directory
     with pytest.raises(DataUnreachable):
-        prepare(tmp_path, data, trained_on=hashlib.sha256().hexdigest())
+        prepare(tmp_path, data, trained_on={hashlib.sha256().hexdigest()})
 
 
 def test_run_resumes_without_its_corpus(tmp_path: Path) -> None:

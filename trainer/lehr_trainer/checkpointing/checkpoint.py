@@ -339,16 +339,20 @@ def choose_checkpoint(run_dir: Path, attempt_dir: Path, note: LaunchNote) -> Res
     return ResumeChoice(None, tuple(skipped))
 
 
-def trained_on(run_dir: Path, attempt_dir: Path, note: LaunchNote) -> str | None:
-    """Return the digest of the data in the newest readable checkpoint of this run, if it resumes.
+def trained_on(run_dir: Path, attempt_dir: Path, note: LaunchNote) -> frozenset[str]:
+    """Return the digests of the corpora in the newest readable checkpoint of this run, if it
+    resumes: of all stages, and of all parts of a mix.
 
     It is only read: whether the checkpoint verifies is decided later.
     """
     for path in _candidates(run_dir, attempt_dir, note):
         with contextlib.suppress(BadCheckpoint, LookupError, TypeError):
             if path.resolve().is_relative_to(run_dir.resolve()):
-                return str(read_document(path, "state")["data"]["digest"])
-    return None
+                document = read_document(path, "state")
+                data, later = document["data"], document.get("corpora", ())
+                known = {data["digest"], *data["position"]["corpora"], *later}
+                return frozenset(str(one).partition("/")[0] for one in known)
+    return frozenset()
 
 
 def _candidates(run_dir: Path, attempt_dir: Path, note: LaunchNote) -> list[Path]:

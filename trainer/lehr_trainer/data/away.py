@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -28,7 +28,7 @@ _OF_SERVERS = frozenset(
 
 
 def shards_of_absent(
-    error: Exception, corpus: Corpus, root: Path, trained_on: str | None, *, seen: bool
+    error: Exception, corpus: Corpus, root: Path, trained_on: Collection[str], *, seen: bool
 ) -> Path:
     """Return the folder of the shards that a run was trained on, if its corpus is away.
 
@@ -36,7 +36,7 @@ def shards_of_absent(
         error: why the corpus cannot be read.
         corpus: as the config names it.
         root: folder of all prepared corpora.
-        trained_on: digest of the data that the run was trained on before; None if it begins.
+        trained_on: digests of the data that the run was prepared for before.
         seen: somebody has found the corpus before.
 
     Raises:
@@ -47,9 +47,11 @@ def shards_of_absent(
         raise error
     prepared = list(_prepared(root))
     for directory, manifest in prepared:
-        if manifest.digest == trained_on:
+        # Of several, the path says which is this one.
+        alone = len(trained_on) == 1
+        if manifest.digest in trained_on and (alone or _is_of(corpus, manifest)):
             return directory
-    seen = seen or trained_on is not None or any(_is_of(corpus, one) for _, one in prepared)
+    seen = seen or bool(trained_on) or any(_is_of(corpus, one) for _, one in prepared)
     if not seen and not isinstance(why, OSError):
         raise error
     raise DataUnreachable(f"{why}. It was there before: is its disk or file server there?")

@@ -11,7 +11,7 @@ import errno
 import os
 import shutil
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,7 +64,7 @@ def prepare_dataset(
     *,
     started_by: str = "",
     hash_everything: bool = False,
-    trained_on: str | None = None,
+    trained_on: Collection[str] = (),
     seen: bool = False,
 ) -> PreparedData:
     """Return the token shards of a corpus or a mix; prepare those that do not exist yet.
@@ -80,7 +80,7 @@ def prepare_dataset(
             or waiting stops, and finished shards are reused next time.
         started_by: name shown to processes that wait. Default: the platform's attempt, if any.
         hash_everything: read all shards to check their digests, however large.
-        trained_on: digest of the run's data before an interruption; used if the corpus is away.
+        trained_on: digests of the run's data before an interruption; used if a corpus is away.
         seen: somebody has found the corpus before.
 
     Raises:

@@ -174,6 +174,11 @@ class PreparedData:
     def train_bytes(self) -> int:
         return self.tokens * np.dtype(self.dtype).itemsize
 
+    @property
+    def corpus_digests(self) -> tuple[str, ...]:
+        """The digest of each corpus."""
+        return (self.digest,)
+
     def require_same(
         self, *, digest: str | None = None, validation_digest: str | None = None
     ) -> None:
@@ -360,6 +365,10 @@ class PreparedMix(PreparedData):
             weights=weights,
             **scored_fields(first.tokenizer, sample, validation_tokens),
         )
+
+    @property
+    def corpus_digests(self) -> tuple[str, ...]:
+        return tuple(part.digest for part in self.parts.values())
 
     def share(self, name: str) -> float:
         """Return the share of a corpus in the training tokens."""

@@ -173,7 +173,7 @@ def _score(
         config.model.vocab_size,
         layout.data_root(),
         lambda phase, message, _done: print(f"{phase}: {message}"),
-        trained_on=sources[0].state["data"].get("digest"),
+        trained_on=[sources[0].state["data"].get("digest", "")],
     )
     data.require_same(validation_digest=digests[0])
     # An evaluation is never computed in FP8.
