@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from lehr.control.saved_points import SavedPoint
 from lehr.errors import NotFound, SpecError, SpecProblem
 from lehr.specs import load_spec
+from lehr.specs.course import past_problem, stage_of
 from lehr.specs.overrides import Overrides, parse_overrides
 from lehr.specs.run import RunSpec
 from lehr_trainer.configs.optimizer import optimizer_kind
@@ -71,7 +72,8 @@ def fork_spec(
 ) -> RunSpec:
     """Return the spec of a run that continues a run with the spec ``source`` from ``step``.
 
-    A changed warmup means a new warmup, so it starts the schedule at ``step``
+    Of a run with stages, the batches and the data until ``step`` stay: stages that begin later may
+    be others. A changed warmup means a new warmup, so it starts the schedule at ``step``
     (``train.schedule.starts_after``) unless the changes set that, too. Of two fields that exclude
     each other, a changed one replaces the source's. Another optimizer begins with its defaults, and
     with ``optimizer_state`` fresh.
@@ -93,10 +95,12 @@ def fork_spec(
     if old.own.has_budget:
         # They follow from the budget, which a change of the batch leaves as it is.
         data["train"].pop("steps", None)
-    data["train"]["forked_at"] = {
-        "after_steps": step,
-        "after_tokens": old.own.tokens_at(step),
-    }
+    if not given.get("train.stages", old.own.stages):
+        # Stages count the tokens before the checkpoint themselves.
+        data["train"]["forked_at"] = {
+            "after_steps": step,
+            "after_tokens": old.own.tokens_at(step),
+        }
     data["train"]["optimizer_state"] = optimizer_state
     if given.get("train.optimizer.name", old.own.optimizer.name) != old.own.optimizer.name:
         data["train"]["optimizer"] = {}
@@ -107,6 +111,7 @@ def fork_spec(
                 schedule[excluded] = None
     start = f"{_SCHEDULE}.starts_after"
     if given.keys() & _WARMUP and start not in given:
+        _refuse_ended_schedule(old.own, step)
         # A change too: a schedule that is written as its name replaces the whole of the source's.
         if isinstance(changes, Mapping):
             changes = {**changes, start: step}
@@ -115,6 +120,8 @@ def fork_spec(
     new = load_spec(data, changes)
     assert isinstance(new, RunSpec)
     problems = _problems(old.own, new.own, step)
+    if new.own.stages and step < new.own.steps and (past := past_problem(old.own, new.own, step)):
+        problems.append(past)
     if problems:
         raise SpecError(problems)
     return new
@@ -128,7 +135,7 @@ def reheating(source: RunSpec, fork: RunSpec, step: int) -> str | None:
     """
     if source.trainer is not None or fork.trainer is not None:
         return None
-    old, new = source.own, fork.own
+    old, new = (stage_of(one.own.course, step + 1).config for one in (source, fork))
     if old.optimizer.lr != new.optimizer.lr or new.schedule.starts_after == step:
         return None
     peak, first = new.optimizer.lr, step + 1
@@ -137,12 +144,36 @@ def reheating(source: RunSpec, fork: RunSpec, step: int) -> str | None:
     after = peak * lr_factor(new.schedule, first, new.steps)
     if after <= _REHEATED * before:
         return None
-    return (
+    ends = [one.schedule.ends_after or one.steps for one in (old, new)]
+    text = (
         f"at step {first:,} the learning rate rises from {before:.1e} to {after:.1e}, since "
-        f"{new.schedule.name} spans all {new.steps:,} steps (before: {old.schedule.name}, "
-        f"{old.steps:,} steps). To rise slowly from where it was: train.schedule.warmup_steps="
-        f"{max(1, (new.steps - step) // 50)} train.schedule.warmup_from={before / peak:.3g}"
+        f"{new.schedule.name} spans all {ends[1]:,} steps (before: {old.schedule.name}, "
+        f"{ends[0]:,} steps)."
     )
+    if step >= _end_of_schedule(fork.own):
+        return text
+    return (
+        f"{text} To rise slowly from where it was: train.schedule.warmup_steps="
+        f"{max(1, (ends[1] - step) // 50)} train.schedule.warmup_from={before / peak:.3g}"
+    )
+
+
+def _end_of_schedule(train: TrainConfig) -> int:
+    """Return the step at which ``train.schedule`` ends; a later stage may have its own."""
+    own = train.course[0].config
+    return own.schedule.ends_after or own.steps
+
+
+def _refuse_ended_schedule(train: TrainConfig, step: int) -> None:
+    """Raise SpecError if the schedule of a later stage goes on at ``step``."""
+    end = _end_of_schedule(train)
+    if train.stages and step >= end:
+        message = (
+            f"{_SCHEDULE} ends with step {end:,}, and the checkpoint is at step {step:,}: a warmup "
+            "would change nothing."
+        )
+        hint = "Set that of a stage: train.stages.NAME.schedule.warmup_steps."
+        raise SpecError([SpecProblem(_SCHEDULE, message, hint)])
 
 
 def _program_fork(data: dict[str, Any], changes: Overrides, step: int) -> RunSpec:
@@ -172,7 +203,11 @@ def _problems(old: TrainConfig, new: TrainConfig, step: int) -> list[SpecProblem
             f"train.steps is {new.steps:,}, but the checkpoint is at step {step:,}: "
             "nothing would be left to train."
         )
-        found.append(SpecProblem("train.steps", message, f"Change it too: train.steps={2 * step}"))
+        hint = f"Change it too: train.steps={2 * step}"
+        if new.stages:
+            message = message.replace("train.steps is", "train.stages end with step")
+            hint = f"Add a stage, or tokens to the last: train.stages.{len(new.stages) - 1}.tokens."
+        found.append(SpecProblem("train.stages" if new.stages else "train.steps", message, hint))
     before, after = old.model.model_dump(), new.model.model_dump()
     may_change = _MODEL_MAY_CHANGE[old.model.kind]
     for name in sorted(before.keys() | after.keys()):

@@ -140,3 +140,131 @@ def test_state_of_a_program_cannot_be_fresh():
     spec = load_spec({"name": "a", "trainer": {"module": "mine.train"}}).model_dump(mode="json")
     with pytest.raises(SpecError, match="optimizer_state fresh is for Lehr's own trainer"):
         fork_spec(spec, {}, step=10, optimizer_state="fresh")
+
+
+WEB, CODE = ({"kind": "text", "paths": [f"/{name}"]} for name in ("web", "code"))
+STAGES = [
+    {"name": "main", "tokens": 200 * 256, "data": {"corpus": WEB}},
+    {"name": "stable", "tokens": 300 * 512, "batch": {"sequences": 8}},
+    {"name": "anneal", "tokens": 100 * 512, "data": {"corpus": CODE}, "schedule": "wsd"},
+]
+
+
+def staged(stages: list | None = None, *changes: str) -> dict:
+    given = {"train.stages": STAGES if stages is None else stages}
+    given |= dict(change.split("=") for change in changes)
+    return load_spec(RUN_SPEC, given).model_dump(mode="json")
+
+
+@pytest.mark.parametrize(
+    ("step", "change", "ends"),
+    [
+        (300, {"train.stages.2.tokens": 51_200}, [200, 500, 600]),
+        (300, {"train.stages.anneal.data.corpus": WEB}, [200, 500, 600]),
+        (300, {"train.stages.stable.tokens": 100 * 512}, [200, 300, 400]),
+        (300, {"train.stages.stable.optimizer.lr": 1e-4}, [200, 500, 600]),
+        (300, {"train.stages.stable.loss.z_loss": 1e-4}, [200, 500, 600]),
+        (300, {"train.stages.stable.data.loss_mask": "document_starts"}, [200, 500, 600]),
+        (200, {"train.stages.stable.batch.sequences": 16}, [200, 350, 400]),
+        (
+            299,
+            {"train.stages": [*STAGES[:1], {"tokens": 51_200, "batch": {"sequences": 8}}]},
+            [200, 300],
+        ),
+        (100, {"train.stages": [{"tokens": 51_200, "data": {"corpus": WEB}}]}, [200]),
+        (550, {"train.stages": [], "train.steps": 700}, [700]),
+    ],
+)
+def test_fork_of_stages_may_change_the_rest(step, change, ends):
+    made = fork_spec(staged(), change, step=step)
+    assert [stage.span.last for stage in made.own.course] == ends
+    assert (made.own.forked_at is None) == bool(made.own.stages)
+    assert load_spec(made.model_dump(mode="json")) == made
+
+
+@pytest.mark.parametrize(
+    ("step", "change", "says", "hint"),
+    [
+        (
+            300,
+            {"train.stages.stable.batch.sequences": 16},
+            (
+                "step 300 lies within stage stable (steps 200 to 500), whose batch cannot change there "
+                "(8 sequences of 64 tokens, not 16 sequences of 64 tokens)."
+            ),
+            (
+                "Fork at step 200, where it begins; or fork at step 500, where it ends; or end it here "
+                "(train.stages.1.tokens=51200), and change the stage after it."
+            ),
+        ),
+        (
+            300,
+            {"train.stages.0.data.corpus.paths": ["/other"]},
+            "step 300 lies after stage main (steps 0 to 200), whose data cannot change there.",
+            "Leave it as it was.",
+        ),
+        (
+            550,
+            {"train.stages.1.tokens": 1024},
+            "train.stages end with step 302, but",
+            "Add a stage",
+        ),
+        (
+            100,
+            {"train.stages.2": {"tokens": 51_200, "batch": {"sequence_length": 128}}},
+            "whose block cannot change there (64, not 128)",
+            "Stages that share a corpus read it in blocks of the longest sequence",
+        ),
+        (300, {"train.seed": 5}, "whose seed cannot change there (0, not 5)", "Leave it"),
+        (
+            550,
+            {"train.schedule.warmup_steps": 5},
+            "train.schedule ends with step 500, and the checkpoint is at step 550: a warmup",
+            "train.stages.NAME.schedule.warmup_steps",
+        ),
+    ],
+)
+def test_fork_of_stages_cannot_change_what_was_trained(step, change, says, hint):
+    with pytest.raises(SpecError) as caught:
+        fork_spec(staged(), change, step=step)
+    (problem,) = caught.value.problems
+    assert says in problem.message
+    assert hint in problem.hint
+
+
+def test_run_without_stages_is_the_first_stage_of_its_fork():
+    plain = source("train.steps=500")
+    further = {"tokens": 10 * 512, "batch": {"sequences": 8}}
+    made = fork_spec(plain, {"train.stages": [{"tokens": 300 * 256}, further]}, step=300)
+    assert [stage.span.last for stage in made.own.course] == [300, 310]
+    wider = fork_spec(plain, ["train.batch.sequences=8"], step=100)
+    again = fork_spec(
+        wider.model_dump(mode="json"),
+        {"train.stages": [{"tokens": wider.own.tokens_at(300)}, {"tokens": 5120}]},
+        step=300,
+    )
+    assert again.own.forked_at == ForkedAt(after_steps=100, after_tokens=25_600)
+    assert [stage.span.last for stage in again.own.course] == [300, 310]
+    with pytest.raises(
+        SpecError, match=r"step 400 lies within the run \(steps 0 to 500\), whose b"
+    ):
+        fork_spec(
+            plain, {"train.stages": [{"tokens": 300 * 256}, {**further, "tokens": "1M"}]}, step=400
+        )
+
+
+def test_rate_at_the_fork_is_that_of_its_stage():
+    plain = staged(None, "train.schedule.name=constant", "train.optimizer.lr=1e-3")
+    cooled = fork_spec(plain, {"train.stages.2.schedule.decay_ratio": 1.0}, step=550)
+
+    def warning(before, change: dict, step: int) -> str | None:
+        source = before.model_dump(mode="json")
+        return reheating(before, fork_spec(source, change, step=step), step)
+
+    assert warning(cooled, {}, 550) is None
+    text = warning(cooled, {"train.stages.2.tokens": 200 * 512}, 550)
+    assert text is not None
+    assert text.startswith("at step 551 the learning rate rises from 5.4e-04 to 7.7e-04, since wsd")
+    assert "train.schedule" not in text
+    assert warning(cooled, {"train.stages.2.optimizer.lr": 1.0}, 550) is None
+    assert warning(cooled, {"train.stages.2.schedule": "constant"}, 500) is None

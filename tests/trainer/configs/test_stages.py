@@ -152,7 +152,7 @@ def test_a_schedule_spans_its_stage_and_those_that_name_none() -> None:
         (
             [{"tokens": 512, "schedule": {"name": "wsd", "starts_after": 3}}],
             {},
-            "schedule.starts_after and ends_after cannot be given",
+            "schedule.starts_after cannot be given",
         ),
         (
             [{"tokens": 512, "data": {"corpus": {"kind": "text"}}}],

@@ -67,7 +67,7 @@ _ONLY = {
 }
 """Fields that a stage may change, where it may not change all."""
 _NEVER = {
-    "batch": frozenset({"stages", "block"}),
+    "batch": frozenset({"stages"}),
     "data": frozenset({"tokenizer"}),
 }
 
@@ -226,20 +226,20 @@ def _schedules(config: TrainConfig, spans: Sequence[Span]) -> list[dict[str, Any
     for begin, end in zip(begins, [*begins[1:], len(spans)], strict=True):
         own = config.stages[begin].schedule
         schedule = own or config.schedule
-        if own is not None and (own.starts_after or own.ends_after is not None):
+        if own is not None and own.starts_after:
             raise ValueError(
-                f"stages.{begin} ({spans[begin].name}): schedule.starts_after and ends_after "
-                "cannot be given; a schedule begins with its stage, and ends before the next one "
-                "that names one"
+                f"stages.{begin} ({spans[begin].name}): schedule.starts_after cannot be given; a "
+                "schedule begins with its stage"
             )
-        raw = schedule.model_dump(mode="json")
+        raw = schedule.model_dump(mode="json", exclude={"ends_after"})
+        last = schedule.ends_after or spans[end - 1].last
         if begin:
             raw["starts_after"] = spans[begin].first
             if schedule.warmup_steps is None and schedule.warmup_ratio is None:
                 raw["warmup_steps"] = 0
-        for number in range(begin, end):
-            inner = spans[number].last != spans[end - 1].last
-            schedules.append({**raw, "ends_after": spans[end - 1].last} if inner else raw)
+        schedules += [
+            {**raw, "ends_after": last} if span.last != last else raw for span in spans[begin:end]
+        ]
     return schedules
 
 
