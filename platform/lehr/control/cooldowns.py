@@ -10,6 +10,7 @@ from typing import Any, Literal
 from lehr.control.forks import LONGEST_NAME, choose, fork_spec
 from lehr.control.saved_points import SavedPoint
 from lehr.errors import UserError
+from lehr.specs.course import cut, stage_of
 from lehr.specs.run import RunSpec
 from lehr_trainer.configs.budget import parse_tokens
 from lehr_trainer.configs.schedule import lr_factor
@@ -39,16 +40,20 @@ class Cooldown:
 
     @property
     def tokens(self) -> int:
-        return self.steps * self.spec.own.tokens_per_step
+        return self.steps * self._stage.tokens_per_step
 
     @property
     def alone(self) -> RunSpec:
         """Return a run of its steps only, to plan it without those of the trunk."""
-        own = self.spec.own
+        own = self._stage
         last = own.batch.at(own.steps - 1, own.steps).model_dump() | {"stages": []}
         train = own.model_dump(mode="json", exclude={"tokens", "forked_at", "schedule"})
         train |= {"steps": self.steps, "batch": last}
         return self.spec.model_copy(update={"train": TrainConfig.model_validate(train)})
+
+    @property
+    def _stage(self) -> TrainConfig:
+        return self.spec.own.course[-1].config
 
 
 def cooldown(
@@ -75,42 +80,51 @@ def cooldown(
             hint="Fork it, with the argument that decays the rate: "
             "lehr fork RUN trainer.args.NAME=VALUE",
         )
-    train, budget = trunk.own, parse_tokens(tokens)
-    if not isinstance(budget, int) or isinstance(budget, bool) or budget < train.tokens_per_step:
-        raise UserError(
-            f"tokens is {tokens}; a cooldown of {trunk.name} needs at least the "
-            f"{train.tokens_per_step:,} tokens of a step.",
-            hint="Write e.g. 2B, 300M or 1.5e9.",
-        )
+    budget = parse_tokens(tokens)
     if not 0.0 <= to < 1.0:
         raise UserError(
             f"to is {to:g}; it must be at least 0 and below 1: the last rate as a share of the "
             "rate at the checkpoint."
         )
     step = choose(trunk.name, points, at).step
-    share = lr_factor(train.schedule, step, train.steps)
-    peak = train.optimizer.lr
+    train = stage_of(trunk.own.course, step).config
+    if not isinstance(budget, int) or isinstance(budget, bool) or budget < train.tokens_per_step:
+        raise UserError(
+            f"tokens is {tokens}; a cooldown of {trunk.name} needs at least the "
+            f"{train.tokens_per_step:,} tokens of a step.",
+            hint="Write e.g. 2B, 300M or 1.5e9.",
+        )
+    share, peak = _share(trunk.own, step), train.optimizer.lr
     decayed = not math.isclose(share, 1.0)
     if share == 0.0 or (decayed and not below_peak):
         raise _below_peak(trunk, points, step, share)
-    changes: dict[str, Any] = {
-        "name": name or _name(trunk.name, budget),
-        "train.tokens": train.tokens_at(step) + budget,
-        "train.schedule": {
-            "name": "wsd",
-            "warmup_steps": 0,
-            "decay_ratio": 1.0,
-            "decay_shape": shape,
-            "min_lr_ratio": to,
-            "starts_after": step,
-        },
+    schedule = {
+        "name": "wsd",
+        "warmup_steps": 0,
+        "decay_ratio": 1.0,
+        "decay_shape": shape,
+        "min_lr_ratio": to,
     }
-    if decayed:
-        changes |= {
-            f"train.optimizer.{field}": value * share
-            for field, value in train.optimizer.model_dump().items()
-            if (field == "lr" or field.endswith("_lr")) and isinstance(value, float)
+    rates = {
+        field: value * share
+        for field, value in train.optimizer.model_dump().items()
+        if decayed and (field == "lr" or field.endswith("_lr")) and isinstance(value, float)
+    }
+    changes: dict[str, Any] = {"name": name or _name(trunk.name, budget)}
+    if trunk.own.stages:
+        past = cut(trunk.own, step)
+        names = {stage.get("name") for stage in past["stages"]}
+        last = {
+            "name": f"cooldown-{step}" if "cooldown" in names else "cooldown",
+            "tokens": budget,
+            "schedule": schedule,
         }
+        past["stages"].append({**last, "optimizer": rates} if rates else last)
+        changes |= {f"train.{path}": value for path, value in past.items()}
+    else:
+        changes["train.tokens"] = train.tokens_at(step) + budget
+        changes["train.schedule"] = {**schedule, "starts_after": step}
+        changes |= {f"train.optimizer.{field}": value for field, value in rates.items()}
     if train.batch.stages:
         # They are shares of all steps, whose number changes: their steps stay.
         steps = step + -(-budget // train.tokens_per_step)
@@ -123,6 +137,12 @@ def cooldown(
     return Cooldown(step, changes, spec, peak * share, share, peak * share * to)
 
 
+def _share(train: TrainConfig, step: int) -> float:
+    """Return the rate of a step as a share of the peak of its stage."""
+    own = stage_of(train.course, step).config
+    return lr_factor(own.schedule, step, own.steps)
+
+
 def _name(trunk: str, tokens: int) -> str:
     unit, size = next((one for one in _UNITS if tokens >= one[1]), ("", 1))
     ending = f"-cooldown-{tokens / size:g}{unit}"
@@ -130,8 +150,9 @@ def _name(trunk: str, tokens: int) -> str:
 
 
 def _below_peak(trunk: RunSpec, points: Sequence[SavedPoint], step: int, share: float) -> UserError:
-    train, peak = trunk.own, trunk.own.optimizer.lr
-    shares = {point.step: lr_factor(train.schedule, point.step, train.steps) for point in points}
+    train = stage_of(trunk.own.course, step).config
+    peak = train.optimizer.lr
+    shares = {point.step: _share(trunk.own, point.step) for point in points}
     at_peak = [step for step, share in shares.items() if math.isclose(share, 1.0)]
     hint = f"at the peak is at step {max(at_peak):,}." if at_peak else "is below the peak, too."
     if share > 0.0:

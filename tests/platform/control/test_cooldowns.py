@@ -118,3 +118,50 @@ def test_program_of_the_users_own_is_refused():
     spec = load_spec({"name": "a", "trainer": {"module": "mine.train"}})
     with pytest.raises(LehrError, match="a trains with a program of its own"):
         cooldown(spec, POINTS, "1M")
+
+
+TRUNK = [
+    {"name": "short", "tokens": 400 * 256, "data": {"corpus": {"kind": "text", "paths": ["/web"]}}},
+    {"name": "wide", "tokens": 500 * 512, "batch": {"sequences": 8}, "optimizer": {"lr": 2e-3}},
+    {"name": "long", "tokens": 200 * 512, "batch": {"sequence_length": 256}, "schedule": "cosine"},
+]
+
+
+def of_stages(tokens: int | str, at: int, **options) -> Cooldown:
+    trunk = load_spec(RUN_SPEC, {"train.stages": TRUNK, "train.schedule.name": "wsd"})
+    return cooldown(trunk, POINTS, tokens, at=at, **options)
+
+
+def test_three_cooldowns_of_stages_end_them_at_the_checkpoint():
+    made = [of_stages(tokens * 512, 500) for tokens in (50, 100, 200)]
+    for one, steps in zip(made, (50, 100, 200), strict=True):
+        train = one.spec.own
+        assert [(s.span.name, s.span.last) for s in train.course] == [
+            ("short", 400),
+            ("wide", 500),
+            ("cooldown", 500 + steps),
+        ]
+        assert (one.rate, one.steps, one.tokens) == (2e-3, steps, steps * 512)
+        own = train.course[-1].config
+        assert lr_factor(own.schedule, 500 + steps // 2, train.steps) == pytest.approx(0.5)
+        assert own.batch.longest_sequence == 256, "the block of the stage that was left out"
+        assert one.alone.own.steps == steps
+    found = differences([one.spec.model_dump(mode="json") for one in made])
+    assert {one.path.split(".")[1] for one in found if one.factor} == {"stages", "steps"}
+
+
+def test_cooldown_of_stages_begins_at_the_rate_of_its_stage():
+    with pytest.raises(LehrError) as e:
+        of_stages("1M", 950)
+    assert e.value.message.startswith("at step 950 the learning rate of one is 0.0017")
+    assert e.value.hint is not None
+    assert e.value.hint.startswith("Its last checkpoint at the peak is at step 500.")
+    made = of_stages("1M", 950, below_peak=True)
+    own = made.spec.own.course[-1].config
+    assert own.optimizer.lr == made.rate < 2e-3
+    assert [stage.span.last for stage in made.spec.own.course[:-1]] == [400, 900, 950]
+    points = [Point(step) for step in (960,)]
+    again = cooldown(made.spec, points, "1M", below_peak=True)
+    assert [stage.span.name for stage in again.spec.own.course][-2:] == ["cooldown", "cooldown-960"]
+    with pytest.raises(LehrError, match="needs at least the 512 tokens of a step"):
+        of_stages(300, 500)
