@@ -27,6 +27,7 @@ _UNITS = {
     "validation.tokens": "tokens",
     "sample.tokens": "tokens",
     "max_sequence_length": "tokens",
+    "original_max_sequence_length": "tokens",
     "vocab_size": "tokens",
     "hidden_size": "features",
     "intermediate_size": "features",

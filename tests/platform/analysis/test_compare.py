@@ -173,12 +173,9 @@ def test_a_field_of_only_one_optimizer_is_not_a_separate_factor():
     found = {d.path: d.factor for d in differences([spec(**fused), spec(**fewer)])}
     assert found == {"train.optimizer.fused": True}
     # What only one of them has at all is one factor: its kind.
-    scaled = {"model": {"rope_scaling": {"kind": "yarn", "factor": 4}}}
+    scaled = {"rope_scaling": {"kind": "yarn", "factor": 4}}
     found = {d.path: d.factor for d in differences([spec(**scaled), spec()])}
-    assert found == {
-        "train.model.rope_scaling.factor": False,
-        "train.model.rope_scaling.kind": True,
-    }
+    assert found == {"train.rope_scaling.factor": False, "train.rope_scaling.kind": True}
 
 
 @given(
