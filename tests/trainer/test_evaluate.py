@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -51,30 +53,46 @@ def test_evaluation_is_the_mean_over_held_out_tokens_in_nats_and_bits_per_byte(r
     assert made.stage.data.bytes_per_token == pytest.approx(text / targets.numel(), rel=2e-2)
 
 
-@pytest.mark.parametrize("kind", ["files", "mix"])
+@pytest.mark.parametrize("kind", ["files", "mix", "chats"])
 def test_loss_of_each_source_is_the_mean_over_its_tokens(tmp_path: Path, kind: str) -> None:
-    """And that of each part of a mix."""
+    """And that of each part of a mix; of chats, over the tokens whose mask lets them count."""
     texts = {"a": documents(90), "b": [f"b {text}" for text in documents(60, seed=1)]}
     paths = {name: write_jsonl(tmp_path / f"{name}.jsonl", ones) for name, ones in texts.items()}
     corpora = {name: {"kind": "jsonl", "paths": [str(path)]} for name, path in paths.items()}
+    mask = {"loss_mask": "prompts"} if kind == "chats" else {}
+    if kind == "chats":
+        roles = ("user", "assistant")
+        chats = [{"messages": [{"role": r, "content": t} for r in roles]} for t in texts["a"]]
+        paths["a"].write_text("\n".join(map(json.dumps, chats)))
+        corpora["a"] = {**corpora["a"], "kind": "chat", "template": "chatml"}
     parts = {name: {"corpus": one, "weight": 1} for name, one in corpora.items()}
     files = {"kind": "jsonl", "paths": [str(path) for path in paths.values()]}
-    corpus = {"kind": "mix", "parts": parts} if kind == "mix" else files
+    corpus = files if kind == "files" else {"kind": "mix", "parts": parts}
     values = train_values(
         tmp_path,
-        data={"corpus": corpus, "tokenizer": "byte"},
+        data={"corpus": corpus, "tokenizer": "byte", **mask},
         validation={"tokens": 1300, "share": 0.2},
     )
     (tmp_path / "run").mkdir()
     made = assembled(tmp_path / "run", values)
     with made.loader:
+        data = made.stage.data
         found = evaluate_as(made, made.stage.scored["val"])
+        ranks = [ValidationSet(data, 64, 1300, rank, 3, micro_batch=2) for rank in range(3)]
+        shares = [evaluate_as(made, part)["val/loss"] for part in ranks]
+    assert sum(shares) == pytest.approx(found["val/loss"], rel=1e-6)
     losses: dict[str, list[float]] = {"a": [], "b": []}
     # Half of a mix's tokens are of each part, and its last document of the first one is cut.
     source, sources = "", []
-    tokens = made.stage.data.held_out.tokens.tolist()
+    tokens = data.held_out.tokens.tolist()
+    counts = np.ones(len(tokens), dtype=bool)
+    if kind == "chats":  # Of them, an answer and the text that ends it.
+        of_chats = "".join(map(chr, tokens[:651]))
+        counts[:651] = False
+        for answer in re.finditer(r"(?s)<\|im_start\|>assistant\n(.*?(<\|im_end\|>|$))", of_chats):
+            counts[slice(*answer.span(1))] = True
     for number, token in enumerate(tokens):
-        if kind == "mix":
+        if kind != "files":
             source = "a" if number < 651 else "b"
         elif number == 0 or tokens[number - 1] == 256:
             source = "b" if (token, tokens[number + 1]) == (98, 32) else "a"
@@ -86,8 +104,9 @@ def test_loss_of_each_source_is_the_mean_over_its_tokens(tmp_path: Path, kind: s
         each = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
         for loss in each.tolist():
             number += 1
-            losses[sources[number]].append(loss)
-    suffix = "" if kind == "mix" else ".jsonl"
+            if counts[number]:
+                losses[sources[number]].append(loss)
+    suffix = ".jsonl" if kind == "files" else ""
     assert set(found) == {
         "val/loss",
         "val/bits_per_byte",

@@ -187,3 +187,31 @@ def test_too_little_data_for_a_later_stage_shows_before_the_first_step(tmp_path:
     (tmp_path / "run").mkdir()
     with pytest.raises(BadData, match=r"stage anneal: the (corpus|held-out set) has"):
         assembled(tmp_path / "run", document)
+
+
+def test_stage_with_a_mask_of_prompts_has_data_of_its_own(tmp_path: Path) -> None:
+    turn = ("user", "assistant")
+    chats = [{"messages": [{"role": r, "content": text} for r in turn]} for text in documents(90)]
+    (tmp_path / "c.jsonl").write_text("\n".join(map(json.dumps, chats)))
+    corpus = {"kind": "chat", "template": "chatml", "paths": [str(tmp_path / "c.jsonl")]}
+    stages = [
+        {"tokens": 512},
+        {"tokens": 512, "data": {"corpus": corpus}},
+        {"name": "tune", "tokens": 512, "data": {"loss_mask": "prompts"}},
+    ]
+    (tmp_path / "run").mkdir()
+    training = assembled(tmp_path / "run", values(tmp_path) | {"stages": stages})
+    assert training.run().outcome == "completed"
+    counted = [
+        record["values"].get("train/loss_tokens") for record in recorded(training, "metrics")
+    ]
+    assert counted[:4] == [None] * 4
+    assert all(0 < number < 200 for number in counted[4:])
+    assert training.stage.scored["val/tune"].tokens < training.stage.scored["val"].tokens
+    (tmp_path / "c.jsonl").unlink()
+    document = yaml.safe_load((tmp_path / "run" / layout.CONFIG).read_text())
+    resumed = assembled(tmp_path / "run", document)
+    resumed.loader.close()
+    assert [data.digest for data in resumed.course.data] == [
+        data.digest for data in training.course.data
+    ]

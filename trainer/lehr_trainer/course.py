@@ -281,7 +281,9 @@ class Course:
 
 def _same_data(one: TrainConfig, other: TrainConfig) -> bool:
     leave = {"loss_mask", "loading", "workers", "prefetch"}
-    return one.data.model_dump(exclude=leave) == other.data.model_dump(exclude=leave)
+    prompts = {config.data.loss_mask == "prompts" for config in (one, other)}  # Masked in the data.
+    same = one.data.model_dump(exclude=leave) == other.data.model_dump(exclude=leave)
+    return same and len(prompts) == 1
 
 
 def accumulates(config: TrainConfig, ranks: Ranks) -> bool:

@@ -23,7 +23,7 @@ from lehr_trainer.runtime.precision import Precision
 
 
 class ValidationSet:
-    """Sequences end to end over the first held-out tokens; each token is scored once.
+    """Sequences end to end over the first held-out tokens; each token is scored once, if it counts.
 
     A rank takes every ``world_size``-th sequence. Sum the losses and the counts over all ranks,
     then divide: batches may differ in size.
@@ -41,17 +41,15 @@ class ValidationSet:
         device: torch.device | str = "cpu",
         padded: bool = False,
     ) -> None:
-        """Map the held-out tokens, of which at most ``tokens`` are scored.
+        """Map the held-out tokens, of which at most ``tokens`` are read.
 
         ``padded``: give all batches of all ranks one shape, so that compiled code has one graph.
 
         Raises:
-            BadData: there is less than one sequence.
+            BadData: there is less than one sequence, or no token counts.
         """
         self.sequences = min(tokens, prepared.validation_tokens) // sequence_length
         """Number of sequences, over all ranks."""
-        self.tokens = self.sequences * sequence_length
-        """Number of scored tokens, over all ranks."""
         self.digest = prepared.validation_digest
         self.bytes_per_token = prepared.bytes_per_token
         self.sources = prepared.held_out.sources
@@ -62,15 +60,26 @@ class ValidationSet:
                 "corpus"
             )
         held_out = prepared.held_out
-        seen = held_out.tokens[: self.tokens + 1]
+        most = self.sequences * sequence_length
+        counted = held_out.counted[1 : most + 1]
+        self.tokens = int(np.count_nonzero(counted))
+        """Number of scored tokens, over all ranks."""
+        if self.tokens == 0:
+            raise BadData(
+                f"none of the {most:,} held-out tokens that are read counts: data.loss_mask leaves "
+                "out each; raise validation.tokens or validation.share"
+            )
+        self.counted = counted.reshape(self.sequences, -1)[rank::world_size].ravel()
+        """Which of this rank's targets are scored, in the order of the batches."""
+        seen = held_out.tokens[: most + 1]
         windows = sliding_window_view(seen, sequence_length + 1)[::sequence_length]
         self._rows = windows[rank::world_size]
         document = np.repeat(np.arange(len(held_out.lengths)), held_out.lengths)
-        targets = document[1 : self.tokens + 1].reshape(self.sequences, sequence_length)
-        self.documents = targets[rank::world_size].ravel()
-        """The document of each of this rank's targets, in the order of the batches."""
-        self.targets = np.bincount(targets.ravel(), minlength=len(held_out.lengths))
-        """Number of targets of each document, over all ranks."""
+        targets = document[1 : most + 1].reshape(self.sequences, sequence_length)
+        self.documents = targets[rank::world_size].ravel()[self.counted]
+        """The document of each of this rank's scored targets, in the order of the batches."""
+        self.targets = np.bincount(targets.ravel()[counted], minlength=len(held_out.lengths))
+        """Number of scored targets of each document, over all ranks."""
         self._micro_batch = micro_batch
         most_of_a_rank = -(-self.sequences // world_size)
         self._padded_rows = min(micro_batch, most_of_a_rank) if padded else 0
@@ -101,7 +110,7 @@ def evaluate(
     ranks: Ranks,
     precision: Precision,
 ) -> dict[str, float]:
-    """Compute the mean loss in nats over every held-out token, and in bits per byte of text.
+    """Compute the mean loss in nats over the scored held-out tokens, and in bits per byte of text.
 
     The loss is always ``chunked``, whichever the run trains with, so that runs can be compared.
     Bits per byte compare across tokenizers. Tokens are summed in float64, so that the number of
@@ -113,7 +122,8 @@ def evaluate(
     )
     # By document, since all ranks know the same documents, but not necessarily their sources.
     documents = len(held_out.targets)
-    of_rank = np.bincount(held_out.documents, losses.cpu().numpy(), minlength=documents)
+    scored = losses.cpu().numpy()[held_out.counted]
+    of_rank = np.bincount(held_out.documents, scored, minlength=documents)
     total = torch.from_numpy(of_rank.astype(np.float64)).to(head_weight.device)
     by_document = ranks.sum(total).cpu().numpy()
     loss = float(by_document.sum()) / held_out.tokens

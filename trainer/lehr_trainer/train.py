@@ -159,7 +159,7 @@ def _some(counted: int, step: int) -> int:
     if not counted:
         raise BadData(
             f"data.loss_mask leaves no token to learn in step {step + 1}: each of its targets is "
-            "masked. Check the data, or set data.loss_mask: none"
+            "masked. Check the data, take more sequences a step, or set data.loss_mask: none"
         )
     return counted
 

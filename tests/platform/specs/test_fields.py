@@ -20,7 +20,7 @@ from lehr_trainer.configs.fields import leaf_paths, place
         ("env.X.y", None, None),
         ("train.model.hidden_size", (int, int), ["LlamaConfig", "GPT2Config"]),
         ("train.model.rope_theta", (float,), ["LlamaConfig", "GPT2Config"]),
-        ("train.data.corpus.paths.0", (str,), []),
+        ("train.data.corpus.paths.0", (str, str), []),
         ("train.steps.more", None, None),
         ("", None, None),
     ],

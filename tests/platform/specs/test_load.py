@@ -159,7 +159,7 @@ def test_written_yaml_reads_back_unchanged():
     [
         (
             {"data": {"corpus": {"kind": "stdlib", "paths": ["/texts"]}}},
-            "paths goes with kind: text, jsonl, parquet.   Fields here: kind",
+            "paths goes with kind: text, jsonl, parquet, chat.   Fields here: kind",
         ),
         ({"optimizer": {"name": "adamw", "momentum": 0.9}}, "momentum goes with name: muon."),
     ],

@@ -74,7 +74,7 @@ GOLDEN = {
     "an unknown kind of corpus": (
         RUN.replace("kind: stdlib", "kind: stdlb"),
         """\
-        run.yaml, line 5: train.data.corpus.kind is stdlb; it must be one of stdlib, text, jsonl, parquet, hub, mix.
+        run.yaml, line 5: train.data.corpus.kind is stdlb; it must be one of stdlib, text, jsonl, parquet, chat, hub, mix.
           Did you mean stdlib?""",
     ),
     "a corpus by name alone": (

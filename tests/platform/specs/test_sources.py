@@ -80,7 +80,7 @@ def test_problem_names_the_override_that_caused_it():
     [problem] = problems(RUN_DATA, ["train.data.corpus={}"])
     assert problem.path == "train.data.corpus.kind"
     assert problem.message == (
-        "train.data.corpus.kind is missing; it must be one of stdlib, text, jsonl, parquet, hub, mix."
+        "train.data.corpus.kind is missing; it must be one of stdlib, text, jsonl, parquet, chat, hub, mix."
     )
 
 

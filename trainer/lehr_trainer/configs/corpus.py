@@ -15,17 +15,33 @@ class StdlibCorpus(Config):
     kind: Literal["stdlib"] = "stdlib"
 
 
-class FilesCorpus(Config):
+class PathsCorpus(Config):
+    """Local files, UTF-8."""
+
+    kind: str
+    paths: Annotated[list[str], Field(min_length=1)]
+    """Files, folders or globs."""
+
+
+class FilesCorpus(PathsCorpus):
     """Local files, UTF-8; a document is a line (jsonl), a row (parquet) or a file (text)."""
 
     kind: Literal["text", "jsonl", "parquet"]
-    paths: Annotated[list[str], Field(min_length=1)]
-    """Files, folders or globs."""
     text_field: str = "text"
     """The column or key that holds the document (jsonl, parquet)."""
     document: Literal["file", "paragraph", "line"] = "file"
     """What a document of a text file is: the whole file, a paragraph between blank lines, or a
     line. Documents are held out whole, so a single file needs one of the latter two."""
+
+
+class ChatCorpus(PathsCorpus):
+    """Conversations in JSON lines; a message of one is such as ``{role: user, content: Hi}``."""
+
+    kind: Literal["chat"]
+    template: Literal["chatml", "llama3"]
+    """How a conversation is written as text: the markers around each message and its role."""
+    messages_field: str = "messages"
+    """The key that holds the list. Roles are system, user and assistant."""
 
 
 class HubCorpus(Config):
@@ -44,7 +60,7 @@ class HubCorpus(Config):
     """Commit or tag to pin; a branch may move on."""
 
 
-SingleCorpus = StdlibCorpus | FilesCorpus | HubCorpus
+SingleCorpus = StdlibCorpus | FilesCorpus | ChatCorpus | HubCorpus
 PartName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,39}$")]
 """Without dots and slashes: it is part of dotted paths and of names of metrics."""
 
@@ -84,7 +100,7 @@ class MixCorpus(Config):
         return self
 
 
-Corpus = Annotated[StdlibCorpus | FilesCorpus | HubCorpus | MixCorpus, Field(discriminator="kind")]
+Corpus = Annotated[SingleCorpus | MixCorpus, Field(discriminator="kind")]
 
 
 def corpora(corpus: SingleCorpus | MixCorpus, path: str) -> dict[str, SingleCorpus]:
@@ -95,3 +111,13 @@ def corpora(corpus: SingleCorpus | MixCorpus, path: str) -> dict[str, SingleCorp
     if not isinstance(corpus, MixCorpus):
         return {path: corpus}
     return {f"{path}.parts.{name}.corpus": part.corpus for name, part in corpus.parts.items()}
+
+
+def require_chats(corpus: SingleCorpus | MixCorpus) -> None:
+    """Raise ValueError if no part of the corpus has prompts that can be masked."""
+    kinds = dict.fromkeys(one.kind for one in corpora(corpus, "").values())
+    if "chat" not in kinds:
+        raise ValueError(
+            f"loss_mask prompts masks the prompts of chats, but the corpus has none (kind "
+            f"{', '.join(kinds)}); use a corpus of kind chat, or loss_mask: none"
+        )

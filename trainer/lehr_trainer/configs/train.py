@@ -22,6 +22,7 @@ from lehr_trainer.configs.base import (
 )
 from lehr_trainer.configs.batch import BatchConfig, LengthStage
 from lehr_trainer.configs.corpus import (
+    ChatCorpus,
     Corpus,
     FilesCorpus,
     HubCorpus,
@@ -29,6 +30,7 @@ from lehr_trainer.configs.corpus import (
     MixPart,
     SingleCorpus,
     StdlibCorpus,
+    require_chats,
 )
 from lehr_trainer.configs.execution import (
     ActivationCheckpointingConfig,
@@ -115,10 +117,23 @@ class DataConfig(Config):
     """Batches that each worker keeps ready."""
     # Left out of a config without it, which trainers of older capsules read as well.
     loss_mask: Annotated[
-        Literal["none", "document_starts"], Field(exclude_if=lambda mask: mask == "none")
+        Literal["none", "document_starts", "prompts"],
+        Field(exclude_if=lambda mask: mask == "none"),
     ] = "none"
     """Training tokens that are read but not predicted. document_starts: the first token of each
-    document that follows another one in its sequence. Validation scores every token."""
+    document that follows another one in its sequence; validation scores every token. prompts: in
+    chats, all but the assistant's messages and what ends them; validation leaves them out, too."""
+
+    @property
+    def masks_prompts(self) -> bool:
+        """Whether the corpus is one of chats whose prompts are masked."""
+        return isinstance(self.corpus, ChatCorpus) and self.loss_mask == "prompts"
+
+    @model_validator(mode="after")
+    def _prompts_need_chats(self) -> Self:
+        if self.loss_mask == "prompts":
+            require_chats(self.corpus)
+        return self
 
 
 # --- precision, checkpoints ----------------------------------------------------------------

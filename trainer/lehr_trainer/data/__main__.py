@@ -10,6 +10,7 @@ from pathlib import Path
 from lehr_trainer.configs.corpus import Corpus
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.records import Notice
+from lehr_trainer.data.chats import describe_chats
 from lehr_trainer.data.checks import counted, files_read
 from lehr_trainer.data.prepare import prepare_dataset
 from lehr_trainer.data.token_dataset import PreparedData, PreparedMix, read_manifest
@@ -52,6 +53,7 @@ def main(argv: list[str] | None = None) -> int:
         f"digest {prepared.digest[:12]}\n"
         f"{_files(config.data.corpus, prepared)}"
         f"{_corpora(prepared, config.total_tokens)}"
+        f"{describe_chats(prepared, config.batch.longest_sequence)}"
         f"an evaluation scores {prepared.held_out.describe(prepared.validation_tokens)}, "
         f"digest {prepared.validation_digest[:12]}\n"
         f"{prepared.directory}",

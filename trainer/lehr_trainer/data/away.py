@@ -13,7 +13,8 @@ from collections.abc import Collection, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from lehr_trainer.configs.corpus import Corpus, FilesCorpus
+from lehr_trainer.configs.corpus import PathsCorpus
+from lehr_trainer.configs.train import DataConfig
 from lehr_trainer.data.checks import resolve_files
 from lehr_trainer.data.token_dataset import MANIFEST, DatasetManifest, read_manifest
 from lehr_trainer.errors import BadData, DataUnreachable
@@ -28,13 +29,13 @@ _OF_SERVERS = frozenset(
 
 
 def shards_of_absent(
-    error: Exception, corpus: Corpus, root: Path, trained_on: Collection[str], *, seen: bool
+    error: Exception, data: DataConfig, root: Path, trained_on: Collection[str], *, seen: bool
 ) -> Path:
     """Return the folder of the shards that a run was trained on, if its corpus is away.
 
     Args:
         error: why the corpus cannot be read.
-        corpus: as the config names it.
+        data: with the corpus and its mask, as the config names them.
         root: folder of all prepared corpora.
         trained_on: digests of the data that the run was prepared for before.
         seen: somebody has found the corpus before.
@@ -43,13 +44,15 @@ def shards_of_absent(
         DataUnreachable: it is away, and the shards are not there.
         BadData: it is not away; other errors of ``error`` likewise.
     """
-    if not isinstance(corpus, FilesCorpus) or not (why := _absent(corpus)):
+    corpus = data.corpus
+    if not isinstance(corpus, PathsCorpus) or not (why := _absent(corpus)):
         raise error
     prepared = list(_prepared(root))
     for directory, manifest in prepared:
-        # Of several, the path says which is this one.
+        # Of several, path and mask say which is this one.
         alone = len(trained_on) == 1
-        if manifest.digest in trained_on and (alone or _is_of(corpus, manifest)):
+        same = manifest.masked == data.masks_prompts and _is_of(corpus, manifest)
+        if manifest.digest in trained_on and (alone or same):
             return directory
     seen = seen or bool(trained_on) or any(_is_of(corpus, one) for _, one in prepared)
     if not seen and not isinstance(why, OSError):
@@ -57,7 +60,7 @@ def shards_of_absent(
     raise DataUnreachable(f"{why}. It was there before: is its disk or file server there?")
 
 
-def _absent(corpus: FilesCorpus) -> Exception | None:
+def _absent(corpus: PathsCorpus) -> Exception | None:
     """Return why files of the corpus cannot be found; None if all can."""
     for given in corpus.paths:
         try:
@@ -80,7 +83,7 @@ def _prepared(root: Path) -> Iterator[tuple[Path, DatasetManifest]]:
             continue
 
 
-def _is_of(corpus: FilesCorpus, manifest: DatasetManifest) -> bool:
+def _is_of(corpus: PathsCorpus, manifest: DatasetManifest) -> bool:
     """Return whether the shards were prepared from a file of this corpus."""
     places = [os.path.abspath(os.path.expanduser(given)) for given in corpus.paths]  # noqa: PTH100, PTH111 - may be a glob
     files = map(str, manifest.corpus.get("files", ()))

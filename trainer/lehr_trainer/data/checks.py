@@ -13,8 +13,8 @@ import itertools
 import os
 from pathlib import Path
 
-from lehr_trainer.configs.corpus import corpora
-from lehr_trainer.configs.train import Corpus, DataConfig, FilesCorpus, HubCorpus, ValidationConfig
+from lehr_trainer.configs.corpus import Corpus, FilesCorpus, HubCorpus, PathsCorpus, corpora
+from lehr_trainer.configs.train import DataConfig, ValidationConfig
 from lehr_trainer.data.first_file import GaveUp, Looks
 from lehr_trainer.errors import BadConfig, BadData
 
@@ -26,9 +26,11 @@ OFFLINE_TOKENIZERS = f"{' or '.join(reversed(TOKENIZER_SIZES))}, or the path of 
 _ON_THE_HUB = {"gpt2": "openai-community/gpt2"}
 """Names of tokenizers that people know, and their ids in the Hugging Face hub."""
 
+_JSONL = (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".jsonl.zst", ".json.gz", ".json.zst")
 _SUFFIXES = {
     "text": (".txt", ".text", ".md", ".rst", ".py", ".txt.gz", ".txt.zst"),
-    "jsonl": (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".jsonl.zst", ".json.gz", ".json.zst"),
+    "jsonl": _JSONL,
+    "chat": _JSONL,
     "parquet": (".parquet", ".pq"),
 }
 """Endings that a folder is searched for; a file that is named itself may have any ending."""
@@ -61,18 +63,18 @@ def check_corpus(corpus: Corpus, looks: Looks | None = None) -> None:
     """
     looks = looks or Looks()
     for field, one in corpora(corpus, "data.corpus").items():
-        if isinstance(one, FilesCorpus):
+        if isinstance(one, PathsCorpus):
             for given in one.paths:
                 with contextlib.suppress(GaveUp):
                     _check_path(given, one, field, looks)
         elif isinstance(one, HubCorpus) and one.id.count("/") > 1:
             raise BadData(
                 f"{field}.id {one.id!r} is not a dataset of the hub (OWNER/NAME); for files "
-                "on this machine use kind text, jsonl or parquet with paths"
+                "on this machine use kind text, jsonl, parquet or chat with paths"
             )
 
 
-def _check_path(given: str, corpus: FilesCorpus, field: str, looks: Looks) -> None:
+def _check_path(given: str, corpus: PathsCorpus, field: str, looks: Looks) -> None:
     path = _path(given)
     if os.path.isfile(path):
         return
@@ -84,7 +86,7 @@ def _check_path(given: str, corpus: FilesCorpus, field: str, looks: Looks) -> No
         raise _nothing_at(given, corpus, field)
 
 
-def resolve_files(corpus: FilesCorpus, field: str = "data.corpus") -> list[Path]:
+def resolve_files(corpus: PathsCorpus, field: str = "data.corpus") -> list[Path]:
     """List the files of a corpus: folders searched, globs expanded, sorted within each path.
 
     ``field`` is the path of the corpus in the config, for errors.
@@ -122,7 +124,7 @@ def files_read(corpus: Corpus, looks: Looks | None = None) -> str | None:
     read: set[Path] = set()
     below: set[Path] = set()
     for field, one in corpora(corpus, "data.corpus").items():
-        if isinstance(one, FilesCorpus):
+        if isinstance(one, PathsCorpus):
             if looks is not None and not all(map(looks.few, one.paths)):
                 return None
             read.update(resolve_files(one, field))
@@ -137,7 +139,7 @@ def files_read(corpus: Corpus, looks: Looks | None = None) -> str | None:
     )
 
 
-def _nothing_at(given: str, corpus: FilesCorpus, field: str) -> BadData:
+def _nothing_at(given: str, corpus: PathsCorpus, field: str) -> BadData:
     path = _path(given)
     if os.path.isdir(path):
         return BadData(

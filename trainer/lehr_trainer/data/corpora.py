@@ -20,7 +20,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from lehr_trainer.configs.train import FilesCorpus, SingleCorpus, StdlibCorpus
+from lehr_trainer.configs.corpus import ChatCorpus, FilesCorpus, SingleCorpus, StdlibCorpus
 from lehr_trainer.data.checks import resolve_files
 from lehr_trainer.errors import BadData
 
@@ -73,6 +73,10 @@ def open_corpus(corpus: SingleCorpus) -> CorpusReader:
         from lehr_trainer.data.files import FilesReader
 
         return FilesReader(corpus, resolve_files(corpus))
+    if isinstance(corpus, ChatCorpus):
+        from lehr_trainer.data.chats import ChatReader
+
+        return ChatReader(corpus, resolve_files(corpus))
     from lehr_trainer.data.files import HubReader
 
     return HubReader(corpus)

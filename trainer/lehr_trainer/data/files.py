@@ -18,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from lehr_trainer.configs.train import FilesCorpus, HubCorpus
+from lehr_trainer.configs.corpus import FilesCorpus, HubCorpus, PathsCorpus
 from lehr_trainer.data.checks import OFFLINE_TOKENIZERS
 from lehr_trainer.data.corpora import CorpusReader
 from lehr_trainer.errors import BadData, DataUnreachable
@@ -33,32 +33,25 @@ _MOST_SOURCES = 16
 _LARGEST_DOCUMENT = 256 * 2**20
 
 
-class FilesReader(CorpusReader):
-    def __init__(self, corpus: FilesCorpus, files: list[Path]) -> None:
-        self._corpus = corpus
+class PathsReader(CorpusReader):
+    """Files of this machine; ``step`` of them form one source."""
+
+    def __init__(self, corpus: PathsCorpus, files: list[Path], step: int = 1) -> None:
+        self._described = corpus.model_dump(mode="json", exclude={"paths"})
         self._files = files
-        whole_files = corpus.kind == "text" and corpus.document == "file"
-        step = _FILES_A_SOURCE if whole_files else 1
         self._sources = [files[at : at + step] for at in range(0, len(files), step)]
         self._step = step
         self._names = source_names(files)
-        self._read: Callable[[list[Path], int], Iterator[str]] = {
-            "text": self._text,
-            "jsonl": self._json_lines,
-            "parquet": self._parquet,
-        }[corpus.kind]
 
     def identity(self) -> dict[str, Any]:
         found = [(path, path.stat()) for path in self._files]
         return {
-            "kind": self._corpus.kind,
-            "text_field": self._corpus.text_field,
-            "document": self._corpus.document,
+            **self._described,
             "files": [[str(path), stat.st_size, stat.st_mtime_ns] for path, stat in found],
         }
 
     def description(self) -> dict[str, Any]:
-        return {"kind": self._corpus.kind, "files": [str(path) for path in self._files]}
+        return {"kind": self._described["kind"], "files": [str(path) for path in self._files]}
 
     def sources(self) -> int:
         return len(self._sources)
@@ -70,6 +63,18 @@ class FilesReader(CorpusReader):
         # If several files are a source, each is one document.
         number = source * self._step + (document if self._step > 1 else 0)
         return self._names[number] if number < len(self._names) else ""
+
+
+class FilesReader(PathsReader):
+    def __init__(self, corpus: FilesCorpus, files: list[Path]) -> None:
+        whole_files = corpus.kind == "text" and corpus.document == "file"
+        super().__init__(corpus, files, _FILES_A_SOURCE if whole_files else 1)
+        self._corpus = corpus
+        self._read: Callable[[list[Path], int], Iterator[str]] = {
+            "text": self._text,
+            "jsonl": self._json_lines,
+            "parquet": self._parquet,
+        }[corpus.kind]
 
     def documents(self, source: int, skip: int) -> Iterator[str]:
         yield from self._read(self._sources[source], skip)
@@ -89,26 +94,9 @@ class FilesReader(CorpusReader):
     def _json_lines(self, files: list[Path], skip: int) -> Iterator[str]:
         (path,) = files
         field = self._corpus.text_field
-        for number, line in enumerate(_rows(files, skip, sample_by="line"), skip + 1):
-            if not line.strip():
-                yield ""
-                continue
-            try:
-                record = json.loads(line)
-            except ValueError as error:
-                raise BadData(f"{path}, line {number} is not JSON: {error}") from None
-            if not isinstance(record, dict):
-                raise BadData(
-                    f"{path}, line {number} is not a JSON object but {line.strip()[:40]!r}; "
-                    'a line holds one document, such as {"text": "..."}'
-                )
-            if field not in record:
-                raise BadData(f"{path}, line {number} {_no_field(field, list(record))}")
-            text = record[field]
+        for line, text in json_lines(path, skip, field, "text_field", '"..."'):
             if text is not None and not isinstance(text, str):
-                raise BadData(
-                    f"{path}, line {number}: field {field!r} holds {type(text).__name__}, not text"
-                )
+                raise BadData(f"{line}: field {field!r} holds {type(text).__name__}, not text")
             yield text or ""
 
     def _parquet(self, files: list[Path], skip: int) -> Iterator[str]:
@@ -129,6 +117,35 @@ class FilesReader(CorpusReader):
         yield from _rows(files, skip, builder="parquet", field=field, columns=[field])
 
 
+def json_lines(
+    path: Path, skip: int, field: str, setting: str, example: str
+) -> Iterator[tuple[str, Any]]:
+    """Yield each line's name for errors and the value of its field; "" and None for a blank line.
+
+    ``setting`` of the corpus names the field; ``example`` is a value of it, as JSON.
+
+    Raises:
+        BadData: a line is no JSON object with this field.
+    """
+    for number, text in enumerate(_rows([path], skip, sample_by="line"), skip + 1):
+        line = f"{path}, line {number}"
+        if not text.strip():
+            yield "", None
+            continue
+        try:
+            record = json.loads(text)
+        except ValueError as error:
+            raise BadData(f"{line} is not JSON: {error}") from None
+        if not isinstance(record, dict):
+            raise BadData(
+                f"{line} is not a JSON object but {text.strip()[:40]!r}; "
+                f'a line holds one document, such as {{"{field}": {example}}}'
+            )
+        if field not in record:
+            raise BadData(f"{line} {_no_field(field, list(record), setting)}")
+        yield line, record[field]
+
+
 def source_names(files: list[Path]) -> list[str]:
     """Name the source of each file: the file if there are few, else its folder, else nothing.
 
@@ -144,10 +161,10 @@ def source_names(files: list[Path]) -> list[str]:
     return [""] * len(files)
 
 
-def _no_field(field: str, names: list[str]) -> str:
+def _no_field(field: str, names: list[str], setting: str = "text_field") -> str:
     near = difflib.get_close_matches(field, names, n=1)
     return (
-        f"has no field {field!r}; it has {', '.join(names) or 'none'}; set data.corpus.text_field"
+        f"has no field {field!r}; it has {', '.join(names) or 'none'}; set data.corpus.{setting}"
         + (f" to {near[0]}" if near else "")
     )
 
@@ -236,11 +253,7 @@ class HubReader(CorpusReader):
         names = stream.column_names
         if names is not None:
             if corpus.text_field not in names:
-                near = difflib.get_close_matches(corpus.text_field, names, n=1)
-                raise BadData(
-                    f"{corpus.id} has no field {corpus.text_field!r}; it has {', '.join(names)}; "
-                    "set data.corpus.text_field" + (f" to {near[0]}" if near else "")
-                )
+                raise BadData(f"{corpus.id} {_no_field(corpus.text_field, names)}")
             stream = stream.select_columns([corpus.text_field])
         return stream
 

@@ -24,6 +24,7 @@ from lehr_trainer.configs.train import BatchConfig
 from lehr_trainer.data.position import DataPosition
 from lehr_trainer.data.shuffle import mix64
 from lehr_trainer.data.token_dataset import PreparedData
+from lehr_trainer.data.tokenizers import MASKED, token_ids
 from lehr_trainer.data.tokens import Loading, open_stream
 from lehr_trainer.errors import BadConfig
 from lehr_trainer.losses.chunked import IGNORED
@@ -106,7 +107,8 @@ class Loader:
 
         ``steps`` of the whole run are needed where ``batch.stages`` change the length on the way.
         ``prefetch`` batches are kept ready for each of ``workers`` threads. With
-        ``mask_document_starts`` the targets after an end of a document are ``IGNORED``.
+        ``mask_document_starts`` the targets after an end of a document are ``IGNORED``; otherwise
+        those that are masked in the prepared data.
 
         Raises:
             BadConfig: the ranks cannot share the sequences evenly.
@@ -129,6 +131,7 @@ class Loader:
         self._pool = ThreadPoolExecutor(workers, "loader", self._enter_thread) if workers else None
         self._ready: deque[tuple[Place, Future[_Made]]] = deque()
         self._eos_id = prepared.eos_id if mask_document_starts else None
+        self._prepared_mask = prepared.masked
         self.counted: int | None = None
         """How many of this rank's targets count in a step: in that of the last micro-step 0 that
         was taken. None if nothing is masked."""
@@ -194,7 +197,7 @@ class Loader:
         return np.arange(first, first + micro_batch, dtype=np.int64)
 
     def _rows(self, place: Place) -> NDArray[Any]:
-        """Return the tokens of a micro-step, [B, T + 1]."""
+        """Return the tokens of a micro-step with their mask, [B, T + 1]."""
         shape = self._batch.at(place[0], self._steps)
         length = shape.sequence_length
         positions, offsets = np.divmod(self._sequences(place, shape) * length, self._block)
@@ -202,7 +205,10 @@ class Loader:
 
     def _masked(self, rows: NDArray[Any]) -> NDArray[np.bool_]:
         """Return which targets of the rows are masked, [B, T]."""
-        masked: NDArray[np.bool_] = rows[:, :-1] == self._eos_id
+        if self._eos_id is None:
+            masked: NDArray[np.bool_] = rows[:, 1:] >= MASKED
+        else:
+            masked = rows[:, :-1] == self._eos_id
         return masked
 
     def _count(self, step: int) -> int:
@@ -213,17 +219,18 @@ class Loader:
     def _make(self, place: Place) -> _Made:
         """Make the batch in host memory (pinned for CUDA), and its digest."""
         rows = self._rows(place)
+        tokens = token_ids(rows) if self._prepared_mask else rows
         both = torch.empty(
             (2, *rows[:, 1:].shape), dtype=torch.int64, pin_memory=self._device.type == "cuda"
         )
         filled = both.numpy()
-        filled[0] = rows[:, :-1]
-        filled[1] = rows[:, 1:]
+        filled[0] = tokens[:, :-1]
+        filled[1] = tokens[:, 1:]
         counted = None
-        if self._eos_id is not None:
+        if self._prepared_mask or self._eos_id is not None:
             filled[1][self._masked(rows)] = IGNORED
             counted = None if place[1] else self._count(place[0])
-        return _Made(both, sequences_digest(rows), counted)
+        return _Made(both, sequences_digest(tokens), counted)
 
     # --- ahead of time -----------------------------------------------------------------------
 

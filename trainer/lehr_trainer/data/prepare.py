@@ -19,10 +19,11 @@ from typing import Literal
 
 import numpy as np
 
-from lehr_trainer.configs.corpus import Corpus, FilesCorpus, HubCorpus
+from lehr_trainer.configs.corpus import ChatCorpus, Corpus, FilesCorpus, HubCorpus
 from lehr_trainer.configs.train import DataConfig, MixCorpus, ValidationConfig
 from lehr_trainer.contract.records import Notify
 from lehr_trainer.data.away import shards_of_absent
+from lehr_trainer.data.chats import ChatEncoder
 from lehr_trainer.data.checks import check_vocabulary, document_hash, is_held_out
 from lehr_trainer.data.corpora import CorpusReader, identity_digest, open_corpus
 from lehr_trainer.data.lock import PHASE, Meter, PreparationLock, preparation_lock
@@ -111,6 +112,11 @@ def prepare_dataset(
         started_by = f"attempt {attempt}"
     tokenizer = load_tokenizer(data.tokenizer)
     check_vocabulary(data.tokenizer, tokenizer.vocab_size, vocab_size)
+    chats = None
+    if isinstance(data.corpus, ChatCorpus):
+        chats = ChatEncoder(data, data.corpus, tokenizer)
+        if chats.note:
+            notify(PHASE, chats.note, None)
     try:
         corpus = open_corpus(data.corpus)
         directory = root / cache_key(corpus, tokenizer, data, validation)
@@ -121,10 +127,11 @@ def prepare_dataset(
                 directory.with_suffix(".lock"), notify, started_by=started_by
             ) as lock:
                 if not finished():
-                    job = _Preparation(corpus, tokenizer, data, validation, directory, notify, lock)
-                    job.run()
+                    _Preparation(
+                        corpus, tokenizer, chats, data, validation, directory, notify, lock
+                    ).run()
     except (BadData, OSError) as error:
-        directory = shards_of_absent(error, data.corpus, root, trained_on, seen=seen)
+        directory = shards_of_absent(error, data, root, trained_on, seen=seen)
     return open_prepared(directory, validation.tokens, vocab_size, hash_everything=hash_everything)
 
 
@@ -163,13 +170,14 @@ def of_each(validation: ValidationConfig, mix: MixCorpus) -> ValidationConfig:
 def cache_key(
     corpus: CorpusReader, tokenizer: Tokenizer, data: DataConfig, validation: ValidationConfig
 ) -> str:
-    """Return the name of the folder for this corpus, tokenizer and held-out share."""
+    """Return the name of the folder for this corpus, tokenizer, held-out share and mask."""
     identity = {
         "format": 1,
         "corpus": corpus.identity(),
         "tokenizer": tokenizer.identity(),
         "max_tokens": data.max_tokens,
         "held_out": validation.share,
+        **({"loss_mask": data.loss_mask} if data.masks_prompts else {}),
     }
     return identity_digest(identity)[:24]
 
@@ -180,6 +188,7 @@ class _Preparation:
 
     corpus: CorpusReader
     tokenizer: Tokenizer
+    chats: ChatEncoder | None
     data: DataConfig
     validation: ValidationConfig
     directory: Path
@@ -188,9 +197,8 @@ class _Preparation:
 
     def run(self) -> None:
         building = self.directory.with_suffix(".partial")
-        dtype: Literal["uint16", "uint32"] = (
-            "uint16" if self.tokenizer.vocab_size <= 2**16 else "uint32"
-        )
+        narrow = self.tokenizer.vocab_size <= 2**16 and not self.data.masks_prompts
+        dtype: Literal["uint16", "uint32"] = "uint16" if narrow else "uint32"
         try:
             writer = ShardWriter(building, dtype, shard_tokens=SHARD_TOKENS)
             try:
@@ -209,6 +217,7 @@ class _Preparation:
                 validation=held_out,
                 validation_documents_sha256=documents_sha256,
                 duplicates_removed=writer.duplicates,
+                masked=self.data.masks_prompts,
             )
             self._publish(building, manifest)
         except OSError as error:
@@ -227,7 +236,7 @@ class _Preparation:
         left = None if limit is None else limit - writer.train_tokens
         for batch, then in self._tokenized(writer.position) if left != 0 else ():
             if left is not None and batch.train.size >= left:
-                writer.append(_cut(batch, left, self.tokenizer.eos_id), then)
+                writer.append(_cut(batch, left, self._end), then)
                 break
             writer.append(batch, then)
             left = None if left is None else left - batch.train.size
@@ -270,8 +279,20 @@ class _Preparation:
             # Also when empty: the next source begins here.
             yield texts, CorpusPosition(source, read), CorpusPosition(source + 1, 0)
 
-    def _tokenize(self, texts: list[str], first: CorpusPosition) -> TokenBatch:
+    @property
+    def _end(self) -> int:
+        """The token that ends a document."""
         eos = self.tokenizer.eos_id
+        return eos if self.chats is None else self.chats.end(eos)
+
+    def _encode(self, texts: list[str]) -> list[tuple[TokenArray, int]]:
+        """Return the tokens of each document, and the bytes of its text."""
+        if self.chats is not None:
+            return [self.chats.encode(text) for text in texts]
+        sizes = [len(text.encode()) for text in texts]
+        return list(zip(self.tokenizer.encode_all(texts), sizes, strict=True))
+
+    def _tokenize(self, texts: list[str], first: CorpusPosition) -> TokenBatch:
         numbers = [at for at, text in enumerate(texts) if text and not text.isspace()]
         kept = [_encodable(texts[at]) for at in numbers]
         raw = [text.encode() for text in kept]
@@ -279,15 +300,11 @@ class _Preparation:
         train: list[TokenArray] = []
         held_out: list[HeldOutShard] = []
         train_documents = 0
-        end = np.array([eos], dtype=np.uint32)
-        for number, data, name, tokens in zip(
-            numbers, raw, hashes, self.tokenizer.encode_all(kept), strict=True
-        ):
+        end = np.array([self._end], dtype=np.uint32)
+        for number, name, (tokens, size) in zip(numbers, hashes, self._encode(kept), strict=True):
             if is_held_out(name, self.validation.share):
                 source = self.corpus.source_name(first.source, first.document + number)
-                held_out.append(
-                    HeldOutShard(name, np.concatenate([tokens, end]), len(data), source)
-                )
+                held_out.append(HeldOutShard(name, np.concatenate([tokens, end]), size, source))
             else:
                 train += [tokens, end]
                 train_documents += 1
@@ -334,7 +351,7 @@ class _Preparation:
 def _blank(corpus: Corpus) -> str:
     """Describe what was read of a corpus without text, and which setting to check."""
     match corpus:
-        case FilesCorpus(kind="text"):
+        case FilesCorpus(kind="text") | ChatCorpus():
             return f"all documents of {_some(corpus.paths)} are blank"
         case FilesCorpus():
             return (

@@ -18,7 +18,7 @@ from lehr_trainer.data.token_dataset import (
     Shard,
     sha256_file,
 )
-from lehr_trainer.data.tokenizers import TokenArray
+from lehr_trainer.data.tokenizers import TokenArray, token_ids
 
 STATE = "state.json"
 """Progress of reading, until the folder is published."""
@@ -86,7 +86,7 @@ class _OpenShard:
         self._digest.update(data)
         self.tokens += tokens.size
         self._documents += documents
-        self._max_token = max(self._max_token, int(tokens.max()))
+        self._max_token = max(self._max_token, int(token_ids(tokens).max()))
 
     def finish(self) -> Shard:
         _sync(self._file)
@@ -195,7 +195,7 @@ class ShardWriter:
             name=VALIDATION,
             tokens=tokens.size,
             documents=self._done.validation_documents,
-            max_token=int(tokens.max(initial=0)),
+            max_token=int(token_ids(tokens).max(initial=0)),
             sha256=sha256_file(held_out),
         )
         return self._done.train, validation, sha256_file(self._folder / VALIDATION_DOCUMENTS)

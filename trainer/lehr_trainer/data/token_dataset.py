@@ -21,13 +21,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from lehr_trainer.data.checks import check_vocabulary
+from lehr_trainer.data.tokenizers import MASKED, token_ids
 from lehr_trainer.errors import BadData
 from lehr_trainer.files import write_atomically
 
@@ -70,6 +71,9 @@ class DatasetManifest(BaseModel):
     validation_documents_sha256: str
     duplicates_removed: int
     """Repeats of held-out documents; none of them is trained on."""
+    # Left out of a manifest without it, so that its digest stays and older trainers read it.
+    masked: Annotated[bool, Field(exclude_if=lambda masked: not masked)] = False
+    """Whether tokens have ``MASKED`` set where they do not count."""
 
     @property
     def digest(self) -> str:
@@ -86,7 +90,9 @@ class HeldOutSample:
     """
 
     tokens: NDArray[Any]
-    """The scored tokens, and one more: the last one is a target only."""
+    """The tokens to read, and one more: the last one is a target only."""
+    counted: NDArray[np.bool_]
+    """Which of the tokens are scored as targets: all, unless the corpus is masked."""
     lengths: NDArray[np.int64]
     """How many of the tokens each document has, in the same order."""
     sources: tuple[str, ...]
@@ -99,7 +105,7 @@ class HeldOutSample:
 
     @classmethod
     def read(cls, directory: Path, manifest: DatasetManifest, count: int) -> Self:
-        """Read at most ``count`` tokens to score."""
+        """Read at most ``count`` tokens, and one more."""
         documents = np.fromfile(directory / VALIDATION_DOCUMENTS, dtype=DOCUMENT_RECORD)
         runs = manifest.corpus.get("held_out", [])
         sources = list(chain.from_iterable([name] * number for name, number in runs))
@@ -116,8 +122,10 @@ class HeldOutSample:
         lengths[-1] -= ends[len(order) - 1] - tokens
         stored = np.memmap(directory / VALIDATION, dtype=manifest.dtype, mode="r")
         texts = zip(begins[order].tolist(), lengths.tolist(), strict=True)
+        read = np.concatenate([stored[begin : begin + length] for begin, length in texts])
         return cls(
-            tokens=np.concatenate([stored[begin : begin + length] for begin, length in texts]),
+            tokens=token_ids(read) if manifest.masked else read,
+            counted=read < MASKED,
             lengths=lengths,
             sources=tuple(sources[index] for index in order),
             text_bytes=float((taken["bytes"] * (lengths / taken["tokens"])).sum()),
@@ -130,6 +138,7 @@ class HeldOutSample:
         """Put samples one after the other; the source of each document is the sample's name."""
         return cls(
             tokens=np.concatenate([one.tokens for one in samples.values()]),
+            counted=np.concatenate([one.counted for one in samples.values()]),
             lengths=np.concatenate([one.lengths for one in samples.values()]),
             sources=tuple(name for name, one in samples.items() for _ in one.lengths),
             text_bytes=sum(one.text_bytes for one in samples.values()),
@@ -141,9 +150,11 @@ class HeldOutSample:
         """Say how much of the held-out set an evaluation of at most so many tokens scores."""
         scored = min(most, self.tokens.size - 1)
         documents = int(np.searchsorted(np.cumsum(self.lengths), scored, side="right")) + 1
+        counted = int(np.count_nonzero(self.counted[1 : scored + 1]))
+        read = "" if counted == scored else f"; it reads {scored:,}"
         return (
-            f"{scored:,} of {self.all_tokens:,} held-out tokens, "
-            f"from {documents:,} of {self.all_documents:,} documents"
+            f"{counted:,} of {self.all_tokens:,} held-out tokens, "
+            f"from {documents:,} of {self.all_documents:,} documents{read}"
         )
 
 
@@ -168,6 +179,8 @@ class PreparedData:
     eos_id: int
     """Token that ends each document, and so marks where documents meet."""
     tokenizer: str
+    masked: bool
+    """Whether tokens have ``MASKED`` set where they do not count; of a mix, those of some part."""
     held_out: HeldOutSample = field(compare=False, repr=False)
 
     @property
@@ -223,6 +236,7 @@ def open_prepared(
         vocab_size=manifest.vocab_size,
         eos_id=manifest.eos_id,
         tokenizer=manifest.tokenizer,
+        masked=manifest.masked,
         **scored_fields(manifest.tokenizer, sample, validation_tokens),
     )
 
@@ -233,10 +247,12 @@ def scored_fields(tokenizer: str, sample: HeldOutSample, most: int) -> dict[str,
     seen = sample.tokens[: scored + 1]
     # Whatever the width of the tokens.
     content = f"{tokenizer} {seen.size} ".encode() + seen.astype("<u4").tobytes()
+    if not (counted := sample.counted[: seen.size]).all():
+        content += counted.tobytes()
     return {
         "validation_tokens": scored,
         "validation_digest": hashlib.sha256(content).hexdigest(),
-        "bytes_per_token": sample.text_bytes / sample.tokens.size,
+        "bytes_per_token": sample.text_bytes / int(np.count_nonzero(sample.counted)),
         "held_out": sample,
     }
 
@@ -361,6 +377,7 @@ class PreparedMix(PreparedData):
             vocab_size=first.vocab_size,
             eos_id=first.eos_id,
             tokenizer=first.tokenizer,
+            masked=any(part.masked for part in parts.values()),
             parts=parts,
             weights=weights,
             **scored_fields(first.tokenizer, sample, validation_tokens),

@@ -21,12 +21,19 @@ from lehr_trainer.errors import BadData
 from lehr_trainer.extras import install
 
 TokenArray = NDArray[Any]
+MASKED = np.uint32(2**31)
+"""Set in each stored token of a masked corpus (uint32) that is read but not predicted."""
 
 _END_OF_TEXT = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[EOS]", "[SEP]")
 """Usual names of the end-of-document token, if there is no tokenizer_config.json."""
 
 _PIECE_CHARACTERS = 400_000
 """tekken's pattern overflows tiktoken's stack (a panic) at a million blanks in a row."""
+
+
+def token_ids(tokens: TokenArray) -> TokenArray:
+    """Return the tokens of a masked corpus without their mask."""
+    return tokens & ~MASKED
 
 
 class Tokenizer(ABC):
@@ -45,6 +52,21 @@ class Tokenizer(ABC):
     def encode_all(self, texts: Sequence[str]) -> list[TokenArray]:
         """Return the tokens of each text."""
         return [self.encode(text) for text in texts]
+
+    def special_id(self, text: str) -> int | None:
+        """Return the special token that ``text`` names, if there is one."""
+        del text
+        return None
+
+    def encode_run(
+        self, texts: Sequence[str], counts: Sequence[bool]
+    ) -> tuple[TokenArray, NDArray[np.bool_]]:
+        """Return the tokens of texts in a row, and which of them have a part of one that counts.
+
+        Nothing in the texts becomes a special token.
+        """
+        tokens = self.encode_all(texts)
+        return np.concatenate(tokens), np.repeat(counts, [one.size for one in tokens])
 
     @abstractmethod
     def decode(self, tokens: Iterable[int]) -> str:
@@ -198,6 +220,29 @@ class JsonTokenizer(Tokenizer):
     def encode_all(self, texts: Sequence[str]) -> list[TokenArray]:
         encoded = self._fast.encode_batch_fast(list(texts), add_special_tokens=False)
         return [np.asarray(one.ids, dtype=np.uint32) for one in encoded]
+
+    def special_id(self, text: str) -> int | None:
+        added = self._fast.get_added_tokens_decoder()
+        return next((int(token) for token, one in added.items() if one.content == text), None)
+
+    @cached_property
+    def _ordinary(self) -> Any:
+        """A copy that makes no special tokens; without what would trim the places of its tokens."""
+        from tokenizers import Tokenizer as Fast
+
+        described = json.loads(self._fast.to_str())
+        ordinary = Fast.from_str(json.dumps({**described, "post_processor": None}))
+        ordinary.encode_special_tokens = True
+        return ordinary
+
+    def encode_run(
+        self, texts: Sequence[str], counts: Sequence[bool]
+    ) -> tuple[TokenArray, NDArray[np.bool_]]:
+        # As one text, as transformers does. Unlike ``encode``, this releases the interpreter lock.
+        (encoded,) = self._ordinary.encode_batch(["".join(texts)], add_special_tokens=False)
+        before = np.concatenate([[0], np.cumsum(np.repeat(counts, list(map(len, texts))))])
+        starts, ends = np.asarray(encoded.offsets, dtype=np.int64).reshape(-1, 2).T
+        return np.asarray(encoded.ids, dtype=np.uint32), before[ends] > before[starts]
 
     def decode(self, tokens: Iterable[int]) -> str:
         text: str = self._fast.decode(

@@ -29,6 +29,7 @@ from lehr_trainer.data.position import (
 )
 from lehr_trainer.data.shuffle import SampleOrder
 from lehr_trainer.data.token_dataset import PreparedData, PreparedMix, read_manifest
+from lehr_trainer.data.tokenizers import token_ids
 from lehr_trainer.errors import BadData
 
 Loading = Literal["auto", "memmap", "preload"]
@@ -48,6 +49,8 @@ class TrainTokens:
     shards: tuple[Tokens, ...]
     names: tuple[str, ...]
     vocab_size: int
+    masked: bool
+    """Whether tokens have ``MASKED`` set where they do not count."""
     block: int
     blocks: int
     """Of the whole corpus."""
@@ -94,6 +97,7 @@ class TrainTokens:
             shards=shards,
             names=tuple(str(path) for path in paths),
             vocab_size=prepared.vocab_size,
+            masked=prepared.masked,
             block=block,
             blocks=blocks,
             first_tokens=whole.starts,
@@ -124,7 +128,7 @@ class TrainTokens:
         if key not in self._views:
             self._views[key] = sliding_window_view(self.shards[shard], length + 1)
         rows: Tokens = self._views[key][starts]
-        largest = int(rows.max())
+        largest = int((token_ids(rows) if self.masked else rows).max())
         if largest >= self.vocab_size:
             # On a GPU this would be a device-side assertion without a name.
             raise BadData(
@@ -267,6 +271,8 @@ class MixStream(TrainStream):
             _opened(one, name, chosen, block, corpus.left)
             for (name, one), corpus in zip(prepared.parts.items(), self._corpora, strict=True)
         )
+        # A part whose tokens are masked has wider ones than the others.
+        self._dtype = np.result_type(*(one.shards[0].dtype for one in self.tokens))
         mix = start.mix
         same = mix is not None and (mix.digest, mix.block) == (self._digest, block)
         self._before = mix.tokens // block if mix is not None and same else 0
@@ -281,7 +287,7 @@ class MixStream(TrainStream):
     def rows(self, positions: NDArray[np.int64], offsets: NDArray[np.int64], length: int) -> Tokens:
         first, last = int(positions[0]), int(positions[-1])
         parts, blocks = self._order.blocks(first, last)[:, positions - first]
-        rows = np.empty((positions.size, length + 1), dtype=self.tokens[0].shards[0].dtype)
+        rows = np.empty((positions.size, length + 1), dtype=self._dtype)
         for part in np.unique(parts):
             here = np.flatnonzero(parts == part)
             rows[here] = self.tokens[part].windows(blocks[here], offsets[here], length)

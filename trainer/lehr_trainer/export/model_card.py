@@ -9,7 +9,8 @@ from typing import Any
 
 import yaml
 
-from lehr_trainer.configs.train import FilesCorpus, HubCorpus, TrainConfig
+from lehr_trainer.configs.corpus import HubCorpus, PathsCorpus
+from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.contract.manifest import Manifest
 from lehr_trainer.planning.counts import parameter_counts
 
@@ -142,7 +143,7 @@ def _corpus(corpus: Any) -> str:
         parts = [corpus.id, corpus.name, corpus.split]
         revision = corpus.revision or "no revision given"
         return f"`{'/'.join(part for part in parts if part)}` of the Hugging Face hub, {revision}"
-    if isinstance(corpus, FilesCorpus):
+    if isinstance(corpus, PathsCorpus):
         return f"{corpus.kind} files: {', '.join(f'`{path}`' for path in corpus.paths)}"
     return "sources of the Python standard library"
 

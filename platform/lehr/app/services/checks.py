@@ -23,8 +23,7 @@ from lehr.specs.overrides import parse_overrides
 from lehr.specs.storage_url import missing_package
 from lehr.store.secret_store import SecretStore, unknown
 from lehr.store.webhooks import Webhooks
-from lehr_trainer.configs.corpus import corpora
-from lehr_trainer.configs.train import FilesCorpus
+from lehr_trainer.configs.corpus import PathsCorpus, corpora
 from lehr_trainer.data.checks import check_data, check_size
 from lehr_trainer.data.first_file import GaveUp, Looks
 from lehr_trainer.errors import TrainerError
@@ -224,7 +223,7 @@ def _corpus_problems(specs: Sequence[RunSpec], looks: Looks | None) -> Iterator[
         for spec in specs
         if spec.train is not None
         for field, corpus in corpora(spec.own.data.corpus, "train.data.corpus").items()
-        if isinstance(corpus, FilesCorpus)
+        if isinstance(corpus, PathsCorpus)
         for path in corpus.paths
     )
     for path, field in dict.fromkeys(fields):

@@ -1,0 +1,213 @@
+"""Chats: read from JSON lines, written by a template, tokenized with a mask of their prompts.
+
+Only the template makes special tokens. Text inside a message that looks like one stays text, so a
+message cannot end its turn or begin another. That is why templates are names and not Jinja files:
+in what Jinja renders, the template's own text cannot be told from that of a message.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lehr_trainer.configs.corpus import ChatCorpus
+from lehr_trainer.configs.train import DataConfig
+from lehr_trainer.data.checks import counted
+from lehr_trainer.data.files import PathsReader, json_lines
+from lehr_trainer.data.token_dataset import PreparedData, PreparedMix, read_manifest
+from lehr_trainer.data.tokenizers import MASKED, TokenArray, Tokenizer, token_ids
+from lehr_trainer.errors import BadData
+
+Message = tuple[str, str]  # Role and content.
+
+_ROLES = ("system", "user", "assistant")
+_MARKER = re.compile(r"(<\|\w+\|>)")
+_PROBE: list[Message] = [("user", " Why?"), ("assistant", "So.\n"), ("user", "a  b")]
+
+
+@dataclass(frozen=True)
+class Template:
+    """How a conversation is written. ``<|...|>`` are markers: special tokens, if there are such."""
+
+    begin: str
+    before: str
+    """Before the content of a message, with ``{role}``."""
+    end: str
+    """What ends a turn: the model learns it after its own messages."""
+    after: str
+    strips: bool
+    """Whether white space around a content is left out."""
+
+    @property
+    def markers(self) -> list[str]:
+        return list(dict.fromkeys(_MARKER.findall(self.begin + self.before + self.end)))
+
+    def write(self, messages: Sequence[Message]) -> Iterator[tuple[str, bool, bool]]:
+        """Yield texts of a conversation: text, whether it is markup, whether the assistant's."""
+        yield self.begin, True, False
+        for role, content in messages:
+            answers = role == "assistant"
+            yield self.before.replace("{role}", role), True, False
+            yield content.strip() if self.strips else content, False, answers
+            yield self.end, True, answers
+            yield self.after, True, False
+
+
+TEMPLATES = {
+    "chatml": Template("", "<|im_start|>{role}\n", "<|im_end|>", "\n", strips=False),
+    "llama3": Template(
+        "<|begin_of_text|>",
+        "<|start_header_id|>{role}<|end_header_id|>\n\n",
+        "<|eot_id|>",
+        "",
+        strips=True,
+    ),
+}
+
+
+class ChatReader(PathsReader):
+    """A document is a conversation, as JSON: ``[["user", "Hi"], ["assistant", "Hello"]]``."""
+
+    def __init__(self, corpus: ChatCorpus, files: list[Path]) -> None:
+        super().__init__(corpus, files)
+        self._field = corpus.messages_field
+
+    def documents(self, source: int, skip: int) -> Iterator[str]:
+        (path,) = self._sources[source]
+        example = '[{"role": "user", "content": "..."}, ...]'
+        for line, value in json_lines(path, skip, self._field, "messages_field", example):
+            messages = _messages(value, self._field, line) if line else None
+            yield json.dumps(messages, ensure_ascii=False) if messages else ""
+
+
+def _messages(value: Any, field: str, line: str) -> list[Message]:
+    """Return the messages of a row; raise BadData if it has no answer to learn."""
+    if not isinstance(value, list) or not value:
+        what = "an empty list" if value == [] else f"{type(value).__name__}, not a list of messages"
+        raise BadData(f"{line}: field {field!r} holds {what}")
+    messages = [_message(one, f"{line}: message {i}") for i, one in enumerate(value, 1)]
+    roles = [role for role, _ in messages]
+    if roles[0] == "assistant":
+        raise BadData(f"{line}: the first message is the assistant's; begin with system or user")
+    if "assistant" not in roles:
+        raise BadData(
+            f"{line}: no message is the assistant's (roles: {', '.join(dict.fromkeys(roles))}), so "
+            "there is nothing to learn; remove the line"
+        )
+    return messages
+
+
+def _message(value: Any, name: str) -> Message:
+    if not isinstance(value, dict) or not {"role", "content"} <= value.keys():
+        keys = f"has {', '.join(value) or 'nothing'}" if isinstance(value, dict) else "is no object"
+        raise BadData(f'{name} {keys}; a message is {{"role": "user", "content": "..."}}')
+    role, content = value["role"], value["content"]
+    if role not in _ROLES:
+        raise BadData(f"{name} has the role {role!r}; it can be {', '.join(_ROLES)}")
+    if value.get("tool_calls"):
+        raise BadData(f"{name} has tool_calls, which no template of Lehr writes; remove the line")
+    if not isinstance(content, str):
+        raise BadData(f"{name}: the content is {type(content).__name__}, not text")
+    if not content.strip():
+        raise BadData(f"{name} ({role}): the content is empty; remove the message or the line")
+    return role, content
+
+
+class ChatEncoder:
+    """Tokens of conversations, by a template. Thread-safe."""
+
+    def __init__(self, data: DataConfig, corpus: ChatCorpus, tokenizer: Tokenizer) -> None:
+        """Raise BadData if the template cannot be written exactly with this tokenizer."""
+        self._template = TEMPLATES[corpus.template]
+        self._tokenizer = tokenizer
+        self._masks = data.masks_prompts
+        known = ((marker, tokenizer.special_id(marker)) for marker in self._template.markers)
+        self._special = {marker: token for marker, token in known if token is not None}
+        lacking = ", ".join(m for m in self._template.markers if m not in self._special)
+        self.note = lacking and (
+            f"data.tokenizer {tokenizer.name} has no token {lacking} of the template "
+            f"{corpus.template}: encoded as text, which a message can hold as well"
+        )
+        """What a user should know of it; may be empty."""
+        self._refuse(corpus.template)
+
+    def encode(self, conversation: str) -> tuple[TokenArray, int]:
+        """Return the tokens of a conversation, and the UTF-8 bytes of the content that counts."""
+        messages = json.loads(conversation)
+        encoded = []
+        for special, group in groupby(self._pieces(messages), key=lambda p: isinstance(p[0], int)):
+            pieces, counts = zip(*group, strict=True)
+            encoded.append(
+                (np.array(pieces), np.array(counts))
+                if special
+                else self._tokenizer.encode_run(pieces, counts)
+            )
+        tokens = np.concatenate([ids for ids, _ in encoded]).astype(np.uint32)
+        if self._masks:
+            tokens[~np.concatenate([counts for _, counts in encoded])] |= MASKED
+        written = self._template.write(messages)
+        counting = (t for t, markup, own in written if not markup and (own or not self._masks))
+        return tokens, sum(len(content.encode()) for content in counting)
+
+    def end(self, eos_id: int) -> int:
+        """Return the token that ends a conversation; it is not the assistant's."""
+        return eos_id | int(MASKED) if self._masks else eos_id
+
+    def _pieces(self, messages: Sequence[Message]) -> Iterator[tuple[str | int, bool]]:
+        """Yield texts and special tokens, each with whether it is the assistant's."""
+        for text, is_markup, answers in self._template.write(messages):
+            for piece in _MARKER.split(text) if is_markup else [text]:
+                if piece:
+                    yield self._special.get(piece, piece) if is_markup else piece, answers
+
+    def _refuse(self, template: str) -> None:
+        name, tokenizer = f"data.tokenizer {self._tokenizer.name!r}", self._tokenizer
+        for marker, token in self._special.items():
+            if token == tokenizer.eos_id:
+                raise BadData(
+                    f"{name} ends documents by {marker}, a marker of the template {template}; set "
+                    "eos_token in its tokenizer_config.json to another, such as its base model's"
+                )
+            if token in tokenizer.encode_run([marker], [False])[0]:
+                raise BadData(
+                    f"{name} makes the token {marker} also of text that a message holds; mark it "
+                    "as special in its tokenizer.json"
+                )
+        whole = "".join(text for text, *_ in self._template.write(_PROBE))
+        tokens, _ = self.encode(json.dumps(_PROBE))
+        if self._special and not np.array_equal(token_ids(tokens), tokenizer.encode(whole)):
+            raise BadData(
+                f"{name} encodes text after a special token in another way than text that stands "
+                f"alone, so the template {template} cannot be written with it; use one that is "
+                "byte-level, without a blank before the first word"
+            )
+
+
+def describe_chats(prepared: PreparedData, sequence_length: int) -> str:
+    """Return a line for each corpus of chats: which share counts, how many exceed a sequence."""
+    lines = ""
+    parts = prepared.parts if isinstance(prepared, PreparedMix) else {"": prepared}
+    for name, part in parts.items():
+        manifest = read_manifest(part.directory)
+        if manifest.corpus["kind"] != "chat":
+            continue
+        learned = longer = 0
+        for shard in manifest.train:
+            stored = np.memmap(part.directory / shard.name, dtype=manifest.dtype, mode="r")
+            tokens = token_ids(stored) if manifest.masked else stored
+            ends = np.flatnonzero(tokens == manifest.eos_id)
+            longer += int(np.count_nonzero(np.diff(ends, prepend=-1) > sequence_length))
+            learned += int(np.count_nonzero(stored == tokens))
+        lines += (
+            f"{name + ': ' if name else ''}{learned / part.tokens:.1%} of the tokens of "
+            f"{counted(part.documents, 'conversation')} count in the loss; {longer:,} of them are "
+            f"longer than a sequence of {sequence_length:,} tokens, and are cut\n"
+        )
+    return lines
