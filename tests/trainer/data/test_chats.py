@@ -292,8 +292,9 @@ def test_mix_masks_prompts_of_its_chats_and_nothing_of_its_texts(tmp_path):
                 counted[is_text].append(float((targets != IGNORED).float().mean()))
     assert set(counted[True]) == {1.0}
     assert 0.1 < np.mean(counted[False]) < 0.7
-    (line,) = describe_chats(prepared, 32).splitlines()
+    line, note = describe_chats(prepared, 32).splitlines()
     assert line.startswith("chats: ")
+    assert note.startswith("data.tokenizer byte has no token")
 
 
 # --- errors -------------------------------------------------------------------------------------

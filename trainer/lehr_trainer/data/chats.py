@@ -210,4 +210,5 @@ def describe_chats(prepared: PreparedData, sequence_length: int) -> str:
             f"{counted(part.documents, 'conversation')} count in the loss; {longer:,} of them are "
             f"longer than a sequence of {sequence_length:,} tokens, and are cut\n"
         )
+        lines += f"{manifest.corpus['note']}\n" if manifest.corpus["note"] else ""
     return lines

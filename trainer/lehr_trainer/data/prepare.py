@@ -208,7 +208,11 @@ class _Preparation:
                 writer.close()
             self._check_not_empty(writer, building)
             manifest = DatasetManifest(
-                corpus={**self.corpus.description(), "held_out": writer.held_out},
+                corpus={
+                    **self.corpus.description(),
+                    "held_out": writer.held_out,
+                    **({"note": self.chats.note} if self.chats else {}),
+                },
                 tokenizer=self.data.tokenizer,
                 dtype=dtype,
                 vocab_size=self.tokenizer.vocab_size,
