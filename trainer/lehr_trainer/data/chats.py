@@ -156,10 +156,6 @@ class ChatEncoder:
         counting = (t for t, markup, own in written if not markup and (own or not self._masks))
         return tokens, sum(len(content.encode()) for content in counting)
 
-    def end(self, eos_id: int) -> int:
-        """Return the token that ends a conversation; it is not the assistant's."""
-        return eos_id | int(MASKED) if self._masks else eos_id
-
     def _pieces(self, messages: Sequence[Message]) -> Iterator[tuple[str | int, bool]]:
         """Yield texts and special tokens, each with whether it is the assistant's."""
         for text, is_markup, answers in self._template.write(messages):

@@ -42,7 +42,7 @@ from lehr_trainer.data.token_dataset import (
     PreparedMix,
     open_prepared,
 )
-from lehr_trainer.data.tokenizers import TokenArray, Tokenizer, load_tokenizer
+from lehr_trainer.data.tokenizers import MASKED, TokenArray, Tokenizer, load_tokenizer
 from lehr_trainer.errors import BadData, DiskFull
 from lehr_trainer.files import fsync_folder
 
@@ -287,14 +287,13 @@ class _Preparation:
     def _end(self) -> int:
         """The token that ends a document."""
         eos = self.tokenizer.eos_id
-        return eos if self.chats is None else self.chats.end(eos)
+        return eos | int(MASKED) if self.data.masks_prompts else eos
 
-    def _encode(self, texts: list[str]) -> list[tuple[TokenArray, int]]:
+    def _encode(self, texts: list[str], raw: list[bytes]) -> list[tuple[TokenArray, int]]:
         """Return the tokens of each document, and the bytes of its text."""
         if self.chats is not None:
             return [self.chats.encode(text) for text in texts]
-        sizes = [len(text.encode()) for text in texts]
-        return list(zip(self.tokenizer.encode_all(texts), sizes, strict=True))
+        return list(zip(self.tokenizer.encode_all(texts), map(len, raw), strict=True))
 
     def _tokenize(self, texts: list[str], first: CorpusPosition) -> TokenBatch:
         numbers = [at for at, text in enumerate(texts) if text and not text.isspace()]
@@ -305,7 +304,8 @@ class _Preparation:
         held_out: list[HeldOutShard] = []
         train_documents = 0
         end = np.array([self._end], dtype=np.uint32)
-        for number, name, (tokens, size) in zip(numbers, hashes, self._encode(kept), strict=True):
+        encoded = self._encode(kept, raw)
+        for number, name, (tokens, size) in zip(numbers, hashes, encoded, strict=True):
             if is_held_out(name, self.validation.share):
                 source = self.corpus.source_name(first.source, first.document + number)
                 held_out.append(HeldOutShard(name, np.concatenate([tokens, end]), size, source))
