@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -77,8 +78,28 @@ def test_extra_is_installed_from_the_origin_of_the_installed_lehr(monkeypatch, o
     text = None if origin is None else json.dumps(origin)
     installed = SimpleNamespace(read_text=lambda name: text)
     monkeypatch.setattr(extras.metadata, "distribution", lambda name: installed)
+    monkeypatch.setattr(extras.shutil, "which", lambda name: f"{sys.prefix}/bin/{name}")
     assert extras.install("lehr[mcp]") == command
     assert extras.install("gcsfs") == "pip install 'gcsfs'"
+
+
+def test_extra_is_installed_into_this_environment_by_what_made_it(monkeypatch, tmp_path):
+    text = json.dumps({"url": "file:///x/lehr-1.whl"})
+    installed = SimpleNamespace(read_text=lambda name: text)
+    monkeypatch.setattr(extras.metadata, "distribution", lambda name: installed)
+    monkeypatch.setattr(extras.sys, "prefix", f"{tmp_path}/a b")
+    pip = f"'{tmp_path}/a b/bin/pip' install '/x/lehr-1.whl[mcp]'"
+    assert extras.install("lehr[mcp]") == pip  # Not activated: another pip comes first.
+    monkeypatch.setattr(extras, "find_spec", lambda name: None)
+    made_by_uv = f"uv pip install --python '{tmp_path}/a b' '/x/lehr-1.whl[mcp]'"
+    assert extras.install("lehr[mcp]") == made_by_uv
+    (tmp_path / "a b").mkdir()
+    (tmp_path / "a b/uv-receipt.toml").write_text(
+        '[tool]\nrequirements = [{name = "lehr", extras = ["server"]}, {name = "s3fs"}]\n'
+    )
+    tool = "uv tool install '/x/lehr-1.whl[server,mcp]' --with 's3fs'"
+    assert extras.install("lehr[mcp]") == tool
+    assert extras.install("gcsfs") == f"{tool.replace(',mcp', '')} --with 'gcsfs'"
 
 
 def test_lehr_without_a_distribution_has_a_sentence_for_a_command(monkeypatch):
