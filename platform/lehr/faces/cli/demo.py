@@ -1,9 +1,10 @@
-"""``lehr demo``: all of Lehr once, on real text, ending with a ranked table."""
+"""``lehr demo``: all of Lehr once, on real text or from a recording, to a ranked table."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,8 +12,10 @@ from lehr.errors import LehrError, SpecError, UserError
 from lehr.faces.cli.launch import launch, nothing_recorded
 from lehr.faces.cli.output import JsonOption, console, notes, print_json
 from lehr.faces.cli.plan import OverridesArgument, read_spec
+from lehr_trainer import extras
 
 if TYPE_CHECKING:
+    from lehr.faces.cli.daemon import RunningServer
     from lehr.faces.client import Client, Sweep
     from lehr.schemas.cluster import ClusterView
     from lehr.specs import SweepSpec
@@ -23,29 +26,42 @@ _CLUSTER_TIMEOUT_S = 120.0
 
 
 @app.command("demo")
-def demo(overrides: OverridesArgument = None, as_json: JsonOption = False) -> None:
+def demo(
+    overrides: OverridesArgument = None,
+    recorded: Annotated[
+        bool,
+        typer.Option(
+            "--recorded", help="Train nothing: show the same sweep as it was recorded elsewhere."
+        ),
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
     """Start the server, prepare a corpus, train eight learning rates, rank them.
 
     Uses a running server, and a prepared corpus. Takes the same overrides as `lehr sweep`. A short
-    demo: lehr demo run.train.steps=50. Exit code 1 if a trial failed.
+    demo: lehr demo run.train.steps=50. Exit code 1 if a trial failed. Where torch is not installed,
+    it shows the recorded sweep.
 
     JSON: {sweep: SweepDetail}.
     """
-    from lehr.faces.cli.last_start import ServerOptions
-    from lehr.faces.cli.server import bring_up
     from lehr.faces.cli.watch import watch_until_end
     from lehr.specs import SweepSpec
     from lehr.specs.examples import LR_GRID_SMALL
 
+    if recorded and overrides:
+        raise UserError(f"{overrides[0]}: a recorded sweep cannot change. Leave out --recorded.")
+    if recorded or (find_spec("torch") is None and not overrides):
+        _show_recorded(as_json=as_json)
+        return
+    if overrides:
+        extras.need("torch")
     try:
         spec = read_spec(str(LR_GRID_SMALL), overrides)
     except SpecError as error:
         raise nothing_recorded(error) from None
     if not isinstance(spec, SweepSpec):
         raise UserError("kind cannot be overridden: the demo is a sweep.")
-    running, fresh = bring_up(ServerOptions(), as_it_stands=True)
-    _say("server", f"{running.url}{'' if fresh else ' (already running)'}")
-
+    running = _bring_up()
     client = running.client()
     cluster = _wait_for_cluster(client)
     _say("cluster", _what(cluster))
@@ -63,6 +79,33 @@ def demo(overrides: OverridesArgument = None, as_json: JsonOption = False) -> No
         _next(client, sweep, running.token_hint)
     if not healthy:
         raise typer.Exit(1)
+
+
+def _bring_up() -> RunningServer:
+    from lehr.faces.cli.last_start import ServerOptions
+    from lehr.faces.cli.server import bring_up
+
+    running, fresh = bring_up(ServerOptions(), as_it_stands=True)
+    _say("server", f"{running.url}{'' if fresh else ' (already running)'}")
+    return running
+
+
+def _show_recorded(*, as_json: bool) -> None:
+    from lehr.faces.cli.show import print_sweep
+
+    running = _bring_up()
+    client = running.client()
+    sweep = client.recorded_sweep()
+    _say("sweep", f"{sweep.name}: recorded elsewhere; nothing is trained here")
+    if as_json:
+        print_json({"sweep": sweep.detail})
+        return
+    notes().print()
+    print_sweep(sweep)
+    _next(client, sweep, running.token_hint)
+    if find_spec("torch") is None:
+        command = extras.install("lehr[server,trainer]")
+        console().print(f"  train it here: {command}, then lehr demo", markup=False, soft_wrap=True)
 
 
 def _wait_for_cluster(client: Client) -> ClusterView:

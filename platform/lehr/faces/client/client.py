@@ -229,6 +229,13 @@ class Client(RefMethods, AdminMethods):
         answer = self._launch("sweep", spec, overrides, provenance, idempotency_key)
         return Sweep(self.transport, SweepDetail.model_validate_json(answer))
 
+    def recorded_sweep(self) -> Sweep:
+        """Record the sweep that comes with Lehr, eight runs that were trained elsewhere, unless the
+        server has it already. Nothing is queued.
+        """
+        answer = self.transport.post("/sweeps/recorded")
+        return Sweep(self.transport, SweepDetail.model_validate_json(answer))
+
     def sweeps(
         self, *, project: str | None = None, note: str | None = None, limit: int | None = None
     ) -> list[Sweep]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import yaml
 
-from lehr.faces.cli import main
+from lehr import Client
+from lehr.faces.cli import demo, main
 from lehr.faces.cli import run as entry
 from lehr.faces.client.transport import Transport
 from lehr_testing import cli, seeding
@@ -90,6 +93,28 @@ def test_start_without_the_server_extra_is_one_sentence_with_the_command(tmp_pat
             "this needs structlog, which is not installed.",
             f"  Install it: {extras.install('lehr[server]')}",
         ]
+
+
+def test_demo_without_torch_shows_the_recorded_sweep_and_how_to_train_it(tmp_path, monkeypatch):
+    missing = {"torch": None}
+    monkeypatch.setattr(demo, "find_spec", lambda name: missing.get(name, name))
+    monkeypatch.setattr(extras, "find_spec", lambda name: missing.get(name, name))
+    with served(tmp_path / "other") as (_, address):
+        server = SimpleNamespace(client=lambda: Client(address, TOKEN), token_hint="log in")
+        monkeypatch.setattr(demo, "_bring_up", lambda: server)
+        done = cli.call("demo", cwd=tmp_path, LEHR_HOME=str(tmp_path))
+        assert done.returncode == 0, done.stderr
+        shown = " ".join(done.stdout.split())
+        assert "1 lr-grid-small-4 3.0e-3 1.821 best" in shown
+        assert "Recorded, not trained here" in shown
+        assert f"train it here: {extras.install('lehr[server,trainer]')}, then lehr demo" in shown
+        refused = cli.call("demo", "run.train.steps=5", cwd=tmp_path, LEHR_HOME=str(tmp_path))
+        assert refused.stderr.splitlines() == [
+            "this needs torch, which is not installed.",
+            f"  Install it: {extras.install('lehr[trainer]')}",
+        ]
+        changed = cli.call("demo", "--recorded", "seed=5", cwd=tmp_path, LEHR_HOME=str(tmp_path))
+        assert "seed=5: a recorded sweep cannot change." in changed.stderr
 
 
 def interrupted(*_, **__):
