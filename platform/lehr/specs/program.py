@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
+from lehr.specs.prints import checked
 from lehr_trainer.configs.train import Config
 
 if TYPE_CHECKING:
@@ -50,6 +51,16 @@ class Program(Config):
     factors: Annotated[dict[str, float], _UNLESS_EMPTY] = {}
     """Factors from what the program logs to Lehr's unit, for names that show none: `mfu: 0.01` if
     it is in percent. Without it, such a metric is not taken for the one of Lehr.
+    """
+    prints: Annotated[
+        list[Annotated[str, Field(max_length=500)]],
+        Field(max_length=20),
+        AfterValidator(checked),
+        _UNLESS_EMPTY,
+    ] = []
+    """Patterns of the lines that the program prints, in place of any other log:
+    `iter {step}: loss {train/loss}`. {name} is a number and {} any text. Without {step} in any
+    pattern, lines of the first one are counted.
     """
     args: dict[str, Any] = {}
     """Arguments by name; null leaves one out. A sweep may vary any of them: trainer.args.lr."""

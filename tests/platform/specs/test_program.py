@@ -64,7 +64,7 @@ def spec(**more) -> dict:
 def test_field_that_older_nodes_do_not_know_is_left_out_at_its_default():
     """Nodes keep their Lehr while the server is upgraded, and refuse fields they do not know."""
     later = {"deterministic": True, "launcher": "torchrun", "data": ["a"], "data_files": {"a": "b"}}
-    later["factors"] = {"mfu": 0.01}
+    later |= {"factors": {"mfu": 0.01}, "prints": ["loss {loss}"]}
     assert not later.keys() & Program(script="a.py").model_dump().keys()
     assert later.items() <= Program(script="a.py", **later).model_dump().items()
 

@@ -167,6 +167,7 @@ def send(
     Raises:
         SpecError: the project's files cannot be collected, or lack the script, a part or data.
     """
+    from lehr.analysis.curve_files.printed import unprinted
     from lehr.code import archive
     from lehr.code.collect import (
         project_sources,
@@ -188,6 +189,15 @@ def send(
     refuse_missing_parts(parts or {}, names)
     if script is not None:
         refuse_missing_script(script, names)
+    if program is not None and program.prints:
+        paths = [Path(one.path) for one in project.sources if one.name.endswith(".py")]
+        texts = [path.read_text("utf-8", "replace") for path in paths]
+        if missing := unprinted(program.prints, texts):
+            _LOG.warning(
+                "warning: trainer.prints: no text in the code gives a line like %s; the run "
+                "has a warning if none is printed",
+                _listed(missing),
+            )
     root, here = (folder / code.root).resolve(), {name.partition("/")[2] for name in names}
     found = data_files(root, data, here)
     beside = left_out(code, root, {*here, *data}, project.taken) if script is not None else []

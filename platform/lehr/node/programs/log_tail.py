@@ -1,5 +1,6 @@
 """Read what the program has logged since the last look, by the first way it uses: ``lehr_log``,
-W&B's offline records, TensorBoard's event files, or the ``metrics.csv`` of Lightning's CSVLogger.
+W&B's offline records, TensorBoard's event files, or the ``metrics.csv`` of Lightning's CSVLogger;
+or, with ``trainer.prints``, by its output alone.
 
 Files are read again from their start when they have grown, and only new rows are passed on. The
 pause between two readings grows with the time that one takes. What the program did not write is not
@@ -8,18 +9,21 @@ read: files of its project, and files that a checkpoint has put back.
 
 from __future__ import annotations
 
+import os
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from lehr.analysis.curve_files import binary, text
+from lehr.analysis.curve_files import binary, printed, text
 from lehr.analysis.curve_files.collector import CurveRow, Points
 from lehr.base.formats import listed
 from lehr.errors import UserError
 from lehr.node.programs.keeper import Keeper
 from lehr.node.programs.program_dir import ProgramDir
 from lehr.node.programs.recorder import LONGEST_NAME, Recorder, parse_line
+from lehr.specs.prints import PrintedLines, plain
+from lehr_trainer.contract import layout
 from lehr_trainer.files import open_regular
 
 _PAUSE_S = 1.0
@@ -35,6 +39,8 @@ class FileSource:
 
     Rows of a file without times are spread over the time in which it has grown by them.
     """
+
+    code = "unreadable_log"
 
     def __init__(self, folder: Path, pattern: str, read: Callable[[Path], Points]) -> None:
         self._folder, self._pattern, self._read = folder, pattern, read
@@ -108,6 +114,62 @@ def sources(folder: Path, wandb: Path) -> list[FileSource]:
     ]
 
 
+_FIRST_LINES = 1_000
+"""If no pattern matches one of so many lines, the run has a warning."""
+
+
+class Output:
+    """What the program prints, read by ``trainer.prints``."""
+
+    code = "no_line_matches"
+
+    def __init__(self, path: Path, lines: PrintedLines) -> None:
+        self._path, self._lines = path, lines
+        self.offset = 0
+        """Bytes of the log that are read, or that are not the program's."""
+        self._rest = b""
+        self._looked = time.time()
+        self._first: list[str] = []
+        self.problem: str | None = None
+        """That none of the first lines matches a pattern."""
+
+    def rows(self, *, now: bool = False) -> Iterator[CurveRow]:
+        """Yield the values of new lines, which are spread over the time since the last look.
+
+        ``now``: of all lines that are there, else of at most 4 MiB.
+        """
+        with open_regular(self._path) as file:
+            end = file.seek(0, os.SEEK_END)
+            file.seek(self.offset)
+            while piece := file.read(min(_PIECE, end - self.offset)):
+                self.offset += len(piece)
+                yield from self._values(piece)
+                if not now:
+                    break
+        if len(self._first) == _FIRST_LINES and not self._lines.matched:
+            self.problem = self.problem or self.unmatched()
+
+    def _values(self, piece: bytes) -> Iterator[CurveRow]:
+        began, self._looked = self._looked, time.time()
+        *lines, rest = (self._rest + piece).replace(b"\r", b"\n").split(b"\n")
+        self._rest = rest[:_LONGEST_LINE]
+        for number, line in enumerate(lines, 1):
+            text = line.decode("utf-8", "replace")
+            if text and len(self._first) < _FIRST_LINES:
+                self._first.append(plain(text))
+            if row := self._lines.row(text):
+                at = began + (self._looked - began) * number / len(lines)
+                yield CurveRow(*row, number, at)
+
+    def unmatched(self) -> str | None:
+        """Return which patterns match no line, and what would; None if each matches one."""
+        if not self._lines.unmatched:
+            return None
+        better = ", ".join(map(repr, printed.propose(self._first)))
+        advice = f"; its lines suggest {better}" if better else ""
+        return f"trainer.prints: no line matches {listed(self._lines.unmatched, _NAMED)}{advice}"
+
+
 _PIECE = 4 << 20
 _LONGEST_LINE = 1 << 20
 _NAMED = 20
@@ -121,17 +183,23 @@ def _is_metric(name: str) -> bool:
 
 class LogTail:
     """``lehr_log`` goes before W&B's records, then TensorBoard's, and a CSV file comes last:
-    programs that log by several ways log the same values.
+    programs that log by several ways log the same values. With ``prints``, the output is all.
     """
 
-    def __init__(self, place: ProgramDir, recorder: Recorder, saves: Keeper) -> None:
+    def __init__(
+        self, place: ProgramDir, recorder: Recorder, saves: Keeper, prints: Sequence[str] = ()
+    ) -> None:
         self._path = place.log_file(0)
         self._recorder, self._saves = recorder, saves
         self._offset = 0
         self._rest = b""
         self._direct = False
-        self._sources = sources(place.folder, place.wandb)
-        self._used: FileSource | None = None
+        self.output: Output | None = None
+        if prints:
+            lines = PrintedLines(prints, recorder.step)
+            self.output = Output(layout.rank_log(place.attempt_dir, 0), lines)
+        self._sources = [self.output] if self.output else sources(place.folder, place.wandb)
+        self._used: FileSource | Output | None = None
 
     def read(self, *, fully: bool = False) -> None:
         """Record what is new; ``fully``: all that is there now, without a pause."""
@@ -149,7 +217,7 @@ class LogTail:
                 if values:
                     self._recorder.metrics(row.step, values, at)
             if source.problem:
-                self._recorder.warn("unreadable_log", source.problem)
+                self._recorder.warn(source.code, self._recorder.hide(source.problem))
             if self._used:
                 return
 
@@ -193,6 +261,8 @@ class LogTail:
                 [self._recorder.hide(name)[:LONGEST_NAME] for name in record["values"]], _NAMED
             )
             self._recorder.warn("left_out", f"wandb: not recorded: {names}", most=_NAMED)
+        elif self.output is not None:
+            self._recorder.warn("only_prints", "lehr_log is left out: trainer.prints is given")
         else:
             self._direct = True
             self._recorder.metrics(record["step"], record["values"], float(record["time"]))

@@ -62,7 +62,7 @@ class Supervisor:
             factors=program.factors,
         )
         self._keeper = Keeper(place, program, self._events, self._recorder)
-        self._tail = LogTail(place, self._recorder, self._keeper)
+        self._tail = LogTail(place, self._recorder, self._keeper, program.prints)
         self._child: subprocesses.Child | None = None
         self._stopping: str | None = None
         self._kill_at = 0.0
@@ -76,6 +76,8 @@ class Supervisor:
         print(f"starting {' '.join(command)}", flush=True)
         environment = self._place.environment(self._program, self._rank, self._resumed)
         self._printed = os.lseek(1, 0, os.SEEK_END)
+        if self._tail.output is not None:
+            self._tail.output.offset = self._printed
         try:
             self._child = subprocesses.start(
                 command, environment=environment, folder=str(self._place.folder), output=1
@@ -160,10 +162,13 @@ class Supervisor:
             saved = self._keeper.saved_step >= self._recorder.step
             return self._finish("stopped", None, cause=stopped if saved else None)
         if stopped is None and code == 0:
-            if not self._recorder.count and self._rank == 0:
+            output = self._tail.output
+            if output is not None and self._rank == 0 and (problem := output.unmatched()):
+                self._recorder.warn(output.code, self._recorder.hide(problem))
+            elif not self._recorder.count and self._rank == 0:
                 self._recorder.warn(
                     "nothing_logged",
-                    f"{entry} ended without logging a metric; docs/your-code.md shows three ways",
+                    f"{entry} ended without logging a metric; docs/your-code.md shows four ways",
                 )
             return self._finish("completed", None, cause=None)
         own = Failure(self._rank, "error", self._reason(code))

@@ -118,12 +118,14 @@ def test_secret_is_named_and_nothing_is_recorded(lehr, tmp_path):
 def test_script_alone_is_sent_and_the_line_says_what_was_taken(lehr, tmp_path, caplog):
     folder = tmp_path / "elsewhere"  # The spec's folder counts, not the current one.
     folder.mkdir()
-    (folder / "helper.py").write_text("")
+    (folder / "helper.py").write_text('print(f"iter {i}: loss {loss}")')
     (folder / "train.py").write_text("import helper")
     (folder / "books").mkdir()
     for name in ("books/a.txt", "notes.md"):
         (folder / name).write_text("abc")
-    spec = {"name": "p", "trainer": {"script": "train.py", "steps": 2, "data": ["books"]}}
+    trainer = {"script": "train.py", "steps": 2, "data": ["books"]}
+    trainer["prints"] = ["iter {step}: loss {loss}", "val {val/loss}"]
+    spec = {"name": "p", "trainer": trainer}
     (folder / "run.yaml").write_text(yaml.safe_dump(spec))
     (tmp_path / "train.py").write_text("")
     done = lehr("submit", str(folder / "run.yaml"))
@@ -133,6 +135,7 @@ def test_script_alone_is_sent_and_the_line_says_what_was_taken(lehr, tmp_path, c
         "import them: notes.md (3 B, 1 file). To use it: trainer.data: [notes.md] links"
         in caplog.text
     )
+    assert "trainer.prints: no text in the code gives a line like val {val/loss};" in caplog.text
     run = json.loads(lehr("show", "p", "--json").stdout)["run"]
     assert run["spec"]["trainer"]["data_files"]["books"].endswith(", 1 file, 3 bytes")
     shown = json.loads(lehr("code", "show", "p", "--json").stdout)["capsule"]

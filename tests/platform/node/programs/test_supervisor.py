@@ -43,6 +43,37 @@ def test_metrics_are_recorded_with_their_steps_and_standard_names(attempts):
     assert {"python", "torch", "pydantic"} <= started.versions.keys()
 
 
+def test_script_that_only_prints_is_read_by_its_patterns(attempts):
+    attempts.write("""
+        import lehr_log
+        for step in range(3):
+            print(f"iter {step}: loss {3 - step}, time 2.00ms")
+        lehr_log.log({"loss": 9.0}, step=9)
+    """)
+    assert attempts.train(prints=["iter {step}: loss {loss}", "val loss {val/loss}"]) == 0
+    assert attempts.series("train/loss") == [(0, 3.0), (1, 2.0), (2, 1.0)]
+    warnings = {one.code: one.message for one in attempts.records("warning")}
+    assert warnings.keys() == {"only_prints", "no_line_matches"}
+    assert warnings["no_line_matches"] == (
+        "trainer.prints: no line matches val loss {val/loss}; its lines suggest "
+        "'iter {step}: loss {loss}, time {time}ms'"
+    )
+
+
+def test_run_whose_first_lines_match_no_pattern_is_warned_while_it_runs(attempts):
+    attempts.write("""
+        import time
+        for step in range(1_000):
+            print("Step", step, "Loss", 1.0)
+        time.sleep(60)
+    """)
+    process = attempts.start(prints=["iter {step}: loss {loss}"])
+    until(lambda: attempts.records("warning"), within_s=60, what="a warning")
+    process.terminate()
+    process.wait(60)
+    assert "its lines suggest 'Step {step} Loss {loss}'" in attempts.records("warning")[0].message
+
+
 def test_arguments_and_config_reach_the_program(attempts):
     attempts.write("""
         import sys, lehr_log
