@@ -97,7 +97,9 @@ def find_uv() -> str:
         return str(importlib.import_module("uv").find_uv_bin())
     on_path = shutil.which("uv")
     if on_path is None:
-        raise BuildFailed("this node has no uv, which builds environments: pip install uv")
+        from lehr_trainer.extras import install  # Imported for this only: it takes milliseconds.
+
+        raise BuildFailed(f"this node has no uv, which builds environments: {install('uv')}")
     return on_path
 
 

@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from lehr.node.gpu_inventory import GpuInfo
+from lehr_trainer.extras import install
 
 GPUS_EVERY_S = 2.0
 HOST_EVERY_S = 5.0
@@ -85,7 +86,7 @@ class GpuSampler(Sampler[list[dict[str, Any]]]):
         try:
             import pynvml
         except ImportError:
-            print("GPU utilization is not read: pip install nvidia-ml-py", file=sys.stderr)
+            print(f"GPU utilization is not read: {install('nvidia-ml-py')}", file=sys.stderr)
             return
         try:
             pynvml.nvmlInit()
@@ -124,7 +125,7 @@ class HostSampler(Sampler[dict[str, float]]):
         try:
             import psutil
         except ImportError:
-            print("the node's CPU and memory are not read: pip install psutil", file=sys.stderr)
+            print(f"CPU and memory of the node are not read: {install('psutil')}", file=sys.stderr)
             return
         before = None
         psutil.cpu_percent()  # The next call measures from here on.

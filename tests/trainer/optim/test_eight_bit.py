@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from lehr_trainer import extras
 from lehr_trainer.checkpointing import optimizer_state
 from lehr_trainer.configs.optimizer import EightBitAdamWConfig
 from lehr_trainer.configs.shapes import MODEL_PRESETS
@@ -158,7 +160,8 @@ def test_state_goes_through_plain_tensors_and_continues_bitwise(library: str) ->
 def test_missing_library_is_a_clear_error(library: str, monkeypatch) -> None:
     module = "bitsandbytes" if library == "bitsandbytes" else "torchao.optim"
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(BadConfig, match=f"optimizer.library: {library} .*pip install {library}"):
+    fix = re.escape(extras.install(library))
+    with pytest.raises(BadConfig, match=f"optimizer.library: {library} .*{fix}, or use"):
         build_eight_bit(llama(), EightBitAdamWConfig(library=library))
 
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from lehr_trainer.configs.optimizer import AdamWConfig, EightBitAdamWConfig
 from lehr_trainer.configs.shapes import Shape, width_ratio
 from lehr_trainer.errors import BadConfig
+from lehr_trainer.extras import install
 
 ParameterRole = Literal["embedding", "head", "matrix", "vector"]
 
@@ -211,5 +212,5 @@ def _library(module: str, package: str, config: EightBitAdamWConfig) -> ModuleTy
         other = "torchao" if package == "bitsandbytes" else "bitsandbytes"
         raise BadConfig(
             f"optimizer.library: {config.library} cannot be imported ({error}): "
-            f"pip install {package}, or use {other}, or optimizer.name: adamw"
+            f"{install(package)}, or use {other}, or optimizer.name: adamw"
         ) from error
