@@ -16,7 +16,7 @@ export OMP_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo down install prepare dev test test-nightly test-unit faults gpu gpu-tests simulate coverage \
+.PHONY: help demo down install wheel release prepare dev test test-nightly test-unit faults gpu gpu-tests simulate coverage \
 	constraints locks check check-js check-supply soak format mutants bench docs clean
 
 help:  ## What there is to make
@@ -30,6 +30,14 @@ down:  ## Stop everything that `make demo` or `lehr up` started, and only that
 
 install: $(STAMPS)/install  ## Only install
 	@echo 'Installed. Next: source $(BIN)/activate, then lehr demo, or lehr up'
+wheel: $(STAMPS)/venv  ## Build dist/lehr-VERSION-py3-none-any.whl, which installs without this clone
+	rm -rf dist && $(PIP) wheel --quiet --no-deps --wheel-dir dist .
+	@echo "Built. Next, in any environment: pip install '$$(echo $(CURDIR)/dist/lehr-*.whl)[server]' && lehr demo"
+release: wheel  ## The wheel with its checksum, and the images of deploy/ (needs Docker and a registry)
+	cd dist && sha256sum lehr-*.whl > SHA256SUMS
+	@docker info >/dev/null 2>&1 || { echo "No Docker daemon: dist/ is complete, the images are not built."; exit 1; }
+	version=$$(ls dist/*.whl | cut -d- -f2) && for image in server trainer; do \
+		docker build -f deploy/$$image.Dockerfile -t lehr-$$image:$$version . || exit; done
 prepare: $(STAMPS)/dev $(STAMPS)/node $(STAMPS)/chromium  ## Install all that `check` and `test` need
 dev: $(STAMPS)/dev  ## Install what working on Lehr needs
 

@@ -61,6 +61,12 @@ def test_lock_has_every_dependency_of_its_image_in_the_tested_version(
 @pytest.mark.parametrize("image", ["server", "trainer"])
 def test_image_installs_its_own_lock_by_digests_and_runs_as_a_user(image: str) -> None:
     text = (ROOT / "deploy" / f"{image}.Dockerfile").read_text()
+    copied = re.findall(r"^COPY (?!--from)(.+) \S+$", text, re.MULTILINE)
+    names = [name for names in copied for name in names.split()]
+    assert [name for name in names if not (ROOT / name).exists()] == []
+    packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    roots = {name.partition("/")[0] for name in packages["targets"]["wheel"]["packages"]}
+    assert {*roots, "pyproject.toml", PROJECT["readme"], *PROJECT["license-files"]} <= {*names}
     assert f"--require-hashes --no-deps -r {image}.lock" in text
     assert re.findall(r"^USER (\w+)", text, re.MULTILINE)[-1] == "lehr"
     # Ray refuses a node whose patch version of Python differs.

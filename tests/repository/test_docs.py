@@ -9,6 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from lehr_testing.paths import ROOT
 from lehr_trainer.configs.fields import leaf_paths, place
 
 DOCS = ROOT / "docs"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
@@ -54,17 +56,30 @@ def test_the_generated_pages_are_current():
     assert done.returncode == 0, done.stderr
 
 
-def test_nothing_installs_lehr_by_its_name_from_an_index():
-    """An index may not have it, or have a package of that name by others: extras.install knows."""
-    folders = ("README.md", "docs", "sweeps", "deploy", "platform", "trainer", "api")
+def test_one_page_has_the_install_commands_and_each_says_where_lehr_is():
+    """An index may not have Lehr, or have a package of that name by others."""
+    folders = ("README.md", "CONTRIBUTING.md", "docs", "sweeps", "platform", "trainer", "api")
     done = subprocess.run(
-        ["git", "grep", "-nE", r"pip install[^`]* ['\"]?lehr(\[|=|['\"]|$)", "--", *folders],
+        ["git", "grep", "-E", r"(pip|uv tool) install [^`{]*(lehr|'\.\[)", "--", *folders],
         check=False,
         capture_output=True,
         text=True,
         cwd=ROOT,
     )
-    assert [line for line in done.stdout.splitlines() if "docs/log.md" not in line] == []
+    commands = [line for line in done.stdout.splitlines() if "docs/log.md" not in line]
+    assert {line.partition(":")[0] for line in commands} == {"docs/getting-started.md"}
+    wheel = f"lehr-{PROJECT['version']}-py3-none-any.whl"
+    for line in commands:
+        assert re.search(
+            rf"'(/path/to/({wheel}|lehr)\[|lehr\[server\] @ https://HOST/{wheel}')", line
+        )
+    extras = set(
+        re.findall(
+            r"^\| (`[a-z0-9`, ]+`) \|", (DOCS / "getting-started.md").read_text(), re.MULTILINE
+        )
+    )
+    named = set(re.findall(r"`(\w+)`", " ".join(extras)))
+    assert named == PROJECT["optional-dependencies"].keys() - {"dev"}
 
 
 def operations(document):
