@@ -18,6 +18,7 @@ from lehr_trainer.checkpointing import state
 from lehr_trainer.checkpointing.checkpoint import choose_checkpoint
 from lehr_trainer.checkpointing.checkpointer import Checkpointer
 from lehr_trainer.checkpointing.state import TrainProgress
+from lehr_trainer.configs.stages import with_all_positions
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.records import Notice, Record, Resumed, Started, Warning_
@@ -55,7 +56,7 @@ def assemble(context: RunContext) -> Training:
     # Refuse what can be refused before a corpus is prepared: that may take hours.
     course = Course(context, precision)
     _require_kernel(context, precision)
-    built = build_parts(course.with_all_positions(config), ranks, precision)
+    built = build_parts(with_all_positions(config, course.stages), ranks, precision)
     model, optimizer, update_step = built.model, built.optimizer, built.update_step
     if config.parts is not None and config.parts.optimizer is not None:
         parts.require_resumable(config.parts.optimizer, model, config.optimizer)

@@ -16,7 +16,7 @@ import torch
 from lehr_trainer import parts
 from lehr_trainer.checkpointing.checkpoint import trained_on
 from lehr_trainer.checkpointing.state import TrainProgress
-from lehr_trainer.configs.stages import Span
+from lehr_trainer.configs.stages import Span, with_all_positions, with_same_data
 from lehr_trainer.configs.train import LlamaConfig, TrainConfig
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.records import Notice
@@ -81,10 +81,10 @@ class Course:
         self.data: list[PreparedData] = []
         """Of each stage, once it is prepared."""
         ranks = context.ranks
+        if problem := context.config.sharing_problem(ranks.world_size):
+            raise BadConfig(problem)
         for span, config in self.stages:
             path = f"stage {span.name}: " if span.name else ""
-            if problem := config.batch.sharing_problem(ranks.world_size):
-                raise BadConfig(f"{path}{problem}")
             try:
                 config.parallel.check_accumulation(
                     config.batch.most_micro_steps(config.steps, ranks.world_size)
@@ -97,15 +97,9 @@ class Course:
         """Whether a step of some stage has several micro-batches on each rank."""
         return any(accumulates(config, self._context.ranks) for _, config in self.stages)
 
-    def with_all_positions(self, config: TrainConfig) -> TrainConfig:
-        """Return the config with as many positions as the stage that needs most."""
-        most = max(config.model.max_sequence_length for _, config in self.stages)
-        model = config.model.model_copy(update={"max_sequence_length": most})
-        return config.model_copy(update={"model": model})
-
     def follow(self, step: int, model: Decoder, optimizer: torch.optim.Optimizer) -> None:
         """Set what the stage of the next step changes of a model and an optimizer that go on."""
-        config = self.with_all_positions(self.stages[self.number_at(step)].config)
+        config = with_all_positions(self.stages[self.number_at(step)].config, self.stages)
         if isinstance(model, Llama) and isinstance(config.model, LlamaConfig):
             model.set_rotary(config.model)
         if config.parts is None or config.parts.optimizer is None:
@@ -167,12 +161,13 @@ class Course:
 
     def prepare(self) -> None:
         """Prepare the data of all stages: a corpus that is missing shows before the first step."""
-        for number, (span, config) in enumerate(self.stages):
-            earlier = (n for n in range(number) if _same_data(self.stages[n].config, config))
-            same = next(earlier, None)
-            self.data.append(self._prepare(span, config) if same is None else self.data[same])
-            if number:
-                self._require_enough(number)
+        prepared: dict[str, PreparedData] = {}
+        for group in with_same_data(self.stages):
+            data = self._prepare(*group[0])
+            prepared |= {span.name: data for span, _ in group}
+        self.data = [prepared[span.name] for span, _ in self.stages]
+        for number in range(1, len(self.stages)):
+            self._require_enough(number)
 
     def skip(self, progress: TrainProgress, through: int) -> None:
         """Move the position past the data of the steps until ``through``."""
@@ -277,13 +272,6 @@ class Course:
             device=ranks.device,
             padded=config.compile.compiles,
         )
-
-
-def _same_data(one: TrainConfig, other: TrainConfig) -> bool:
-    leave = {"loss_mask", "loading", "workers", "prefetch"}
-    prompts = {config.data.loss_mask == "prompts" for config in (one, other)}  # Masked in the data.
-    same = one.data.model_dump(exclude=leave) == other.data.model_dump(exclude=leave)
-    return same and len(prompts) == 1
 
 
 def accumulates(config: TrainConfig, ranks: Ranks) -> bool:

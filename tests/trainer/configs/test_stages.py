@@ -9,6 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from lehr_trainer.configs.schedule import lr_factor
+from lehr_trainer.configs.stages import corpus_places, corpus_tokens, with_same_data
 from lehr_trainer.configs.train import TrainConfig
 
 WEB = {"kind": "text", "paths": ["web"]}
@@ -72,6 +73,31 @@ def test_only_stages_that_share_a_corpus_are_cut_into_the_same_blocks() -> None:
 
 
 LONG = {"sequence_length": 128}
+
+
+def test_each_corpus_counts_over_all_stages_that_read_it() -> None:
+    parts = {name: {"corpus": c, "weight": 1} for name, c in (("web", WEB), ("code", CODE))}
+    staged = config(
+        {"tokens": 512 * 4},
+        {"tokens": 512 * 2, "data": {"corpus": {"kind": "mix", "parts": parts}}},
+        {"tokens": 512 * 3, "data": {"corpus": WEB, "loss_mask": "document_starts"}},
+        {"tokens": 512},
+    )
+    web, code = corpus_tokens(staged.course).values()
+    assert (web, code) == (512 * (4 + 1 + 3 + 1), 512)
+    groups = [[span.name for span, _ in group] for group in with_same_data(staged.course)]
+    assert groups == [["1", "3", "4"], ["2"]]
+    places = [place for place, _ in corpus_places(staged)]
+    assert places == ["", "stages.1.", "stages.2.", "stages.2."]
+    assert staged.changes == (4, 6, 9)
+    old = {"sequences": 8, "sequence_length": 64, "stages": [{"after": 0.5, **LONG}]}
+    assert config(batch=old, steps=8).changes == (4,)
+
+
+def test_ranks_that_cannot_share_a_stage_are_told_which() -> None:
+    staged = config({"tokens": 512}, {"name": "long", "tokens": 512, "batch": LONG})
+    assert staged.sharing_problem(4) is None
+    assert "stage long: 4 sequences a step cannot" in (staged.sharing_problem(8) or "")
 
 
 def test_a_schedule_spans_its_stage_and_those_that_name_none() -> None:

@@ -152,9 +152,24 @@ for joined in ("none", "block"):
     GRID[f"llama-bf16-joint-products-{joined}"] = one(
         LLAMA, "bf16", {"compile": {"scope": joined, "joint_products": True}}
     )
-GRID["llama-fp32-average"] = one(LLAMA, "fp32", {"average": {"last": 3, "every": 2}})
+GRID["llama-fp32-average-stages"] = one(
+    LLAMA,
+    "fp32",
+    {
+        "average": {"last": 3, "every": 2},
+        "stages": [
+            {"tokens": 65_536},
+            {
+                "tokens": 65_536,
+                "batch": {"sequences": 2, "micro_batch": 1},
+                "model": {"max_sequence_length": 16_384},
+                "loss": {"z_loss": 1e-4},
+            },
+        ],
+    },
+)
 QUICK = {
-    "llama-fp32-average",
+    "llama-fp32-average-stages",
     "llama-bf16-block",
     "llama-bf16-masked-z-loss",
     "llama-bf16-8-ranks",
@@ -166,7 +181,8 @@ QUICK = {
 
 
 def config(**values: Any) -> TrainConfig:
-    defaults = {"data": {"corpus": {"kind": "stdlib"}}, "steps": 10, "device": "cpu"}
+    steps = None if "stages" in values else 10
+    defaults = {"data": {"corpus": {"kind": "stdlib"}}, "steps": steps, "device": "cpu"}
     return TrainConfig.model_validate({**defaults, **values})
 
 

@@ -36,12 +36,16 @@ def test_mean_is_the_hand_made_one_and_lists_its_ingredients(tmp_path: Path) -> 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "run"]
 
 
+STAGES = [{"tokens": 512}, {"tokens": 512, "model": {"rope_theta": 2e4, "max_sequence_length": 64}}]
+
+
+@pytest.mark.parametrize("course", [{}, {"stages": STAGES}], ids=["plain", "staged"])
 def test_mean_is_evaluated_on_the_held_out_set_of_its_runs(
-    tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch, course: dict[str, Any]
 ) -> None:
     trained = []
     for seed in (1, 2):
-        made = begin(tmp_path / str(seed), corpus, steps=4, seed=seed)
+        made = begin(tmp_path / str(seed), corpus, steps=4, seed=seed, **course)
         with made.loader:
             made.run()
         trained.append(made)
@@ -58,6 +62,9 @@ def test_mean_is_evaluated_on_the_held_out_set_of_its_runs(
     assert record["validation_digest"] == logged["validation_digest"]
     card = (tmp_path / "out" / "README.md").read_text()
     assert f"**{want['val/loss']:.4f}**, of this mean of weights." in card
+    assert ("| Stage 2 | steps 3 to 4: 512 tokens, 4 sequences of 64 a step, of" in card) == bool(
+        course
+    )
 
 
 def damaged(folder: Path) -> None:

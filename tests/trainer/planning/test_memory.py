@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+import yaml
 
 from lehr_testing.assembled import begin, recorded
 from lehr_testing.paths import ROOT
@@ -17,16 +18,16 @@ from lehr_trainer.configs.optimizer import BaseOptimizerConfig, OptimizerConfig
 from lehr_trainer.configs.shapes import MODEL_PRESETS
 from lehr_trainer.configs.sizes import HeadSize
 from lehr_trainer.configs.train import LlamaConfig, TrainConfig
+from lehr_trainer.contract import layout
 from lehr_trainer.planning import hardware
 from lehr_trainer.planning.counts import checkpoint_plan, parameter_counts
 from lehr_trainer.planning.hardware import GPUS, GpuType, find_gpu, peak_flops, usual_mfu
-from lehr_trainer.planning.memory import (
-    not_counted,
-    training_memory,
-)
+from lehr_trainer.planning.memory import memory_by_stage, not_counted, training_memory
 
 
-def config(model: str, sequences: int, length: int, **changes: object) -> TrainConfig:
+def config(
+    model: str | dict[str, Any], sequences: int, length: int, **changes: object
+) -> TrainConfig:
     return TrainConfig.model_validate(
         {
             "model": model,
@@ -82,6 +83,25 @@ def test_smaller_micro_batches_and_more_ranks_take_less() -> None:
     assert spread.kept == halves.kept
     in_forward = [bool(plan.phases["forward"].gradients) for plan in (halves, spread, whole)]
     assert in_forward == [True, True, False]
+
+
+def test_each_stage_is_planned_as_a_run_with_the_positions_that_the_longest_needs() -> None:
+    average = {"ema": 0.9, "every": 1}
+    model = {"max_sequence_length": 4096}
+    long = {"loss": {"name": "chunked"}, "validation": {"micro_batch": 1}}
+    stages = [
+        {"tokens": 512},
+        {"name": "long", "tokens": 512, "batch": {"sequence_length": 256}, "model": model, **long},
+    ]
+    staged = config("tiny", 8, 64, steps=None, stages=stages, average=average)
+    plans = memory_by_stage(staged)
+    assert [(plan.stage, plan.shape) for plan in plans] == [("1", (8, 64)), ("long", (2, 256))]
+    shape = {"preset": "tiny", **model}
+    alone = [
+        config(shape, 8, 64, steps=2, average=average),
+        config(shape, 2, 256, steps=2, average=average, **long),
+    ]
+    assert [plan.phases for plan in plans] == [training_memory(one).phases for one in alone]
 
 
 # --- a formula for every technique ------------------------------------------------------------
@@ -289,6 +309,30 @@ def test_saves_and_kept_ones_follow_the_policy(
 
 
 @pytest.mark.parametrize(
+    ("ends", "changes", "planned"),
+    [
+        # 100, 200, ..., 1000, and 250: kept are 900, 1000 by age, 250, and 100 as the best.
+        ([250, 1000], {}, (11, 4, True)),
+        ([250, 1000], {"checkpoint": {"every": 100, "keep_every": 250}}, (11, 5, True)),
+        ([300, 950, 1000], {"checkpoint": {"every": 100, "keep_best": False}}, (11, 3, False)),
+        ([100, 1000], {}, (10, 3, True)),
+        ([300, 600, 1000], {"checkpoint": {"every": 0}}, (3, 3, True)),
+        ([40, 1000], {"checkpoint": {"every": 0, "save_last": False}}, (1, 1, False)),
+    ],
+)
+def test_end_of_each_stage_is_saved_and_kept(
+    ends: list[int], changes: dict[str, Any], planned: tuple[int, int, bool]
+) -> None:
+    steps = [end - start for start, end in zip([0, *ends], ends, strict=False)]
+    stages = [{"tokens": 256 * count} for count in steps]
+    values = {"checkpoint": {"every": 100}, "validation": {"every": 50}, **changes}
+    made = checkpoint_plan(
+        TrainConfig.model_validate(train(Path("x"), **values, stages=stages) | {"steps": None})
+    )
+    assert (made.saves, made.kept, made.keeps_best) == planned
+
+
+@pytest.mark.parametrize(
     ("average", "device", "saved", "host"),
     [
         ({"last": 5}, "cuda", 5, 5),
@@ -310,11 +354,17 @@ def test_average_is_counted_in_host_memory_checkpoints_and_evaluations(
     assert after.stages["evaluation"] - before.stages["evaluation"] == weights
 
 
-def test_a_training_saves_and_keeps_what_is_planned(tmp_path: Path, corpus: Path) -> None:
+@pytest.mark.parametrize(
+    ("course", "figures"), [({}, (5, 4)), ({"stages": [{"tokens": 768}, {"tokens": 1536}]}, (6, 5))]
+)
+def test_a_training_saves_and_keeps_what_is_planned(
+    tmp_path: Path, corpus: Path, course: dict[str, Any], figures: tuple[int, int]
+) -> None:
     training = begin(
         tmp_path / "run",
         corpus,
         steps=9,
+        **course,
         validation={"tokens": 512, "share": 0.1, "every": 2},
         checkpoint={"every": 2, "keep_every": 6},
         average={"last": 3, "every": 2},
@@ -325,6 +375,7 @@ def test_a_training_saves_and_keeps_what_is_planned(tmp_path: Path, corpus: Path
     with training.loader:
         training.run()
     saved, gone = recorded(training, "checkpoint"), recorded(training, "checkpoint_removed")
-    planned = checkpoint_plan(training.config)
-    assert (len(saved), len(saved) - len(gone)) == (planned.saves, planned.kept) == (5, 4)
+    whole = yaml.safe_load((tmp_path / "run" / layout.CONFIG).read_text())
+    planned = checkpoint_plan(TrainConfig.model_validate(whole))
+    assert (len(saved), len(saved) - len(gone)) == (planned.saves, planned.kept) == figures
     assert 0 < saved[-1]["size_bytes"] - planned.size_bytes < 100_000  # its JSON and headers

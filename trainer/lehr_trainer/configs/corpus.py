@@ -103,6 +103,13 @@ class MixCorpus(Config):
 Corpus = Annotated[SingleCorpus | MixCorpus, Field(discriminator="kind")]
 
 
+def weighed(corpus: SingleCorpus | MixCorpus) -> dict[str, tuple[SingleCorpus, float]]:
+    """Return each corpus with its share of the training tokens; one that is no mix has no name."""
+    if not isinstance(corpus, MixCorpus):
+        return {"": (corpus, 1.0)}
+    return {name: (corpus.parts[name].corpus, share) for name, share in corpus.shares().items()}
+
+
 def corpora(corpus: SingleCorpus | MixCorpus, path: str) -> dict[str, SingleCorpus]:
     """Return the corpora of ``corpus``, one or several, each by its dotted path.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -10,7 +11,7 @@ from pydantic import BeforeValidator, Field, ValidationError
 from lehr_trainer.configs.base import Config, NonNegativeFloat, PositiveInt
 from lehr_trainer.configs.batch import BatchConfig
 from lehr_trainer.configs.budget import budget_steps, parse_tokens
-from lehr_trainer.configs.corpus import corpora
+from lehr_trainer.configs.corpus import corpora, weighed
 from lehr_trainer.configs.optimizer import optimizer_kind
 from lehr_trainer.configs.schedule import ScheduleConfig
 from lehr_trainer.configs.shapes import ROTARY_FIELDS
@@ -66,6 +67,8 @@ _ONLY = {
     "validation": frozenset({"every", "micro_batch"}),
 }
 """Fields that a stage may change, where it may not change all."""
+_READING = {"loss_mask", "loading", "workers", "prefetch"}
+"""Fields of ``data`` that do not change what is prepared."""
 _NEVER = {
     "batch": frozenset({"stages"}),
     "data": frozenset({"tokenizer"}),
@@ -87,6 +90,16 @@ class Span(NamedTuple):
     def tokens_at(self, step: int) -> int:
         return self.tokens + (step - self.first) * self.batch.tokens_per_step
 
+    @property
+    def trained(self) -> int:
+        """Tokens of its steps; those before a fork included."""
+        return self.tokens_at(self.last) - (self.tokens if self.first else 0)
+
+
+def span_of(spans: Sequence[Span], step: int) -> Span:
+    """Return the span of the last of so many steps."""
+    return next((span for span in spans if step <= span.last), spans[-1])
+
 
 class Stage(NamedTuple):
     """A stage of a training, complete."""
@@ -97,13 +110,21 @@ class Stage(NamedTuple):
 
 
 def spans(
-    stages: Sequence[StageConfig], batch: BatchConfig, forked_at: ForkedAt | None = None
+    stages: Sequence[StageConfig],
+    batch: BatchConfig,
+    forked_at: ForkedAt | None = None,
+    *,
+    steps: int = 0,
 ) -> list[Span]:
     """Return the steps of each stage: those that reach the sum of tokens until its end.
+
+    ``steps`` are those of a run without stages, which is one without a name.
 
     Raises:
         ValueError: a stage has no step, or its batch is wrong.
     """
+    if not stages:
+        return [Span("", 0, steps, _tokens_before(forked_at, batch), batch)]
     if batch.stages:
         raise ValueError(
             "stages and batch.stages are both given; write each stage of batch.stages as a stage "
@@ -123,7 +144,7 @@ def spans(
             last = step + budget_steps(max(0, end - tokens), batch.tokens_per_step)
         else:
             last = budget_steps(end, batch.tokens_per_step, start)
-            tokens = start.after_tokens - start.after_steps * batch.tokens_per_step
+            tokens = _tokens_before(start, batch)
         if last == step:
             raise ValueError(
                 f"stages.{number} ({name}): its {stage.tokens:,} tokens are already in the last "
@@ -133,6 +154,13 @@ def spans(
         result.append(Span(name, step, last, tokens, batch))
         step, tokens = last, result[-1].tokens_at(last)
     return result
+
+
+def _tokens_before(forked_at: ForkedAt | None, batch: BatchConfig) -> int:
+    """Return what a fork's earlier steps had more than such a batch has."""
+    if forked_at is None:
+        return 0
+    return forked_at.after_tokens - forked_at.after_steps * batch.tokens_per_step
 
 
 def _next_batch(path: str, batch: BatchConfig, changes: Mapping[str, Any]) -> BatchConfig:
@@ -158,9 +186,9 @@ def course(config: TrainConfig) -> list[Stage]:
     Raises:
         ValueError: a stage is wrong, or does not fit to the others.
     """
+    found = config.spans
     if not config.stages:
-        return [Stage(Span("", 0, config.steps, 0, config.batch), config)]
-    found = spans(config.stages, config.batch, config.forked_at)
+        return [Stage(found[0], config)]
     left_out = {"stages", "steps", "tokens", "tokens_per_parameter", "batch", "schedule", "average"}
     raw = config.model_dump(mode="json", exclude=left_out)
     raws = []
@@ -189,6 +217,56 @@ def course(config: TrainConfig) -> list[Stage]:
                 "share the state of one optimizer; fork the run to change it"
             )
     return stages
+
+
+def with_same_data(stages: Sequence[Stage]) -> list[list[Stage]]:
+    """Group the stages whose prepared data are the same."""
+    groups: dict[str, list[Stage]] = {}
+    for stage in stages:
+        data = stage.config.data
+        # Prompts are masked in what is prepared.
+        key = f"{data.masks_prompts} {data.model_dump_json(exclude=_READING)}"
+        groups.setdefault(key, []).append(stage)
+    return list(groups.values())
+
+
+def corpus_places(config: TrainConfig) -> list[tuple[str, TrainConfig]]:
+    """Return each stage with the part of the config that names its corpus: ``stages.1.`` or all."""
+    places, place = [], ""
+    for number, stage in enumerate(config.course):
+        if config.stages and "corpus" in config.stages[number].data:
+            place = f"stages.{number}."
+        places.append((place, stage.config))
+    return places
+
+
+def corpus_tokens(stages: Sequence[Stage]) -> dict[str, float]:
+    """Return the tokens that a run takes of each corpus, by its JSON."""
+    tokens: dict[str, float] = defaultdict(float)
+    for stage in stages:
+        for corpus, share in weighed(stage.config.data.corpus).values():
+            tokens[corpus.model_dump_json()] += share * stage.span.trained
+    return tokens
+
+
+def as_built(config: TrainConfig) -> list[Stage]:
+    """Return the stages with what all of them have in memory: positions, an average of weights."""
+    stages = config.course
+    return [
+        stage._replace(
+            config=with_all_positions(
+                stage.config.model_copy(update={"average": config.average}), stages
+            )
+        )
+        for stage in stages
+    ]
+
+
+def with_all_positions(config: TrainConfig, stages: Sequence[Stage]) -> TrainConfig:
+    """Return the config with as many positions as the stage that needs most: it has one model."""
+    most = max(stage.config.model.max_sequence_length for stage in stages)
+    model = config.model.model_copy(update={"max_sequence_length": most})
+    return config.model_copy(update={"model": model})
 
 
 def _changed(raw: dict[str, Any], stage: StageConfig, path: str) -> dict[str, Any]:

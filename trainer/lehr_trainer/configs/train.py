@@ -49,7 +49,7 @@ from lehr_trainer.configs.optimizer import AdamWConfig, MuonConfig, OptimizerCon
 from lehr_trainer.configs.parts import PartsConfig
 from lehr_trainer.configs.schedule import ScheduleConfig
 from lehr_trainer.configs.shapes import GPT2Config, LlamaConfig, expand_model_preset
-from lehr_trainer.configs.stages import Stage, StageConfig, course, spans
+from lehr_trainer.configs.stages import Span, Stage, StageConfig, course, span_of, spans
 
 __all__ = [
     "AdamWConfig",
@@ -373,7 +373,13 @@ class TrainConfig(Config):
 
     @property
     def tokens_per_step(self) -> int:
-        return self.batch.tokens_per_step
+        """Of the last stage."""
+        return self.spans[-1].batch.tokens_per_step
+
+    @property
+    def spans(self) -> list[Span]:
+        """The steps of its stages."""
+        return spans(self.stages, self.batch, self.forked_at, steps=self.steps)
 
     @property
     def course(self) -> list[Stage]:
@@ -381,16 +387,21 @@ class TrainConfig(Config):
         return course(self)
 
     @property
+    def changes(self) -> tuple[int, ...]:
+        """Steps after which another stage or sequence length begins, so the loss may jump."""
+        return (*(one.first for one in self.spans[1:]), *self.batch.changes(self.steps))
+
+    def sharing_problem(self, world_size: int) -> str | None:
+        """Explain why ``world_size`` ranks cannot share every step equally; None if they can."""
+        for one in self.spans:
+            if problem := one.batch.sharing_problem(world_size):
+                return f"stage {one.name}: {problem}" if one.name else problem
+        return None
+
+    @property
     def total_tokens(self) -> int:
         return self.tokens_at(self.steps)
 
     def tokens_at(self, step: int) -> int:
         """Return the tokens trained on after ``step`` steps, those before a fork included."""
-        if self.stages:
-            parts = spans(self.stages, self.batch, self.forked_at)
-            return next((one for one in parts if step <= one.last), parts[-1]).tokens_at(step)
-        start = self.forked_at
-        before = (
-            0 if start is None else start.after_tokens - start.after_steps * self.tokens_per_step
-        )
-        return before + step * self.tokens_per_step
+        return span_of(self.spans, step).tokens_at(step)

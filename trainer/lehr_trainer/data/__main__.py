@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from lehr_trainer.configs.corpus import Corpus
+from lehr_trainer.configs.corpus import Corpus, weighed
+from lehr_trainer.configs.stages import Stage, corpus_tokens, with_same_data
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.records import Notice
 from lehr_trainer.data.chats import describe_chats
@@ -32,15 +34,23 @@ def main(argv: list[str] | None = None) -> int:
     given = parser.parse_args(argv)
     try:
         config = read_config(given.config, or_spec=True)
-        prepared = prepare_dataset(
-            config.data,
-            config.validation,
-            config.model.vocab_size,
-            given.root or layout.data_root(),
-            _notice if given.notices else _progress,
-            started_by="lehr_trainer.data prepare",
-            hash_everything=given.verify,
-        )
+        course = config.course
+        summaries = [
+            _summary(
+                group,
+                corpus_tokens(course),
+                prepare_dataset(
+                    group[0].config.data,
+                    config.validation,
+                    config.model.vocab_size,
+                    given.root or layout.data_root(),
+                    _notice if given.notices else _progress,
+                    started_by="lehr_trainer.data prepare",
+                    hash_everything=given.verify,
+                ),
+            )
+            for group in with_same_data(course)
+        ]
     except TrainerError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -48,18 +58,24 @@ def main(argv: list[str] | None = None) -> int:
         print("stopped; finished shards are reused next time", file=sys.stderr)
         return 130
     # If a program reads standard output, it must hold records only.
-    print(
+    print("\n".join(summaries), file=sys.stderr if given.notices else sys.stdout)
+    return 0
+
+
+def _summary(stages: Sequence[Stage], taken: Mapping[str, float], prepared: PreparedData) -> str:
+    corpus = stages[0].config.data.corpus
+    names = ", ".join(span.name for span, _ in stages)
+    return (
+        f"{names and f'stage {names}: '}"
         f"{prepared.tokens:,} training tokens of {counted(prepared.documents, 'document')}, "
         f"digest {prepared.digest[:12]}\n"
-        f"{_files(config.data.corpus, prepared)}"
-        f"{_corpora(prepared, config.total_tokens)}"
-        f"{describe_chats(prepared, config.batch.longest_sequence)}"
+        f"{_files(corpus, prepared)}"
+        f"{_corpora(corpus, prepared, taken, staged=bool(names))}"
+        f"{describe_chats(prepared, max(own.batch.longest_sequence for _, own in stages))}"
         f"an evaluation scores {prepared.held_out.describe(prepared.validation_tokens)}, "
         f"digest {prepared.validation_digest[:12]}\n"
-        f"{prepared.directory}",
-        file=sys.stderr if given.notices else sys.stdout,
+        f"{prepared.directory}"
     )
-    return 0
 
 
 def _files(corpus: Corpus, prepared: PreparedData) -> str:
@@ -74,15 +90,20 @@ def _files(corpus: Corpus, prepared: PreparedData) -> str:
     return f"{read}; {counted(held_out, 'document')} held out, {left_out}\n"
 
 
-def _corpora(prepared: PreparedData, total_tokens: int) -> str:
+def _corpora(
+    corpus: Corpus, prepared: PreparedData, taken: Mapping[str, float], *, staged: bool
+) -> str:
     """Return a line for each corpus of a mix: its share, its size, its epochs in the whole run."""
-    if not isinstance(prepared, PreparedMix):
-        return ""
-    return "".join(
-        f"  {name}: {prepared.share(name):.1%} of training, {part.tokens:,} tokens, "
-        f"{prepared.share(name) * total_tokens / part.tokens:.3g} epochs in this run\n"
-        for name, part in prepared.parts.items()
-    )
+    parts = prepared.parts if isinstance(prepared, PreparedMix) else {"": prepared}
+    lines = []
+    for name, (one, share) in weighed(corpus).items():
+        tokens = parts[name].tokens
+        epochs = f"{taken[one.model_dump_json()] / tokens:.3g} epochs in this run\n"
+        if name:
+            lines.append(f"  {name}: {share:.1%} of training, {tokens:,} tokens, {epochs}")
+        elif staged:
+            lines.append(f"  {epochs}")
+    return "".join(lines)
 
 
 def _progress(phase: str, message: str, done: float | None) -> None:

@@ -14,9 +14,10 @@ import os
 from pathlib import Path
 
 from lehr_trainer.configs.corpus import Corpus, FilesCorpus, HubCorpus, PathsCorpus, corpora
-from lehr_trainer.configs.train import DataConfig, ValidationConfig
+from lehr_trainer.configs.stages import corpus_places
+from lehr_trainer.configs.train import DataConfig, TrainConfig, ValidationConfig
 from lehr_trainer.data.first_file import GaveUp, Looks
-from lehr_trainer.errors import BadConfig, BadData
+from lehr_trainer.errors import BadConfig, BadData, TrainerError
 
 TOKENIZER_SIZES = {"byte": 257, "tekken": 131_072}
 """The built-in tokenizers and their vocabularies."""
@@ -53,6 +54,19 @@ def check_data(data: DataConfig, vocab_size: int, looks: Looks | None = None) ->
     check_corpus(data.corpus, looks)
     check_tokenizer(data.tokenizer)
     check_vocabulary(data.tokenizer, TOKENIZER_SIZES.get(data.tokenizer, 0), vocab_size)
+
+
+def problems(config: TrainConfig, looks: Looks | None = None) -> list[TrainerError]:
+    """Check the data of each stage; see :func:`check_data` and :func:`check_size`."""
+    found: dict[str, TrainerError] = {}
+    for place, own in corpus_places(config):
+        try:
+            check_data(own.data, own.model.vocab_size, looks)
+            check_size(own.data, own.validation, own.batch.sequence_length, looks)
+        except TrainerError as error:
+            text = f"{place if str(error).startswith('data.corpus') else ''}{error}"
+            found.setdefault(text, type(error)(text))
+    return list(found.values())
 
 
 def check_corpus(corpus: Corpus, looks: Looks | None = None) -> None:

@@ -31,6 +31,7 @@ from lehr_trainer.assemble import build_parts, prepare_model
 from lehr_trainer.checkpointing.staging import layout_of
 from lehr_trainer.checkpointing.state import all_tensors
 from lehr_trainer.configs.optimizer import EightBitAdamWConfig
+from lehr_trainer.configs.stages import as_built
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.course import accumulates
 from lehr_trainer.diagnostics.diagnostics_logger import Batch
@@ -61,6 +62,8 @@ Shape = tuple[int, int]
 class StageTrace:
     """The memory that a step with micro-batches of one shape [B, T] takes on a rank."""
 
+    stage: str
+    """Its name; empty in a run without stages."""
     shape: Shape
     phases: dict[str, MemoryMoment]
     """resting, forward (what is kept for backward), loss, backward, optimizer, evaluation."""
@@ -88,12 +91,13 @@ class MemoryTrace:
 
 
 def trace_memory(config: TrainConfig, world_size: int = 1) -> MemoryTrace:
-    """Trace the steps of one of ``world_size`` ranks, one for each shape of a micro-batch.
+    """Trace the steps of one of ``world_size`` ranks: of each stage one for each shape of a
+    micro-batch.
 
     Raises:
         BadConfig: the ranks cannot share a batch, or this machine cannot trace the config.
     """
-    if problem := config.batch.sharing_problem(world_size):
+    if problem := config.sharing_problem(world_size):
         raise BadConfig(problem)
     # In this order, CUDA is not initialized for a run on the CPU.
     on_gpu = config.device != "cpu" and not _compiles(config) and torch.cuda.is_available()
@@ -101,9 +105,12 @@ def trace_memory(config: TrainConfig, world_size: int = 1) -> MemoryTrace:
     config, notes = traceable(config, device.type)
     precision = Precision.choose(config.precision, device)
     require_operands(config.attention, precision.operands, device)
+    traces = []
     with _ranks(world_size, device) as ranks, attention_backend(config.attention, device):
-        trace = _Tracer(config, ranks, precision).trace()
-    return replace(trace, notes=notes)
+        for span, own in as_built(config):
+            traces.append(_Tracer(own, ranks, precision, span.name).trace())
+    shapes = tuple(stage for trace in traces for stage in trace.stages)
+    return replace(traces[0], config=config, stages=shapes, notes=notes)
 
 
 def _compiles(config: TrainConfig) -> bool:
@@ -112,7 +119,7 @@ def _compiles(config: TrainConfig) -> bool:
     optimizer = config.optimizer
     return (
         resolved.compile.compiles
-        or resolved.loss.pointwise == "compiled"
+        or any(stage.config.loss.pointwise == "compiled" for stage in resolved.course)
         or (isinstance(optimizer, EightBitAdamWConfig) and optimizer.library == "torchao")
     )
 
@@ -160,8 +167,9 @@ def traceable(config: TrainConfig, device: str) -> tuple[TrainConfig, tuple[str,
 
 
 class _Tracer:
-    def __init__(self, config: TrainConfig, ranks: Ranks, precision: Precision) -> None:
+    def __init__(self, config: TrainConfig, ranks: Ranks, precision: Precision, stage: str) -> None:
         self._config, self._ranks, self._precision = config, ranks, precision
+        self._stage = stage
         self._memory = PhaseMemory(ranks.device)
 
     def trace(self) -> MemoryTrace:
@@ -231,7 +239,7 @@ class _Tracer:
             self._evaluate(step)
             readings = self._memory.readings()
             phases = {name: readings[name] for name in PHASES}
-            stages.append(StageTrace(shape, phases))
+            stages.append(StageTrace(self._stage, shape, phases))
         return tuple(stages)
 
     def _take_step(self, step: TrainStep, shape: Shape) -> None:

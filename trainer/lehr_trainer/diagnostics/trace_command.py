@@ -100,6 +100,7 @@ def as_json(trace: MemoryTrace) -> dict[str, Any]:
         "checkpoint_copy_bytes": trace.checkpoint_copy,
         "stages": [
             {
+                "stage": stage.stage,
                 "shape": list(stage.shape),
                 "traced": _phases(stage.phases),
                 "planned": _phases(plan.phases),

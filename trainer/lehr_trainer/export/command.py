@@ -22,6 +22,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from lehr_trainer.checkpointing import checkpoint
+from lehr_trainer.configs.stages import with_all_positions
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.contract import layout
 from lehr_trainer.data.tokenizers import Tokenizer, load_tokenizer
@@ -50,10 +51,13 @@ class ExportSource:
 
     @property
     def scored(self) -> TrainConfig:
-        """The config whose held-out set gave its val/loss: that of its run's first stage."""
+        """What gave its val/loss: these weights on the held-out set of its run's first stage."""
         if "course" not in self.state:
             return self.config
-        return TrainConfig.model_validate(self.state["course"]).course[0].config
+        course = TrainConfig.model_validate(self.state["course"]).course
+        first = course[0].config
+        held_out = {"data": first.data, "validation": first.validation, "batch": first.batch}
+        return with_all_positions(self.config.model_copy(update=held_out), course)
 
     @property
     def digest(self) -> str:

@@ -65,23 +65,24 @@ def model_card(
     the weights are that; the rest is of the first checkpoint that is part of it.
     """
     run = facts.get("run") or {}
+    whole = TrainConfig.model_validate(state["course"]) if "course" in state else config
     parts = [
         _front_matter(config),
         f"# {run.get('name') or config.model.kind}",
-        _about(config, manifest),
+        _about(whole, manifest),
         "" if mean is None else mean.text,
         "" if mean is None or not mean.ingredients else _table(mean.ingredients),
         "## Use",
         _LOAD if has_tokenizer else _LOAD_WEIGHTS,
         _tokens_note(config, has_tokenizer=has_tokenizer),
         "## Training",
-        _table(_training(config, manifest, state)),
+        _table([*_training(config, manifest, state), *_stages(whole)]),
         "## Validation loss",
-        _validation(config, manifest, state, mean),
+        _validation(whole.course[0].config, manifest, state, mean),
         "## Provenance",
         _table(_provenance(manifest, state, digest, facts)),
         "The complete config; with the same corpus and version it repeats the run:",
-        f"```yaml\n{_yaml(config.model_dump(mode='json'))}```",
+        f"```yaml\n{_yaml(whole.model_dump(mode='json'))}```",
         "## Licence",
         _LICENCE,
     ]
@@ -136,6 +137,13 @@ def _training(
     yield "Seed", f"{config.seed} (first weights and order of the data)"
     if data.get("digest"):
         yield "Digest of the tokens", f"`{data['digest']}`"
+
+
+def _stages(config: TrainConfig) -> Iterable[tuple[str, str]]:
+    for span, own in config.course if config.stages else ():
+        batch = f"{span.batch.sequences} sequences of {span.batch.sequence_length} a step"
+        steps = f"steps {span.first + 1:,} to {span.last:,}: {span.trained:,} tokens"
+        yield f"Stage {span.name}", f"{steps}, {batch}, of {_corpus(own.data.corpus)}"
 
 
 def _corpus(corpus: Any) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import lcm
 
 from lehr_trainer.configs.shapes import head_std, output_multiplier
 from lehr_trainer.configs.sizes import FP32, ParameterCounts
+from lehr_trainer.configs.stages import Stage
 from lehr_trainer.configs.train import GPT2Config, LlamaConfig, ModelConfig, TrainConfig
 
 
@@ -105,7 +108,7 @@ class CheckpointPlan:
     size_bytes: int
     """Of one: the weights in fp32, the optimizer's state and averages. Its JSON is small."""
     saves: int
-    """At the interval and after the last step; orders and stops save more."""
+    """At the interval and after each stage; orders and stops save more."""
     kept: int
     """Of these, after the run's end; until an old one is removed there is one more."""
     keeps_best: bool
@@ -123,17 +126,36 @@ def checkpoint_plan(config: TrainConfig) -> CheckpointPlan:
     They are counted, not listed: there may be millions.
     """
     policy, steps, every = config.checkpoint, config.steps, config.checkpoint.every
-    saves = steps // every if every else 0
-    saves += policy.save_last and (not every or steps % every > 0)
-    # All but the last save are at the interval. The newest of them that is not kept for its age:
-    oldest = every * max(0, saves - policy.keep_last)
-    by_step = oldest // lcm(every, policy.keep_every) if oldest and policy.keep_every else 0
-    best = lcm(every, config.validation.every) if policy.keep_best else 0
-    is_kept_by_step = policy.keep_every > 0 and best % policy.keep_every == 0
+    stages = config.course
+    ends = [span.last for span, _ in stages[:-1]]
+
+    def saved(step: int) -> int:
+        between = sum(end <= step and (not every or end % every > 0) for end in ends)
+        return between + (step // every if every else 0)
+
+    saves = saved(steps) + (policy.save_last and (not every or steps % every > 0))
+    # The newest that is not kept for its age.
+    old = saves - policy.keep_last
+    oldest = bisect_left(range(steps + 1), old, key=saved) if old > 0 else 0
+    regular = lcm(every, policy.keep_every)
+    by_rule = oldest // regular if regular else 0
+    by_rule += sum(end <= oldest and (not regular or end % regular > 0) for end in ends)
+    best = _first_saved_when_evaluated(stages, every) if policy.keep_best else 0
+    is_kept_by_rule = best in ends or (policy.keep_every > 0 and best % policy.keep_every == 0)
     counts = parameter_counts(config.model)
     return CheckpointPlan(
         size_bytes=checkpoint_bytes(config, counts),
         saves=saves,
-        kept=min(saves, policy.keep_last) + by_step + (0 < best <= oldest and not is_kept_by_step),
-        keeps_best=0 < best <= every * (saves - 1),
+        kept=min(saves, policy.keep_last) + by_rule + (0 < best <= oldest and not is_kept_by_rule),
+        keeps_best=policy.keep_best and any(0 < saved(step) < saves for step in (best, *ends)),
     )
+
+
+def _first_saved_when_evaluated(stages: Sequence[Stage], every: int) -> int:
+    """Return the first step of the interval that is evaluated; 0 if none is."""
+    for span, config in stages:
+        both = lcm(every, config.validation.every)
+        step = both * (span.first // both + 1) if both else 0
+        if 0 < step <= span.last:
+            return step
+    return 0

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 
 from lehr_trainer.configs.loss import LossConfig
 from lehr_trainer.configs.sizes import BF16, FP32, HeadSize, ParameterCounts
+from lehr_trainer.configs.stages import as_built
 from lehr_trainer.configs.train import GPT2Config, ModelConfig, TrainConfig
 from lehr_trainer.planning import layers
 from lehr_trainer.planning.counts import checkpoint_bytes, parameter_counts
@@ -56,6 +57,8 @@ _OVERHEAD_BYTES = 1_500_000_000
 class MemoryPlan:
     """Planned bytes on one rank's device, with micro-batches of one shape."""
 
+    stage: str
+    """Its name; empty in a run without stages."""
     shape: tuple[int, int]
     """[B, T] of a forward pass."""
     phases: dict[str, MemoryMoment]
@@ -95,18 +98,21 @@ def training_memory(config: TrainConfig, world_size: int = 1) -> MemoryPlan:
 
 
 def memory_by_stage(config: TrainConfig, world_size: int = 1) -> list[MemoryPlan]:
-    """Plan for each shape of a micro-batch: a later stage may have longer sequences."""
+    """Plan for each stage, and each shape of a micro-batch in it."""
     config = config.on("cpu" if config.device == "cpu" else "cuda")
-    share = config.batch.tokens_per_step // world_size
-    # Ranks that cannot share a batch evenly get a plan too: their error names what to change.
-    shapes = [
-        (max(1, min(micro_batch, share // length)), length)
-        for micro_batch, length in config.batch.shapes_ahead(config.steps, world_size)
-    ]
-    return [_plan(config, world_size, shape) for shape in shapes]
+    plans = []
+    for span, own in as_built(config):
+        share = own.batch.tokens_per_step // world_size
+        # Ranks that cannot share a batch evenly get a plan too: their error names what to change.
+        shapes = [
+            (max(1, min(micro_batch, share // length)), length)
+            for micro_batch, length in own.batch.shapes_ahead(own.steps, world_size)
+        ]
+        plans += [_plan(own, world_size, shape, span.name) for shape in shapes]
+    return plans
 
 
-def _plan(config: TrainConfig, world_size: int, shape: tuple[int, int]) -> MemoryPlan:
+def _plan(config: TrainConfig, world_size: int, shape: tuple[int, int], stage: str) -> MemoryPlan:
     model, batch = config.model, config.batch
     counts = parameter_counts(model)
     tokens = shape[0] * shape[1]
@@ -163,6 +169,7 @@ def _plan(config: TrainConfig, world_size: int, shape: tuple[int, int]) -> Memor
         average = config.average.host_bytes(counts.total, on_cpu=on_cpu)
         evaluation += FP32 * counts.total  # The weights, while the average has their place.
     return MemoryPlan(
+        stage=stage,
         shape=shape,
         phases={
             "resting": resting,
