@@ -50,7 +50,7 @@ def setting_of(train: TrainConfig, tokens: float | None = None) -> Setting:
         width=model.hidden_size,
         depth=model.num_hidden_layers,
         non_embedding=parameter_counts(model).non_embedding,
-        batch=train.tokens_per_step,
+        batch=max(train.spans, key=lambda span: span.trained).batch.tokens_per_step,
         tokens=float(train.total_tokens if tokens is None else tokens),
         width_power=_width_power(train),
     )

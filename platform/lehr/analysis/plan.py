@@ -6,7 +6,6 @@ formulas are the trainer's own (``lehr_trainer.planning.memory``, ``lehr_trainer
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from lehr.analysis.plan_fit import (
     usable_bytes,
     ways_to_fit,
 )
+from lehr.analysis.plan_stages import StagePlan, stage_flops, stage_plans
 from lehr.analysis.plan_time import Before, estimate_time, nothing_before
 from lehr.analysis.replaced_parts import BuiltModel, changes_memory, replaced_model, still_known
 from lehr.base import formats
@@ -28,11 +28,11 @@ from lehr.specs.run import Resources, RunSpec
 from lehr.specs.stages import stages
 from lehr_trainer.configs.shapes import MODEL_PRESETS
 from lehr_trainer.configs.sizes import ParameterCounts
+from lehr_trainer.configs.stages import as_built
 from lehr_trainer.configs.train import MixCorpus, TrainConfig
 from lehr_trainer.planning.counts import (
     CheckpointPlan,
     checkpoint_plan,
-    flops_per_token,
     parameter_counts,
 )
 from lehr_trainer.planning.hardware import GPUS, GpuType, gpu_of_kind, names
@@ -49,21 +49,25 @@ class RunPlan:
     parameters: ParameterCounts
     tied: bool
     tokens_per_step: int
+    """Of the last stage."""
     tokens: int
     steps: int
+    stages: list[StagePlan]
+    """Empty for a run without any."""
     shares: dict[str, float]
-    """Of the corpora of a mix in the training tokens; empty for a single corpus."""
+    """Of the corpora of a mix in the training tokens; empty for a single corpus, and for stages."""
     flops: float
     """Of the whole run."""
     resources: Resources
     gpu: GpuType | None
     """The requested kind; None when any will do or the kind is unknown."""
-    micro_batch: int
-    accumulation: int
     memory: MemoryPlan
     """Of one GPU, in the stage of its training that takes most."""
     memory_stages: list[MemoryPlan]
-    """The same for each shape of a micro-batch, in the order of the training."""
+    """The same for each stage and shape of a micro-batch, in the order of the training."""
+    micro_batch: int
+    """In the stage that takes most memory."""
+    accumulation: int
     fits: bool | None
     """Whether it fits in ``gpu``; None when unknown."""
     largest_micro_batch: int | None
@@ -187,11 +191,16 @@ def plan_run(
     counts = parameter_counts(train.model)
     if built is not None:
         counts = replace(counts, other=built.parameters - counts.total)
-    per_rank = train.batch.sequences // ranks
-    micro_batch = train.batch.micro_batch or per_rank
-    stages = memory_by_stage(train, ranks)
-    memory = max(stages, key=lambda stage: stage.peak)
-    flops = _flops(train) if built is None else built.flops_per_token * train.total_tokens
+    stages, needs = as_built(train), memory_by_stage(train, ranks)
+    memory = max(needs, key=lambda stage: stage.peak)
+    largest = next(own for span, own in stages if span.name == memory.stage)
+    per_rank = largest.batch.sequences // ranks
+    micro_batch = largest.batch.micro_batch or per_rank
+    of_stages = [
+        stage_flops(stage) if built is None else built.flops_per_token * stage.span.trained
+        for stage in stages
+    ]
+    flops = sum(of_stages)
     judged = None if changes_memory(train) else gpu
     time = estimate_time(
         train,
@@ -208,16 +217,17 @@ def plan_run(
         tokens_per_step=train.tokens_per_step,
         tokens=train.total_tokens,
         steps=train.steps,
-        shares=corpus.shares() if isinstance(corpus, MixCorpus) else {},
+        stages=stage_plans(train, ranks, needs, of_stages),
+        shares=corpus.shares() if isinstance(corpus, MixCorpus) and not train.stages else {},
         flops=flops,
         resources=spec.resources,
         gpu=gpu,
+        memory=memory,
+        memory_stages=needs,
         micro_batch=micro_batch,
         accumulation=per_rank // micro_batch,
-        memory=memory,
-        memory_stages=stages,
         fits=None if judged is None else memory.peak <= usable_bytes(judged),
-        largest_micro_batch=None if judged is None else largest_micro_batch(train, ranks, judged),
+        largest_micro_batch=None if judged is None else largest_micro_batch(largest, ranks, judged),
         seconds=time.seconds,
         basis=time.basis,
         dollars_per_gpu_hour=price if price is not None else _price(gpu),
@@ -318,17 +328,6 @@ def model_name(train: TrainConfig) -> str:
         ):
             return name
     return f"{train.model.kind} of {formats.counted(train.model.num_hidden_layers, 'layer')}"
-
-
-def _flops(train: TrainConfig) -> float:
-    """Return FLOPs of the whole run, each stage at its own sequence length."""
-    starts = [0, *(round(stage.after * train.steps) for stage in train.batch.stages), train.steps]
-    return sum(
-        (end - start)
-        * train.tokens_per_step
-        * flops_per_token(train.model, train.batch.at(start, train.steps).sequence_length)
-        for start, end in itertools.pairwise(starts)
-    )
 
 
 def _price(gpu: GpuType | None) -> float | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lehr_trainer.configs.stages import as_built
 from lehr_trainer.planning.hardware import GPUS, names
 from lehr_trainer.planning.memory import training_memory
 
@@ -31,6 +32,8 @@ class Way:
 
     changes: dict[str, Any]
     """New values by path in the spec."""
+    micro_batch: int
+    """The smallest one after them."""
     memory_bytes: int
     """Planned peak of one GPU after them."""
     time_factor: float
@@ -69,8 +72,7 @@ def ways_to_fit(spec: RunSpec, gpu: GpuType, *, most: int = 3) -> list[Way]:
     """
     if training_memory(spec.own, spec.resources.ranks).peak <= usable_bytes(gpu):
         return []
-    share = spec.own.batch.micro_batch or spec.own.batch.sequences // spec.resources.ranks
-    costs = [(_cost(way, share), way) for way in _fitting(spec, gpu)]
+    costs = [(_cost(way), way) for way in _fitting(spec, gpu)]
     kept = [
         way
         for cost, way in sorted(costs, key=lambda pair: pair[0])
@@ -88,10 +90,9 @@ def gpus_that_fit(spec: RunSpec) -> list[str]:
     return names(g for g in GPUS if peak <= usable_bytes(g) or ways_to_fit(spec, g, most=1))
 
 
-def _cost(way: Way, share: int) -> tuple[float, int, bool, int]:
+def _cost(way: Way) -> tuple[float, int, bool, int]:
     """Return what a way costs, each the lower the better: time, micro-batch, result, changes."""
-    micro_batch = way.changes.get("train.batch.micro_batch", share)
-    return way.time_factor, -micro_batch, way.result != _SAME, len(way.changes)
+    return way.time_factor, -way.micro_batch, way.result != _SAME, len(way.changes)
 
 
 def _fitting(spec: RunSpec, gpu: GpuType) -> Iterator[Way]:
@@ -123,15 +124,26 @@ def _fitting(spec: RunSpec, gpu: GpuType) -> Iterator[Way]:
             update["optimizer"] = smaller
             changes["train.optimizer.name"] = smaller.name
         changed = train.model_copy(update=update)
-        found = _largest_micro_batch(changed, ranks, gpu)
-        if found is None:
-            continue
-        micro_batch, memory = found
-        if micro_batch != (train.batch.micro_batch or train.batch.sequences // ranks):
-            changes["train.batch.micro_batch"] = micro_batch
-        if changes:
+        try:
+            stages = as_built(changed)
+        except ValueError:
+            continue  # A stage names what would be changed.
+        sizes: dict[str, int] = {}
+        fitting: list[tuple[int, int]] = []
+        for number, (_, own) in enumerate(stages):
+            found = _largest_micro_batch(own, ranks, gpu)
+            if found is None:
+                break
+            fitting.append(found)
+            # The stages after one that is changed would inherit its micro-batch.
+            if sizes or found[0] != (own.batch.micro_batch or own.batch.sequences // ranks):
+                place = f"stages.{number}." if train.stages else ""
+                sizes[f"train.{place}batch.micro_batch"] = found[0]
+        if len(fitting) == len(stages) and (changes := changes | sizes):
             factor = changed.activation_checkpointing.time_factor / before.time_factor
-            yield Way(changes, memory, factor, _ROUNDED if eight_bit else _SAME)
+            least, peaks = zip(*fitting, strict=True)
+            result = _ROUNDED if eight_bit else _SAME
+            yield Way(changes, min(least), max(peaks), factor, result)
 
 
 def _largest_micro_batch(train: TrainConfig, ranks: int, gpu: GpuType) -> tuple[int, int] | None:

@@ -37,6 +37,7 @@ def plan_json(plan: RunPlan, cluster: ClusterView | None = None) -> dict[str, An
         "gpu_memory_bytes": plan.gpu.memory_bytes if plan.gpu else None,
         "memory_stages": [
             {
+                "stage": stage.stage,
                 "shape": list(stage.shape),
                 "overhead_bytes": stage.overhead,
                 "phases": {
@@ -49,6 +50,14 @@ def plan_json(plan: RunPlan, cluster: ClusterView | None = None) -> dict[str, An
         "checkpoint_copy_bytes": plan.memory.checkpoint_copy,
         "average_bytes": plan.memory.average,
         "checkpoints": asdict(plan.checkpoints),
+        "stages": [
+            {
+                **asdict(stage),
+                "seconds": None if plan.seconds is None else stage.share * plan.seconds,
+                "dollars": None if plan.dollars is None else stage.share * plan.dollars,
+            }
+            for stage in plan.stages
+        ],
         "replaced_parts": plan.replaced_parts,
         "not_counted": plan.not_counted,
         "fits": plan.fits,

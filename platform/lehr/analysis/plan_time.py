@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from lehr_trainer.configs.train import BatchConfig
 
 
-SIZES = frozenset({"size", "model", "batch", "length", "micro-batch", "GPUs"})
+_OF_BATCH = frozenset({"batch", "length", "micro-batch"})
+SIZES = _OF_BATCH | {"size", "model", "stages", "GPUs"}
 """Traits that change how much a step computes. The others change how fast a GPU computes it, so
 the MFU of a run that differs in them is not that of the planned one."""
 _NO_SPEED = frozenset(
@@ -59,6 +60,9 @@ def traits(spec: RunSpec, parameters: int | None, *, cuda: bool) -> dict[str, st
         "loss": f"loss {train.loss.name}",
         "parts": "Lehr's own parts" if train.parts is None else not_ours(train),
     }
+    if train.stages:
+        found = {name: text for name, text in found.items() if name not in _OF_BATCH}
+        found["stages"] = _stages(train)
     recomputed = train.activation_checkpointing
     if recomputed.policy != "none":
         found["recomputation"] = f"recomputes {recomputed.policy} in 1 of {recomputed.every} layers"
@@ -86,6 +90,15 @@ def differences(earlier: dict[str, str], planned: dict[str, str]) -> dict[str, s
         if "size" in different:
             del different["model"]
     return different
+
+
+def _stages(train: TrainConfig) -> str:
+    return "; ".join(
+        f"{span.trained / train.total_tokens:.0%} with {span.batch.sequences:,} sequences of "
+        f"{span.batch.sequence_length:,}, micro-batch {span.batch.micro_batch or 'of all'}, "
+        f"{'within documents, ' * own.attention.document_masking}loss {own.loss.name}"
+        for span, own in train.course
+    )
 
 
 def _lengths(batch: BatchConfig) -> str:

@@ -193,7 +193,7 @@ def _evidence(
             curves,
             total_steps=train.steps,
             warmup_steps=train.schedule.warmup(train.steps),
-            changes=train.batch.changes(train.steps),
+            changes=train.changes,
         ),
         device=_device(store, run.id),
         # A run that failed has shown all it could; only its alerts count.

@@ -347,7 +347,7 @@ class RunSpec(Config):
         if self.train is None:
             return self
         gpus = self.resources.gpus
-        problem = self.train.batch.sharing_problem(self.resources.ranks)
+        problem = self.train.sharing_problem(self.resources.ranks)
         if problem is not None:
             raise ValueError(f"resources.gpus {gpus}: {problem}")
         if not gpus and self.train.device == "cuda":

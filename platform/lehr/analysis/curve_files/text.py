@@ -245,7 +245,5 @@ def _config(path: Path) -> Points:
         except (OSError, yaml.YAMLError, ValidationError):
             yield Remark(f"{found} is not used: it is no config of a training.")
             return
-        yield RunFacts(
-            config.steps, config.schedule.warmup(config.steps), config.batch.changes(config.steps)
-        )
+        yield RunFacts(config.steps, config.schedule.warmup(config.steps), config.changes)
         return

@@ -24,9 +24,9 @@ from lehr.specs.storage_url import missing_package
 from lehr.store.secret_store import SecretStore, unknown
 from lehr.store.webhooks import Webhooks
 from lehr_trainer.configs.corpus import PathsCorpus, corpora
-from lehr_trainer.data.checks import check_data, check_size
+from lehr_trainer.configs.stages import corpus_places
+from lehr_trainer.data.checks import problems
 from lehr_trainer.data.first_file import GaveUp, Looks
-from lehr_trainer.errors import TrainerError
 from lehr_trainer.extras import install
 
 if TYPE_CHECKING:
@@ -222,7 +222,8 @@ def _corpus_problems(specs: Sequence[RunSpec], looks: Looks | None) -> Iterator[
         (path, f"{field}.paths")
         for spec in specs
         if spec.train is not None
-        for field, corpus in corpora(spec.own.data.corpus, "train.data.corpus").items()
+        for place, own in corpus_places(spec.own)
+        for field, corpus in corpora(own.data.corpus, f"train.{place}data.corpus").items()
         if isinstance(corpus, PathsCorpus)
         for path in corpus.paths
     )
@@ -257,12 +258,8 @@ def _data_problems(specs: Sequence[RunSpec], looks: Looks) -> Iterator[SpecProbl
     own = [spec.own for spec in specs if spec.train is not None]
     # Trials of a sweep often have the same data.
     for one in {
-        repr((x.data, x.model.vocab_size, x.validation.share, x.batch.sequence_length)): x
-        for x in own
+        repr((x.data, x.model.vocab_size, x.validation.share, x.batch, x.stages)): x for x in own
     }.values():
-        try:
-            check_data(one.data, one.model.vocab_size, looks)
-            check_size(one.data, one.validation, one.batch.sequence_length, looks)
-        except TrainerError as error:
+        for error in problems(one, looks):
             end = "" if str(error).endswith("?") else "."
             yield SpecProblem("train.data", f"train.{error}{end}")

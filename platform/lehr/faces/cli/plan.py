@@ -67,11 +67,16 @@ def plan(
     plan's keys}]}. A plan: {model, parameter_count, embedding_parameters, tokens_per_step, steps,
     tokens, corpus_tokens, tokens_per_parameter, flops, gpus, nodes, gpu_type, micro_batch,
     accumulation, largest_micro_batch, memory_bytes, gpu_memory_bytes,
-    memory_stages: [{shape, overhead_bytes, phases}],
+    stages: [{name, steps, tokens, sequences, sequence_length, micro_batch, corpus, corpus_tokens,
+    lr, flops, share, memory_bytes, seconds, dollars}],
+    memory_stages: [{stage, shape, overhead_bytes, phases}],
     checkpoint_copy_bytes, average_bytes, checkpoints: {size_bytes, saves, kept, keeps_best},
     replaced_parts, not_counted, fits, fits_in, free_nodes, seconds, gpu_hours, dollars, basis}; an
     unknown value is null. ``free_nodes`` names the nodes on which it could start now.
     ``corpus_tokens`` has the tokens of each corpus of a mix.
+    ``stages`` are those of ``train.stages``, empty without; ``lr`` is the first, the highest and
+    the last learning rate, ``share`` that of the FLOPs. ``tokens_per_step`` is then that of the
+    last, and ``micro_batch`` that of the one that takes most memory.
     ``replaced_parts`` states what is known of the parts that the project replaces; ``fits`` is
     then null.
     ``not_counted`` states what ``memory_bytes`` does not count of this run, e.g. CUDA graphs.
@@ -82,9 +87,9 @@ def plan(
     ``checkpoints`` are the regular ones on disk; one more is there while it replaces another.
     ``phases`` has, for each phase of a step, the bytes of parameters, gradients, optimizer,
     activations, temporaries and their total. With --trace a run
-    has trace: {device, ranks, notes, checkpoint_copy_bytes, stages: [{shape, traced, planned,
-    difference_percent}]}, with phases in traced and planned; ``difference_percent`` compares
-    the largest totals of both.
+    has trace: {device, ranks, notes, checkpoint_copy_bytes, stages: [{stage, shape, traced,
+    planned, difference_percent}]}, with phases in traced and planned; ``difference_percent``
+    compares the largest totals of both.
     """
     spec = read_spec(file, overrides)
     if trace and spec.kind != "run":
@@ -127,7 +132,7 @@ def show_plan(
         PlanRefused: a run does not fit in the requested GPU.
     """
     from lehr.analysis.plan_json import spec_json
-    from lehr.faces.cli.plan_text import plan_text, trials_table
+    from lehr.faces.cli.plan_text import plan_text, stages_table, trials_table
     from lehr.faces.cli.plan_trace import built_model, show_trace, traced
     from lehr.faces.client.plan_server import PlanServer
 
@@ -145,6 +150,9 @@ def show_plan(
         print_data(runs_of(spec))
         for warning in warnings:
             warn(warning)
+        if spec.kind == "run" and spec.own.stages:
+            console().print()
+            console().print(stages_table(plan.runs[0][1], _of_prepared(spec.own)[1]))
         if found is not None:
             show_trace(found, plan.runs[0][1])
         if spec.kind == "sweep" and each_trial:
@@ -198,54 +206,73 @@ def print_data(specs: Iterable[RunSpec]) -> None:
 
     A path may exist where the runs train, so nothing is refused.
     """
+    from lehr.analysis.batches import passes_note
     from lehr_trainer.data.checks import files_read
     from lehr_trainer.data.first_file import Looks
     from lehr_trainer.errors import BadData
 
     runs = [spec for spec in specs if spec.train is not None]
-    trains = {repr((t.data, t.validation, t.total_tokens)): t for t in (r.own for r in runs)}
-    with suppress(BadData):  # It is one of the problems.
-        read = [files_read(train.data.corpus, Looks()) for train in trains.values()]
-        for text in dict.fromkeys(filter(None, read)):
-            console().print(f"  files    {text}", highlight=False, markup=False)
+    trains = {
+        repr((t.data, t.validation, t.total_tokens, t.stages)): t for t in (r.own for r in runs)
+    }
+    read: dict[str | None, None] = {}
+    for corpus in (own.data.corpus for train in trains.values() for _, own in train.course):
+        with suppress(BadData):  # It is one of the problems.
+            read[files_read(corpus, Looks())] = None
+    for text in filter(None, read):
+        console().print(f"  files    {text}", highlight=False, markup=False)
     known = [_of_prepared(train) for train in trains.values()]
-    for text in dict.fromkeys(scored for scored, _ in known if scored):
+    for text in dict.fromkeys(text for scored, _ in known for text in scored):
         console().print(f"  scored   {text}", highlight=False)
-    for text in [*dict.fromkeys(passes for _, passes in known if passes), *data_problems(runs)]:
+    notes = [
+        note if path == "train.data.corpus" else f"{path}: {note}"
+        for _, passes in known
+        for path, epochs in passes.items()
+        if (note := passes_note(epochs))
+    ]
+    for text in dict.fromkeys([*notes, *data_problems(runs)]):
         warn(text)
 
 
-def _of_prepared(train: TrainConfig) -> tuple[str | None, str | None]:
-    """Return what an evaluation scores, and a warning of many passes, where data are prepared."""
-    from lehr.analysis.batches import passes_note
+def _of_prepared(train: TrainConfig) -> tuple[list[str], dict[str, float]]:
+    """Return what evaluations score, and how often the run passes over each corpus, by its path,
+    where data are prepared.
+    """
     from lehr.base import home
+    from lehr_trainer.configs.corpus import corpora
+    from lehr_trainer.configs.stages import corpus_places, corpus_tokens, with_same_data
     from lehr_trainer.errors import TrainerError
 
+    scored: list[str] = []
+    passes: dict[str, float] = {}
+    course, validation = train.course, train.validation
+    taken = corpus_tokens(course)
     try:
         from lehr_trainer.data.prepared_sample import prepared_sample, prepared_tokens
 
-        given = train.data, train.validation, home.data_dir()
-        sample, tokens = prepared_sample(*given), prepared_tokens(*given)
+        for span, own in (group[0] for group in with_same_data(course)):
+            sample = prepared_sample(own.data, validation, home.data_dir())
+            if sample is not None:
+                of_stage = f"stage {span.name}: " if span.first else ""
+                scored.append(f"{of_stage}{sample.describe(validation.tokens)}")
+        for place, own in corpus_places(train):
+            for path, corpus in corpora(own.data.corpus, f"train.{place}data.corpus").items():
+                data = own.data.model_copy(update={"corpus": corpus})
+                if tokens := prepared_tokens(data, validation, home.data_dir()):
+                    passes[path] = taken[corpus.model_dump_json()] / tokens
     except (ImportError, OSError, TrainerError):
-        return None, None  # Of a trainer that is not installed here, or data that are elsewhere.
-    scored = None if sample is None else sample.describe(train.validation.tokens)
-    return scored, passes_note(train.total_tokens / tokens if tokens else None)
+        pass  # Of a trainer that is not installed here, or data that are elsewhere.
+    return scored, passes
 
 
 def data_problems(specs: Iterable[RunSpec]) -> list[str]:
-    from lehr_trainer.data.checks import check_data, check_size
-    from lehr_trainer.data.first_file import Looks
-    from lehr_trainer.errors import BadData, TrainerError
+    from lehr_trainer.data.checks import problems
+    from lehr_trainer.errors import BadData
 
-    found: dict[str, None] = {}
-    for spec in specs:
-        if spec.train is None:
-            continue
-        try:
-            check_data(spec.own.data, spec.own.model.vocab_size)
-            check_size(spec.own.data, spec.own.validation, spec.own.batch.sequence_length, Looks())
-        except BadData as error:
-            found[f"train.{error} (looked for on this machine)"] = None
-        except TrainerError as error:
-            found[f"train.{error}"] = None
-    return list(found)
+    found = [
+        f"train.{error}{' (looked for on this machine)' if isinstance(error, BadData) else ''}"
+        for spec in specs
+        if spec.train is not None
+        for error in problems(spec.own)
+    ]
+    return list(dict.fromkeys(found))

@@ -15,7 +15,7 @@ from lehr.specs.sweep import STARTUP_TRIALS
 from lehr_trainer.planning.hardware import GPUS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rich.table import Table
 
@@ -138,6 +138,43 @@ def trials_table(plan: SpecPlan) -> Table:
     return rows
 
 
+def stages_table(plan: RunPlan, passes: Mapping[str, float]) -> Table:
+    """Return a table of the stages of a run.
+
+    ``passes``: how often the run passes over each corpus that is prepared here, by its path.
+    """
+    right = ("steps", "tokens", "epochs", "memory", "share")
+    names = ("stage", "steps", "tokens", "batch", "learning rate", *right[2:])
+    shown = [name for name in names if passes or name != "epochs"]
+    rows = table(*shown, right=right)
+    for stage in plan.stages:
+        first, highest, last = (f"{rate:.2g}" for rate in stage.lr)
+        peak = f"{highest} to " if highest not in {first, last} else ""
+        own = {path: epochs for path, epochs in passes.items() if path.startswith(stage.corpus)}
+        cells = {
+            "stage": escaped(stage.name),
+            "steps": f"{stage.steps[0]:,} to {stage.steps[1]:,}",
+            "tokens": formats.millions(stage.tokens),
+            "batch": f"{stage.sequences:,} x {stage.sequence_length:,}",
+            "learning rate": first if first == last else f"{first} to {peak}{last}",
+            "epochs": escaped(", ".join(f"{_part(p)}{e:.2g}" for p, e in own.items())),
+            "memory": formats.size(stage.memory_bytes),
+            "share": f"{stage.share:.1%}",
+        }
+        rows.add_row(*(cells[name] for name in shown))
+    rows.caption = (
+        "batch: sequences x tokens; memory: peak a GPU (plan); share: of FLOPs, and so of time "
+        f"and cost{'; epochs: of its corpus over all stages' if passes else ''}"
+    )
+    return rows
+
+
+def _part(path: str) -> str:
+    """Return the name of a mix's corpus, with a space; empty for a single corpus."""
+    name = path.partition(".parts.")[2].removesuffix(".corpus")
+    return f"{name} " if name else ""
+
+
 # --- details that only a server has; plans work without them ---------------------------
 
 
@@ -197,12 +234,15 @@ def _model_lines(plans: list[RunPlan]) -> list[str]:
 def _tokens_line(plans: list[RunPlan], *, each: str) -> str:
     steps = sorted({plan.steps for plan in plans})
     batches = sorted({plan.tokens_per_step for plan in plans})
+    stages = sorted({len(plan.stages) for plan in plans})
     totals = sorted({plan.tokens for plan in plans})
     ratios = sorted({plan.tokens_per_parameter for plan in plans})
+    in_steps = f"{_range([formats.count(n) for n in steps])} steps"
+    a_step = f"{_range([formats.count(n) for n in batches])} a step x {in_steps}"
+    in_stages = f"{in_steps} in {_range([formats.counted(n, 'stage') for n in stages])}"
     return _line(
         "tokens",
-        f"{_range([formats.count(n) for n in batches])} a step x "
-        f"{_range([formats.count(n) for n in steps])} steps = "
+        f"{in_stages if stages[-1] else a_step} = "
         f"{_range([formats.millions(n) for n in totals])}{each}",
         f"{_range([formats.si(n) for n in ratios])} a parameter",
     )
@@ -256,7 +296,8 @@ def _memory_line(plans: list[RunPlan]) -> str:
 
 
 def _micro_batch_line(plan: RunPlan) -> str:
-    size = f"micro-batch {plan.micro_batch}"
+    stage = plan.memory.stage
+    size = f"{stage and f'in stage {escaped(stage)}: '}micro-batch {plan.micro_batch}"
     if plan.accumulation > 1:
         size += f", accumulated {plan.accumulation} times"
     most = plan.largest_micro_batch
@@ -267,9 +308,9 @@ def _micro_batch_line(plan: RunPlan) -> str:
 
 
 def _phase_lines(plan: RunPlan) -> list[str]:
-    """Return two lines for each stage of the training: the most memory in each phase of a step."""
+    """Return two lines for each sequence length: the most memory in each phase of a step."""
     lines = []
-    for stage in plan.memory_stages:
+    for stage in [plan.memory] if plan.stages else plan.memory_stages:
         most = stage.stages
         built = formats.size(stage.phases["resting"].parameters + stage.overhead)
         first = [f"built {built}"]

@@ -88,10 +88,12 @@ def show_trace(found: dict[str, Any], plan: RunPlan) -> None:
             figures = [formats.size(number) for number in (of_target, formula, trace)]
             rows.add_row(escaped(title), *figures, f"{_percent(formula, trace):+.1f} %")
         batch, length = stage["shape"]
+        name = stage["stage"] and f", stage {stage['stage']}"
         out = console()
         out.print()
         out.print(
-            f"Memory of a rank, micro-batch \\[{batch}, {length}]; most in each phase", style="bold"
+            f"Memory of a rank{name}, micro-batch \\[{batch}, {length}]; most in each phase",
+            style="bold",
         )
         out.print(rows)
     notes = "; ".join(found["notes"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -71,3 +73,24 @@ def test_many_passes_over_prepared_data_are_named(tmp_path: Path):
         given = [*command, "spec.yaml"]
         found = cli.call(*given, cwd=tmp_path, LEHR_HOME=str(tmp_path / "home"), COLUMNS="200")
     assert "passes over the corpus; up to 4 are nearly as good as new data" in found.stdout
+
+
+def test_stages_are_prepared_and_the_corpus_of_each_is_looked_for(tmp_path: Path):
+    (tmp_path / "texts").mkdir()
+    for number in range(20):
+        (tmp_path / f"texts/{number}.txt").write_text(f"{number} is a number. " * 40)
+    stages = (
+        "[{tokens: 512}, {tokens: 512, name: end, data: {corpus: {kind: text, paths: [code]}}}]"
+    )
+    spec = SPEC.replace("  steps: 10\n", f"  stages: {stages}\n  validation: {{share: 0.3}}\n")
+    (tmp_path / "spec.yaml").write_text(spec.replace("[code]", f"[{tmp_path}/code]"))
+    home = {"LEHR_HOME": str(tmp_path / "home"), "COLUMNS": "200"}
+    missing = cli.call("plan", "spec.yaml", cwd=tmp_path, **home)
+    assert f"! train.stages.1.data.corpus.paths: {tmp_path}/code does not exist" in missing.stdout
+    shutil.copytree(tmp_path / "texts", tmp_path / "code")
+    (tmp_path / "code/more.txt").write_text("code " * 40)
+    prepared = cli.call("data", "prepare", "spec.yaml", cwd=tmp_path, **home)
+    names = re.findall(r"^stage (\w+): .* training tokens", prepared.stdout, re.MULTILINE)
+    assert names == ["1", "end"]
+    planned = cli.call("plan", "spec.yaml", cwd=tmp_path, **home)
+    assert re.search(r"^end +3 to 4 +512 +4 x 64 .* 0\.0\d\d? ", planned.stdout, re.MULTILINE)
