@@ -32,11 +32,11 @@ def script_files(root: Path, script: str) -> tuple[list[str], str]:
     They are what git tracks there, and the script with the modules that it imports from ``root`` or
     from its own folder, directly or not. Nothing is executed.
     """
-    imported = _imported(root, script)
+    needed = imported(root, script)
     tracked = _tracked(root)
     if not tracked:
-        return imported, "the script and the modules that it imports from its folder"
-    return sorted({*tracked, *imported}), "what git tracks, the script, and what it imports"
+        return needed, "the script and the modules that it imports from its folder"
+    return sorted({*tracked, *needed}), "what git tracks, the script, and what it imports"
 
 
 def _tracked(root: Path) -> list[str]:
@@ -52,7 +52,8 @@ def _tracked(root: Path) -> list[str]:
     return [name.decode(errors="surrogateescape") for name in done.stdout.split(b"\0") if name]
 
 
-def _imported(root: Path, script: str) -> list[str]:
+def imported(root: Path, script: str) -> list[str]:
+    """Return a script, and the modules that it imports from ``root`` or its folder, sorted."""
     files, waiting = {script}, [script]
     while waiting and len(files) < MOST_FILES:
         name = waiting.pop()

@@ -17,7 +17,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 @dataclass(frozen=True)
-class Pattern:
+class PrintPattern:
     text: str
     names: tuple[str, ...]
     """Its fields; ``step`` is the number of the step."""
@@ -37,7 +37,7 @@ def plain(line: str) -> str:
     return _COLOUR.sub("", line[:LONGEST_LINE])
 
 
-def pattern(text: str) -> Pattern:
+def pattern(text: str) -> PrintPattern:
     """Return ``text`` ready to match. ``{name}`` is a number, ``{}`` any text, ``{{`` a brace.
 
     Raises:
@@ -78,7 +78,7 @@ def pattern(text: str) -> Pattern:
             parts.append(rf"\s*({_WHOLE if name == STEP else NUMBER})")
     if not names:
         raise ValueError(f"{text!r} has no field such as {{step}} or {{train/loss}}")
-    return Pattern(text, tuple(names), re.compile("".join(parts)))
+    return PrintPattern(text, tuple(names), re.compile("".join(parts)))
 
 
 def checked(texts: list[str]) -> list[str]:

@@ -74,8 +74,14 @@ def propose(lines: Iterable[str]) -> list[str]:
             counts[text] += 1
             if any(map(_is_usual, metrics)):
                 usual.add(text)
-    found = [text for text, _ in counts.most_common() if not usual or text in usual]
-    return sorted(found, key=lambda text: "{val/" in text and "{step}" not in text)[:_MOST]
+    texts = [text for text, _ in counts.most_common() if not usual or text in usual]
+    if any("{loss}" in text for text in texts):
+        # The loss of each step is the curve, not the mean that an evaluation prints beside its own.
+        texts = [
+            text.replace("{train/loss}", "{eval/train_loss}") if "{val/" in text else text
+            for text in texts
+        ]
+    return sorted(texts, key=lambda text: "{val/" in text and "{step}" not in text)[:_MOST]
 
 
 def _is_usual(name: str) -> bool:

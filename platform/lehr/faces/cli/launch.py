@@ -69,6 +69,11 @@ def submit(
 
     changes = [*(overrides or []), *([f"name={name}"] if name else [])]
     spec = read_to_launch(file, changes, RunSpec, "run")
+    launch_run(spec, dry_run=dry_run, watch=watch, as_json=as_json)
+
+
+def launch_run(spec: RunSpec, *, dry_run: bool, watch: bool, as_json: bool) -> None:
+    """Submit a run, or only check it, and print what became of it."""
     if dry_run:
         show_plan(spec, as_json=as_json, check=check)
         return

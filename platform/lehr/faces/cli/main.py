@@ -29,6 +29,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Launch": {
         "plan": ("plan", "Estimate memory, time and cost, without launching"),
+        "run": ("run", "Run a command of yours: lehr run -- python train.py --lr 1e-3"),
         "submit": ("launch", "Submit one run"),
         "sweep": ("launch", "Show the plan of a sweep, then launch it"),
         "rollout": ("launch", "Launch a run in stages, each with gates that must pass"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -47,18 +48,31 @@ def new(
         Path | None,
         typer.Option("--output", "-o", help="The new file. Default: the kind, as in run.yaml."),
     ] = None,
+    script: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write it for this script of the current folder: its arguments, and for a sweep "
+            "values around its learning rate. The script is read, not run.",
+        ),
+    ] = None,
+    log: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Output of the script, to find the lines with values by."
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a small spec with comments that trains within minutes.
+    """Write a small spec with comments that trains within minutes, or one for your script.
 
     JSON: {file: PATH}.
     """
-    from lehr.specs.examples import example
-
     path = file or Path(f"{kind.value}.yaml")
+    text = _of_script(kind, script, log, path.parent)
     try:
         with path.open("x") as output:
-            output.write(example(kind.value))
+            output.write(text)
     except FileExistsError:
         raise UserError(
             f"{path} exists already.", hint=f"lehr spec new {kind.value} -o OTHER.yaml"
@@ -69,6 +83,27 @@ def new(
         print_json({"file": str(path)})
     else:
         _print_next(f"{path} is written.", path, _LAUNCH[kind])
+
+
+def _of_script(kind: SpecKind, script: str | None, log: Path | None, folder: Path) -> str:
+    from lehr.code.script_spec import read_script, spec_text
+    from lehr.specs.examples import example
+
+    if script is None:
+        if log is not None:
+            raise UserError("--log needs the script that printed it.", hint="Add --script FILE")
+        return example(kind.value)
+    if kind is SpecKind.ROLLOUT:
+        raise UserError("A rollout takes no script.", hint="lehr spec new sweep --script FILE")
+    from lehr.faces.cli.run import program
+
+    entry = program([script])["script"]
+    try:
+        lines = log.read_text("utf-8", "replace").splitlines() if log is not None else None
+    except OSError as error:
+        raise UserError(f"--log {log} cannot be read: {error.strerror}.") from None
+    root = os.path.relpath(Path.cwd(), folder)
+    return spec_text(kind.value, entry, root, read_script(Path.cwd(), entry, lines))
 
 
 @group.command("trainer")

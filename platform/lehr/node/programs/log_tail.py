@@ -118,7 +118,7 @@ _FIRST_LINES = 1_000
 """If no pattern matches one of so many lines, the run has a warning."""
 
 
-class Output:
+class ProgramOutput:
     """What the program prints, read by ``trainer.prints``."""
 
     code = "no_line_matches"
@@ -194,12 +194,12 @@ class LogTail:
         self._offset = 0
         self._rest = b""
         self._direct = False
-        self.output: Output | None = None
+        self.output: ProgramOutput | None = None
         if prints:
             lines = PrintedLines(prints, recorder.step)
-            self.output = Output(layout.rank_log(place.attempt_dir, 0), lines)
+            self.output = ProgramOutput(layout.rank_log(place.attempt_dir, 0), lines)
         self._sources = [self.output] if self.output else sources(place.folder, place.wandb)
-        self._used: FileSource | Output | None = None
+        self._used: FileSource | ProgramOutput | None = None
 
     def read(self, *, fully: bool = False) -> None:
         """Record what is new; ``fully``: all that is there now, without a pause."""
@@ -262,7 +262,7 @@ class LogTail:
             )
             self._recorder.warn("left_out", f"wandb: not recorded: {names}", most=_NAMED)
         elif self.output is not None:
-            self._recorder.warn("only_prints", "lehr_log is left out: trainer.prints is given")
+            self._recorder.warn("only_prints", "what it logs is left out: trainer.prints is given")
         else:
             self._direct = True
             self._recorder.metrics(record["step"], record["values"], float(record["time"]))

@@ -15,7 +15,7 @@ print(f"step {iter_num}: train loss {losses['train']:.4f}, val loss {losses['val
 print(f"iter {iter_num}: loss {lossf:.4f}, time {dt*1000:.2f}ms, mfu {running_mfu*100:.2f}%")
 """
 NANOGPT_PATTERNS = [
-    "step {step}: train loss {train/loss}, val loss {val/loss}",
+    "step {step}: train loss {eval/train_loss}, val loss {val/loss}",
     "iter {step}: loss {loss}, time {time}ms, mfu {mfu}%",
 ]
 MINGPT = """

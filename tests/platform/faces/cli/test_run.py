@@ -1,0 +1,79 @@
+"""``lehr run``: a command becomes the spec of a run, and passes the same words."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from lehr.errors import UserError
+from lehr.faces.cli.run import program
+from lehr.specs.program import Program, arguments
+from lehr_testing.api import TOKEN, served
+from lehr_testing.cli import call
+
+
+@pytest.mark.parametrize(
+    ("words", "args", "passed"),
+    [
+        ("--lr 1e-3 --epochs 3", {"lr": 1e-3, "epochs": 3}, "--lr 0.001 --epochs 3"),
+        ("--lr=1e-3 --compile=False c.py", {"lr": 1e-3, "compile": False}, "c.py --lr=0.001 --compile=False"),
+        ("lr=1e-3 model.layers=2", {"lr": 1e-3, "model.layers": 2}, "lr=0.001 model.layers=2"),
+        ("c.py -b 32 --lr 0.1 --betas 0.9 -1 --amp", {"lr": 0.1, "betas": [0.9, -1], "amp": True}, "c.py -b 32 --lr 0.1 --betas 0.9 -1 --amp"),
+        ("--tag a --tag b --lr 1", {"lr": 1}, "--tag a --tag b --lr 1"),
+        ("--version 3.10 --lr 0.0010 --x=007", {"version": "3.10", "lr": 1e-3, "x": "007"}, "--version 3.10 --lr 0.001 --x 007"),
+        ("a -- --lr 1", {}, "a -- --lr 1"),
+        ("", {}, ""),
+    ],
+)  # fmt: skip
+def test_words_of_a_command_become_arguments(words, args, passed):
+    for entry in (["python3", "-u", "train.py"], ["python", "-m", "train"]):
+        made = Program(**program([*entry, *words.split()]))
+        assert (made.entry.removesuffix(".py"), made.args) == ("train", args)
+        assert arguments(made, file="", checkpoint=None) == passed.split()
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("torchrun --nproc_per_node=2 train.py", "lehr run --gpus 2 -- python train.py"),
+        ("bash train.sh", "python -m package.train"),
+        ("python -X dev train.py", "python -m package.train"),
+        ("python /tmp/train.py", "cd /tmp"),
+    ],
+)
+def test_other_command_is_refused_with_one_that_works(words, hint):
+    with pytest.raises(UserError) as refused:
+        program(words.split())
+    assert hint in (refused.value.hint or "")
+
+
+def test_command_is_submitted_and_its_specs_are_planned(tmp_path):
+    script = 'parser.add_argument("--lr", default=0.1)\nprint(f"iter {i}: loss {loss}")'
+    (tmp_path / "train.py").write_text(script)
+    (tmp_path / "tool").mkdir()
+    (tmp_path / "tool/main.py").write_text("")
+    with served(tmp_path / "home") as (_, address):
+
+        def lehr(*args):
+            known = {"LEHR_SERVER": address, "LEHR_TOKEN": TOKEN}
+            return call(*args, cwd=tmp_path, LEHR_HOME=str(tmp_path / "home"), **known)
+
+        done = lehr("run", "--name", "a", "--json", "--", "python", "train.py", "--lr", "0.2")
+        run = json.loads(done.stdout)["run"]
+        trainer = run["spec"]["trainer"]
+        assert (run["name"], trainer["args"]) == ("a", {"lr": 0.2})
+        assert trainer["prints"] == ["iter {step}: loss {loss}"]
+        assert "Reads its lines: iter {step}: loss {loss}" in done.stderr
+        # Without --, too; a module of the project brings its files.
+        assert lehr("run", "python", "-m", "tool.main", "--x=1").returncode == 0
+        shown = json.loads(lehr("code", "show", "tool.main", "--json").stdout)["capsule"]
+        assert "project/tool/main.py" in {file["name"] for file in shown["files"]}
+    for kind in ("run", "sweep"):
+        done = lehr("spec", "new", kind, "--script", "train.py", "-o", f"tool/{kind}.yaml")
+        assert done.returncode == 0, done.stderr
+        planned = lehr("plan", f"tool/{kind}.yaml")
+        assert (planned.returncode, "train.py, steps not known" in planned.stdout) == (0, True)
+    refused = lehr("spec", "new", "rollout", "--script", "train.py")
+    assert "A rollout takes no script." in refused.stderr
+    assert "--log needs the script" in lehr("spec", "new", "--log", "x").stderr
