@@ -16,9 +16,12 @@ from lehr_testing.api import (
     TOKEN,
     api_client,
     begin,
+    end,
     evaluation,
     ingest,
+    metrics,
     served,
+    started,
 )
 from lehr_testing.statements import transactions, written_statements
 
@@ -218,3 +221,46 @@ def test_route_records_once_for_each_key_and_refuses_bad_numbers(tmp_path):
         assert client.post(url, json={"n": "2"}).status_code == 422
         assert client.post("/api/v1/runs/nothing/seeds", json={}).status_code == 404
         assert client.get("/api/v1/sweeps").json()["total"] == 1
+
+
+ANNEAL = "train.stages.1.optimizer.lr"
+STAGED = {
+    **{name: value for name, value in RUN_SPEC["train"].items() if name != "steps"},
+    "stages": [{"name": "main", "tokens": 90 * 256}, {"tokens": 10 * 256, "schedule": "constant"}],
+}
+
+
+def test_stages_before_the_swept_one_are_trained_once(api):
+    api_, client = api
+    run = {**SWEEP_SPEC["run"], "train": STAGED}
+    sweep = submit(client, parameters={ANNEAL: {"values": [1e-4, 1e-3]}}, run=run)
+    assert (sweep["state"], sweep["counts"], sweep["steps_total"]) == (
+        "waiting",
+        {"queued": 2},
+        110,
+    )
+    [trunk] = {trial["run"]["forked_from"] for trial in sweep["trials"]}
+    assert [one["name"] for one in client.get("/api/v1/runs").json()["items"]] == [
+        "grid-2",
+        "grid-1",
+        "grid-trunk",
+    ]
+    attempt = begin(api_.store, trunk)
+    ingest(api_.store, attempt, started() + metrics(1, 45))
+    shown = client.get(f"/api/v1/sweeps/{sweep['id']}").json()
+    assert (shown["state"], shown["steps_made"]) == ("running", 45)
+    [note] = [one for one in shown["notes"] if "grid-trunk" in one]
+    assert note == (
+        f"The trials start from the end of grid-trunk ({trunk}), which trains the 90 steps that "
+        "they share once. It is running."
+    )
+    end(api_.store, trunk, RunState.FAILED, "boom")
+    trial = sweep["trials"][0]["run"]["id"]
+    assert api_.store.transitions.apply(
+        trial, old=RunState.QUEUED, new=RunState.FAILED, attempt=0, cause="trunk", actor="sweep"
+    )
+    refused = client.post(f"/api/v1/runs/{trial}/retry")
+    assert refused.status_code == 409
+    assert refused.json()["hint"] == f"Retry that first: lehr retry {trunk}"
+    assert client.post(f"/api/v1/runs/{trunk}/retry").status_code == 200
+    assert client.post(f"/api/v1/runs/{trial}/retry").status_code == 200

@@ -114,7 +114,9 @@ class Executor:
             case nodes.Exclude():
                 if self._store.nodes.note(action.node, EXCLUDED, action.message, actor=DISPATCHER):
                     log.warning("node %s is excluded: %s", action.node, action.message)
-            case sweeps.StopSweep() | sweeps.PruneTrial() | sweeps.AddTrials():
+            case (
+                sweeps.StopSweep() | sweeps.PruneTrial() | sweeps.AddTrials() | sweeps.FollowTrunk()
+            ):
                 return self._apply_to_sweep(action)
             case (
                 rollouts.RecordVerdicts()
@@ -174,6 +176,17 @@ class Executor:
             case sweeps.AddTrials():
                 return progress.add_trials(
                     action.sweep_id, action.trials, known=action.known, actor="sweep"
+                )
+
+            case sweeps.FollowTrunk():
+                trunk = action.trunk
+                return progress.follow_trunk(
+                    action.sweep_id,
+                    trunk.run_id,
+                    state=trunk.state,
+                    base=trunk.base,
+                    why=action.why,
+                    actor="sweep",
                 )
 
     def _apply_to_rollout(self, action: rollouts.Action) -> bool:

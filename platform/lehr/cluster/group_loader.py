@@ -15,7 +15,7 @@ from lehr.control.lifecycle import Desired, RunState
 from lehr.control.rollouts import OpenRollout
 from lehr.control.search import TrialReport
 from lehr.control.step import Subject
-from lehr.control.sweeps import OpenSweep, TrialState, needs_reports, pause_of_pruning_s
+from lehr.control.sweeps import OpenSweep, TrialState, Trunk, needs_reports, pause_of_pruning_s
 from lehr.errors import NotFound
 from lehr.specs.sweep import SweepSpec
 from lehr.store import Change, Store
@@ -33,9 +33,10 @@ _Reports = tuple[tuple[int, int], tuple[TrialReport, ...]]
 class SweepLoader:
     """Loads only sweeps of which something has changed."""
 
-    def __init__(self, store: Store, now: Callable[[], float]) -> None:
+    def __init__(self, store: Store, runs_dir: Path, now: Callable[[], float]) -> None:
         """``now``: a monotonic clock."""
         self._store = store
+        self._runs_dir = runs_dir
         self._now = now
         self.changed = Noted()
         """Sweeps to load with the next tick."""
@@ -94,7 +95,23 @@ class SweepLoader:
             ]
             if judged and (pause_s := pause_of_pruning_s(spec, trials)) > 0.0:
                 self._paused_until[sweep_id] = self._now() + pause_s
-        return OpenSweep(sweep_id, spec, trials, stopped, sweep.reopened_at or 0.0, judged)
+        reopened_at = sweep.reopened_at or 0.0
+        return OpenSweep(
+            sweep_id, spec, trials, stopped, reopened_at, judged, self._trunk(sweep_id)
+        )
+
+    def _trunk(self, sweep_id: str) -> Trunk | None:
+        run = self._store.sweeps.trunk(sweep_id)
+        if run is None:
+            return None
+        state, last = RunState(run.state), run.stored.total_steps
+        base = None
+        if state is RunState.COMPLETED:
+            saved = [one for one in self._store.checkpoints.of_run(run.id) if one.step == last]
+            newest = max(saved, key=lambda one: one.attempt, default=None)
+            if newest is not None:
+                base = str(self._runs_dir / run.id / newest.path)
+        return Trunk(run.id, run.name, state, run.reason, base)
 
     def _is_paused(self, sweep_id: str) -> bool:
         if self._now() < self._paused_until.get(sweep_id, 0.0):
@@ -159,6 +176,7 @@ def _trial(
         total_steps=one.total_steps,
         reports=reports,
         held_out=held_out,
+        waits=one.waits,
     )
 
 
@@ -173,7 +191,7 @@ class GroupLoader:
     ) -> None:
         """``now``: a monotonic clock."""
         self._store = store
-        self._sweeps = SweepLoader(store, now)
+        self._sweeps = SweepLoader(store, runs_dir, now)
         self._rollouts = RolloutLoader(store, runs_dir)
         self._isolation = isolation
 

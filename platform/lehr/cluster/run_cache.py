@@ -12,7 +12,7 @@ from lehr.cluster.exits import nodes_to_avoid
 from lehr.cluster.isolation import Isolation, Noted
 from lehr.cluster.run_values import can_save, request_message, saved
 from lehr.control.lifecycle import ENDED, Desired, RunState
-from lehr.control.pending_reasons import paused_after
+from lehr.control.pending_reasons import paused_after, waits_for_trunk
 from lehr.control.queue_entries import Waiting
 from lehr.control.resources import Need
 from lehr.control.retries import pause_s
@@ -20,6 +20,7 @@ from lehr.control.saved_points import Rewound, point_to_resume
 from lehr.control.snapshot import OpenRun
 from lehr.control.step import Subject
 from lehr.store import Change, Store
+from lehr.store.records.run_rows import shown_run
 from lehr.store.tables import Attempt, CheckpointRow, RunRow, SweepRow
 
 MANY = 500
@@ -157,6 +158,9 @@ class RunCache:
         # A clock that was set back must not make it long.
         pause = min(run.queued_at + whole - self._store.clock(), whole)
         left = min([*avoided.values(), *([pause] if pause > 0.0 else [])], default=math.inf)
+        why = paused_after(run.cause or "", whole) if pause > 0.0 else None
+        if run.forked_from is not None and run.resume_from is None:
+            why = self._why_it_waits_for(run.forked_from)
         waiting = Waiting(
             run_id=run.id,
             number=run.number or 0,
@@ -168,7 +172,7 @@ class RunCache:
             sweep_name=sweep.name if sweep is not None else None,
             max_concurrent=sweep.stored.max_concurrent if sweep is not None else None,
             excluded_nodes=frozenset(avoided),
-            pause=paused_after(run.cause or "", whole) if pause > 0.0 else None,
+            pause=why,
             saved=saved(self._store, run),
             resume_from=self._resume_from(run, own),
             can_save=can_save(self._store, run),
@@ -181,6 +185,11 @@ class RunCache:
             return point_to_resume(own, run.resume_from)
         resumed = {one.number: one.resume_from for one in self._store.attempts.of_run(run.id)}
         return point_to_resume(own, run.resume_from, cast("Rewound", run.rewound), resumed)
+
+    def _why_it_waits_for(self, run_id: str) -> str:
+        trunk = self._rows.get(run_id) or self._store.runs.get(run_id)
+        stages = trunk.spec["train"]["stages"]
+        return waits_for_trunk(stages[-1].get("name") or str(len(stages)), shown_run(trunk))
 
     def _sweep(self, sweep_id: str) -> SweepRow:
         if sweep_id not in self._sweeps:

@@ -47,6 +47,10 @@ def paused_after(cause: str, seconds: float) -> str:
     return f"waits {seconds:g} s before it tries again: its last attempt ended as {cause}"
 
 
+def waits_for_trunk(stage: str, trunk: str) -> str:
+    return f"waits for the end of stage {stage} of {trunk}"
+
+
 def sweep_limit(sweep: str, limit: int) -> str:
     return f"waits for its sweep: {sweep} runs at most {limit} at a time"
 

@@ -89,7 +89,7 @@ def subject_of(action: Action) -> Subject:
             return Subject("queue", "")
         case nodes.Exclude():
             return Subject("node", action.node)
-        case sweeps.StopSweep() | sweeps.AddTrials():
+        case sweeps.StopSweep() | sweeps.AddTrials() | sweeps.FollowTrunk():
             return Subject("sweep", action.sweep_id)
         case Finalize() | StateChange() | queue.StartRun() | sweeps.PruneTrial():
             return Subject("run", action.run_id)

@@ -31,6 +31,8 @@ _OF_THE_TRIAL = frozenset({"nan_loss"})
 """Causes that lie in a trial's values: a learning rate that diverges is no evidence about the
 others.
 """
+OF_TRUNK = "trunk"
+"""The cause of a trial that ended, or waits again, because the trunk of its sweep did."""
 _DRAWS = 20
 """How often TPE may propose an existing point before one is drawn at random."""
 
@@ -54,6 +56,20 @@ class TrialState:
     """Digest of the held-out set on which the metric is measured; None where unknown, or for
     other metrics.
     """
+    waits: bool = False
+    """It starts from the last checkpoint of the sweep's trunk, which is not known yet."""
+
+
+@dataclass(frozen=True)
+class Trunk:
+    """The run that trains the stages that the trials share."""
+
+    run_id: str
+    name: str
+    state: RunState
+    reason: str | None = None
+    base: str | None = None
+    """Folder of its last checkpoint; None before it has completed, or if that was removed."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +84,7 @@ class OpenSweep:
     """Earlier failures do not count: somebody requested another try."""
     judged: bool = True
     """Whether to look for trials to prune. A large sweep is not judged at each new report."""
+    trunk: Trunk | None = None
 
 
 @dataclass(frozen=True)
@@ -95,7 +112,16 @@ class AddTrials:
     """Number of the sweep's trials when this was decided."""
 
 
-Action = StopSweep | PruneTrial | AddTrials
+@dataclass(frozen=True)
+class FollowTrunk:
+    """Let the trials that wait for the trunk start, end with it, or wait again."""
+
+    sweep_id: str
+    trunk: Trunk
+    why: str
+
+
+Action = StopSweep | PruneTrial | AddTrials | FollowTrunk
 
 
 @dataclass(frozen=True)
@@ -108,7 +134,15 @@ class Decision:
 
 
 def actions(sweep: OpenSweep) -> list[Action]:
-    """Return what follows from the trials: stop the sweep, prune trials, create the next ones."""
+    """Return what follows from the trials: stop the sweep, prune trials, create the next ones.
+
+    Before its trunk has completed, only what follows from that.
+    """
+    trunk = sweep.trunk
+    if trunk is not None and (follow := _follow(sweep.id, trunk, sweep.trials)):
+        return [follow]
+    if trunk is not None and trunk.state is not RunState.COMPLETED:
+        return []
     decision = decide(
         sweep.spec,
         sweep.trials,
@@ -123,6 +157,20 @@ def actions(sweep: OpenSweep) -> list[Action]:
     if decision.points:
         found.append(_next_trials(sweep, decision.points))
     return found
+
+
+def _follow(sweep_id: str, trunk: Trunk, trials: Sequence[TrialState]) -> FollowTrunk | None:
+    waiting = [trial for trial in trials if trial.waits]
+    if trunk.base is not None:
+        return FollowTrunk(sweep_id, trunk, f"{trunk.name} has completed") if waiting else None
+    if trunk.state in ENDED:
+        missing = "its last checkpoint was removed"
+        why = missing if trunk.state is RunState.COMPLETED else trunk.reason or "no reason is known"
+        text = f"it starts where {trunk.name} ends, which is {trunk.state.value}: {why}"
+        queued = any(trial.state is RunState.QUEUED for trial in waiting)
+        return FollowTrunk(sweep_id, trunk, text) if queued else None
+    failed = any(trial.state is RunState.FAILED and trial.cause == OF_TRUNK for trial in waiting)
+    return FollowTrunk(sweep_id, trunk, f"{trunk.name} was queued again") if failed else None
 
 
 def _next_trials(sweep: OpenSweep, points: Sequence[dict[str, Any]]) -> AddTrials | StopSweep:

@@ -119,6 +119,9 @@ class SweepSpec(Config):
     """equal: trials must train on the same number of tokens, else the sweep is rejected; any:
     they may differ.
     """
+    # Left out where it is the default, so that sweeps of earlier versions stay the same.
+    share_stages: Annotated[bool, Field(exclude_if=bool)] = True
+    """Train the stages before the first swept one once, and start each trial from there."""
     run: RunSpec
     """The spec that every trial starts from. It takes name and project from the sweep."""
     max_concurrent: Annotated[int, Field(ge=1)] | None = None

@@ -18,6 +18,7 @@ from lehr.specs.run import RunSpec
 from lehr.specs.search import Range, point_key
 from lehr.specs.sweep import SweepSpec, Values
 from lehr.specs.synonyms import nearest_path
+from lehr.specs.trunk import share_problem
 from lehr.specs.yaml12 import YamlDocument
 from lehr_trainer.configs.fields import place
 
@@ -68,6 +69,8 @@ def trials_at(
         except ValidationError as error:
             problems = _in_trial(error, trial, sweep, Origin(YamlDocument(data=None)))
             raise SpecError(list(dict.fromkeys(problems))) from None
+    if unlike := share_problem(sweep, (run for _, run in found)):
+        raise SpecError([SpecProblem("share_stages", *unlike)])
     return found
 
 
@@ -124,14 +127,17 @@ def check_trials(sweep: SweepSpec, origin: Origin) -> tuple[list[SpecProblem], l
                     f"{_point(first.parameters)} and {_point(trial.parameters)}.",
                 )
             )
+    later: list[RunSpec] = []
     for trial in _trials(sweep, list(_single_values(sweep, points))):
         try:
-            RunSpec.model_validate(trial.data)
+            later.append(RunSpec.model_validate(trial.data))
         except ValidationError as error:
             problems += _in_trial(error, trial, sweep, origin)
     if not problems:
         problems += budget_problems(sweep, made, origin)
         problems += pruning_problems(sweep, [run.steps for _, run in made], origin)
+        if unlike := share_problem(sweep, [*(run for _, run in made), *later]):
+            problems.append(origin.problem("share_stages", *unlike))
     return list(dict.fromkeys(problems)), made
 
 

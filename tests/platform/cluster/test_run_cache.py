@@ -8,6 +8,7 @@ from lehr.cluster.isolation import Isolation
 from lehr.cluster.run_cache import AttemptCache, RunCache
 from lehr.control.lifecycle import Desired, RunState
 from lehr.errors import StoreUnavailable
+from lehr.specs import RunSpec
 from lehr_testing import seeding
 from lehr_testing.statements import read_statements
 from lehr_testing.stores import begin, fresh_store, run_spec
@@ -110,3 +111,18 @@ def test_change_is_read_again_after_the_store_has_failed(watched, monkeypatch):
         with pytest.raises(StoreUnavailable):
             watched.cache.rows()
     assert len(watched.cache.rows()) == 1
+
+
+def test_trial_waits_for_the_last_stage_of_its_trunk(store):
+    cache = RunCache(store, Isolation(give_up=lambda *_: None))
+    stages = [{"tokens": 2560, "name": "main"}, {"tokens": 2560, "name": "wide"}]
+    train = run_spec().model_dump(mode="json")["train"] | {"steps": None}
+    spec = RunSpec.model_validate({"name": "trunk", "train": train | {"stages": stages}})
+    trunk = store.runs.create(spec)
+    trial = store.runs.create(run_spec("trial"), forked_from=trunk.id)
+    cache.refresh()
+    why = {run.id: run.waiting and run.waiting.pause for run in cache.open_runs()}
+    assert why == {
+        trunk.id: None,
+        trial.id: f"waits for the end of stage wide of trunk ({trunk.id})",
+    }

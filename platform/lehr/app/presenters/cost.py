@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lehr.analysis.plan import plan_run
@@ -13,6 +14,7 @@ from lehr.base.lru import Lru
 from lehr.errors import LehrError
 from lehr.schemas.runs import CostView
 from lehr.specs.run import RunSpec
+from lehr_trainer.contract import layout
 from lehr_trainer.planning.hardware import find_gpu, gpu_of_kind, usual_mfu
 
 if TYPE_CHECKING:
@@ -90,8 +92,16 @@ class Costs:
         """Return the GPU-hours that a plan expects of them on that kind of GPU."""
         every = max(1, len(run_ids) // _PLANNED)
         rows = self._store.runs.by_ids(list(itertools.islice(run_ids, 0, None, every)))
-        total = _sum([_planned_hours(row, kind) for row in rows])
+        total = _sum([self._planned_hours(row, kind) for row in rows])
         return None if total is None or not rows else total * len(run_ids) / len(rows)
+
+    def _planned_hours(self, run: RunRow, kind: str) -> float | None:
+        try:
+            spec = RunSpec.model_validate(run.spec)
+        except (ValueError, LehrError):
+            return None  # A spec of an earlier version.
+        hours = hours_on(spec, kind)
+        return None if hours is None else hours * rest(spec, forked_at(self._store, run))
 
 
 @dataclass(frozen=True)
@@ -171,12 +181,22 @@ def _basis(kind: str) -> str:
     return f"at {100 * usual.share:.0f} % MFU ({usual.source})"
 
 
-def _planned_hours(run: RunRow, kind: str) -> float | None:
-    try:
-        spec = RunSpec.model_validate(run.spec)
-    except (ValueError, LehrError):
-        return None  # A spec of an earlier version.
-    return hours_on(spec, kind)
+def forked_at(store: Store, run: RunRow) -> int:
+    """Return the step of the checkpoint that a fork starts from; 0 for another run."""
+    if run.forked_from is None:
+        return 0
+    point = layout.checkpoint_at("/".join(Path(run.resume_from or "").parts[-3:]))
+    # A trial that waits for its trunk starts from the last one.
+    return (
+        point[1] if point is not None else store.runs.get(run.forked_from).stored.total_steps or 0
+    )
+
+
+def rest(spec: RunSpec, step: int) -> float:
+    """Return the share of a run's tokens that are trained after ``step`` steps."""
+    return (
+        1.0 - spec.train.tokens_at(step) / spec.train.total_tokens if spec.train and step else 1.0
+    )
 
 
 def hours_on(spec: RunSpec, kind: str) -> float | None:

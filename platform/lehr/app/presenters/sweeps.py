@@ -34,13 +34,14 @@ from lehr.schemas.sweeps import (
     TrialView,
 )
 from lehr.specs.sweep import STARTUP_TRIALS, SweepSpec
+from lehr.store.records.run_rows import shown_run
 
 if TYPE_CHECKING:
     from lehr.app.presenters.runs import RunPresenter
     from lehr.store import Store
     from lehr.store.records.sweeps import TrialOutline
     from lehr.store.streams.series import LatestValue
-    from lehr.store.tables import SweepRow
+    from lehr.store.tables import RunRow, SweepRow
 
 
 PAGE = 100
@@ -66,6 +67,13 @@ class _Judged:
     held_out: dict[str, str | None]
     """Digests by run; none where the metric is not measured on a held-out set."""
     held_out_note: str | None
+    trunk: RunRow | None
+    """The run from whose last checkpoint the trials start."""
+
+    @property
+    def run_ids(self) -> list[str]:
+        first = [self.trunk.id] if self.trunk is not None else []
+        return [*first, *(trial.run_id for trial in self.trials)]
 
 
 class SweepPresenter:
@@ -120,10 +128,10 @@ class SweepPresenter:
                 "best_trials": _trial_views(judged, views, best),
                 "repetitions": _trial_views(judged, views, judged.repetitions),
                 "standings": _standings(judged, judged.trials) if run_ids is not None else [],
-                **self._progress_of(judged.trials),
+                **self._progress_of(judged.trials, judged.trunk),
                 "cost": self._costs.of_runs(
                     sweep.id,
-                    [trial.run_id for trial in judged.trials],
+                    judged.run_ids,
                     device=next((v.device for v in views.values() if v.device is not None), None),
                     gpu_type=sweep.stored.run.gpu_type,
                 ),
@@ -163,6 +171,7 @@ class SweepPresenter:
             ),
             notes=[
                 *([judged.held_out_note] if judged.held_out_note else []),
+                *_of_trunk(judged.trunk),
                 *_progress(sweep, judged),
                 *notes(
                     judged.standings,
@@ -176,9 +185,8 @@ class SweepPresenter:
         )
         if not fitted:
             return detail
-        run_ids = [trial.run_id for trial in judged.trials]
-        hours = gpu_hours(self._store.attempts.times(run_ids), self._store.clock())
-        return with_advice(detail, verdict, sweep.stored.goal, hours / len(run_ids))
+        hours = gpu_hours(self._store.attempts.times(judged.run_ids), self._store.clock())
+        return with_advice(detail, verdict, sweep.stored.goal, hours / len(judged.trials))
 
     def _noise_elsewhere(self, sweep: SweepRow) -> NoiseView | None:
         """Return the noise between seeds in other sweeps of the same training."""
@@ -191,29 +199,39 @@ class SweepPresenter:
         )
         return None if noise is None else NoiseView(**asdict(noise))
 
-    def _progress_of(self, trials: Sequence[TrialOutline]) -> dict[str, Any]:
+    def _progress_of(self, trials: Sequence[TrialOutline], trunk: RunRow | None) -> dict[str, Any]:
         # Until the newest attempt has made a step, the previous attempt's last step counts.
         before = [trial.run_id for trial in trials if trial.attempt and trial.last_step is None]
+        before += [trunk.id] if trunk is not None else []
         latest = self._runs.latest(before)
+
+        def logged(run_id: str) -> int:
+            return max((value.step for value in latest.get(run_id, {}).values()), default=0)
+
+        shared = (trunk.stored.total_steps or 0) if trunk is not None else 0
         steps = [
-            trial.last_step
-            if trial.last_step is not None
-            else max((value.step for value in latest.get(trial.run_id, {}).values()), default=0)
-            for trial in trials
+            max((logged(one.run_id) if one.last_step is None else one.last_step) - shared, 0)
+            for one in trials
         ]
-        known = [trial.total_steps for trial in trials if trial.total_steps is not None]
+        totals = [
+            None if trial.total_steps is None else trial.total_steps - shared for trial in trials
+        ]
+        runs: list[TrialOutline | RunRow] = [*trials]
+        if trunk is not None:
+            runs, steps, totals = [trunk, *runs], [logged(trunk.id), *steps], [shared, *totals]
+        known = [total for total in totals if total is not None]
         return {
             "steps_made": sum(steps),
             "steps_done": sum(
-                step if trial.ended_at is None or trial.total_steps is None else trial.total_steps
-                for trial, step in zip(trials, steps, strict=True)
+                step if run.ended_at is None or total is None else total
+                for run, step, total in zip(runs, steps, totals, strict=True)
             ),
-            "steps_total": sum(known) if len(known) == len(trials) else 0,
+            "steps_total": sum(known) if len(known) == len(totals) else 0,
             "started_at": min(
-                (trial.started_at for trial in trials if trial.started_at is not None), default=None
+                (run.started_at for run in runs if run.started_at is not None), default=None
             ),
             "ended_at": max(
-                (trial.ended_at for trial in trials if trial.ended_at is not None), default=None
+                (run.ended_at for run in runs if run.ended_at is not None), default=None
             ),
         }
 
@@ -262,7 +280,11 @@ class SweepPresenter:
             names = {trial.run_id: f"trial {trial.number}" for trial in trials}
             note = verdict.held_out.note(metric, names, "trials")
         rate = rates[trials[0].run_id] if trials and alike else None
-        return _Judged(trials, repetitions, standings, verdict, newest, rate, held_out or {}, note)
+        staged = (sweep.spec["run"].get("train") or {}).get("stages")
+        trunk = self._store.sweeps.trunk(sweep.id) if staged else None
+        return _Judged(
+            trials, repetitions, standings, verdict, newest, rate, held_out or {}, note, trunk
+        )
 
 
 def _fields(sweep: SweepRow, judged: _Judged) -> dict[str, Any]:
@@ -278,7 +300,7 @@ def _fields(sweep: SweepRow, judged: _Judged) -> dict[str, Any]:
         "parameters": list(_tried(judged.trials)),
         "counts": dict(counts),
         "trials_remaining": trials_remaining,
-        "state": _state(counts, trials_remaining),
+        "state": _state(counts, trials_remaining, judged.trunk),
         "best_run_id": verdict.best,
         "best_value": best.mean if best else None,
         "compared_at_step": verdict.step if judged.tokens_per_step else None,
@@ -346,6 +368,16 @@ def _trials_remaining(sweep: SweepRow, there: int) -> int:
     return decisions.trials_remaining(SweepSpec.model_validate(sweep.spec), there)
 
 
+def _of_trunk(trunk: RunRow | None) -> list[str]:
+    """Return what trains the stages that the trials share."""
+    if trunk is None:
+        return []
+    reason = f" ({trunk.reason})" if trunk.state == RunState.FAILED and trunk.reason else ""
+    name, steps = shown_run(trunk), trunk.stored.total_steps
+    text = f"The trials start from the end of {name}, which trains the {steps:,} steps that they"
+    return [f"{text} share once. It is {trunk.state}{reason}."]
+
+
 def _progress(sweep: SweepRow, judged: _Judged) -> list[str]:
     """Return the progress of the sweep, if its trials do not show all of it."""
     if sweep.stopped is not None:
@@ -362,8 +394,10 @@ def _progress(sweep: SweepRow, judged: _Judged) -> list[str]:
 
 
 def _state(
-    counts: Counter[str], trials_remaining: int
+    counts: Counter[str], trials_remaining: int, trunk: RunRow | None
 ) -> Literal["waiting", "running", "finished"]:
+    if trunk is not None and RunState(trunk.state).active:
+        return "running"
     if all(RunState(state).ended for state in counts):
         return "running" if trials_remaining else "finished"
     return "waiting" if set(counts) <= {RunState.QUEUED, RunState.PAUSED} else "running"

@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from lehr.app.presenters.cost import gpu_hours, hours_on
+from lehr.app.presenters.cost import forked_at, gpu_hours, hours_on, rest
 from lehr.base import formats
 from lehr.base.access import current_actor
 from lehr.control.lifecycle import Desired, RunState
@@ -36,16 +36,24 @@ def budget(context: Context, name: str) -> BudgetView:
     if limit is None:
         return view
     for run in context.store.runs.of_person(name):
-        planned = planned_hours(context, RunSpec.model_validate(run.spec)) or 0.0
+        spec, step = RunSpec.model_validate(run.spec), forked_at(context.store, run)
+        planned = planned_hours(context, spec, step) or 0.0
         view.promised += max(planned - _used(context, name, run.id), 0.0)
     view.left = max(limit - view.used - view.promised, 0.0)
     return view
 
 
-def check_launch(context: Context, specs: Iterable[RunSpec], *, share: float = 1.0) -> None:
+def check_launch(
+    context: Context,
+    specs: Iterable[RunSpec],
+    *,
+    share: float = 1.0,
+    trunk: RunSpec | None = None,
+) -> None:
     """Refuse a launch that is over the budget of the token of the current request.
 
-    ``share``: factor from the planned hours of ``specs`` to those of the launch.
+    ``share``: factor from the planned hours of ``specs`` to those of the launch. ``trunk``: a run
+    that is launched, too, and from whose end they start.
 
     Raises:
         Forbidden: it is over the budget, or its hours cannot be planned.
@@ -54,15 +62,16 @@ def check_launch(context: Context, specs: Iterable[RunSpec], *, share: float = 1
     if token is None or token.gpu_hours is None:
         return
     needed = 0.0
-    for spec in specs:
-        hours = planned_hours(context, spec)
+    for spec in specs if trunk is None else (trunk, *specs):
+        begins = 0 if trunk is None or spec is trunk else trunk.own.steps
+        hours = planned_hours(context, spec, begins)
         if hours is None:
             raise Forbidden(
                 f"the time of {spec.name} cannot be planned, and the token {token.name!r} has a "
                 "budget.",
                 hint="Set time_limit_s in its spec, which then counts, or resources.gpu_type.",
             )
-        needed += hours * share
+        needed += hours * (1.0 if spec is trunk else share)
     now = budget(context, token.name)
     if now.used + now.promised + needed > token.gpu_hours + _PRECISION:
         raise Forbidden(
@@ -109,8 +118,11 @@ def pause_overrun(context: Context) -> list[str]:
     return paused
 
 
-def planned_hours(context: Context, spec: RunSpec) -> float | None:
-    """Return the GPU-hours of a run by its plan, at most by its time limit; None: unknown."""
+def planned_hours(context: Context, spec: RunSpec, step: int = 0) -> float | None:
+    """Return the GPU-hours of a run by its plan, at most by its time limit; None: unknown.
+
+    ``step``: of the checkpoint that it starts from.
+    """
     limit = None if spec.time_limit_s is None else spec.time_limit_s * spec.resources.gpus / 3600
     kind = spec.resources.gpu_type
     if kind is None:
@@ -118,6 +130,7 @@ def planned_hours(context: Context, spec: RunSpec) -> float | None:
         gpu = find_gpu(names.pop()) if len(names) == 1 else None
         kind = None if gpu is None else gpu.kind
     planned = None if kind is None and spec.resources.gpus else hours_on(spec, kind or "")
+    planned = None if planned is None else planned * rest(spec, step)
     return min((hours for hours in (planned, limit) if hours is not None), default=None)
 
 

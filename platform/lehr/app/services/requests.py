@@ -111,6 +111,14 @@ def _refuse_lost_base(store: Store, run: RunRow) -> None:
     points = store.checkpoints
     if run.forked_from is None or points.of_run(run.id) or points.base_of(run):
         return
+    if run.resume_from is None:
+        if store.runs.get(run.forked_from).state in {RunState.FAILED, RunState.CANCELLED}:
+            raise Conflict(
+                f"{run.name} ({run.id}) cannot be retried: it starts where {run.forked_from} ends, "
+                "which has not completed.",
+                hint=f"Retry that first: lehr retry {run.forked_from}",
+            )
+        return
     base = "/".join(Path(run.resume_from or "").parts[-3:])
     raise Conflict(
         f"{run.name} ({run.id}) cannot be retried: it saved no checkpoint, and the one that it "

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lehr.app.services import checks, code
@@ -21,6 +22,7 @@ from lehr.specs import RolloutSpec, RunSpec, SweepSpec, load_spec, stages
 from lehr.specs.examples import RECORDED
 from lehr.specs.load import Spec, load_with_trials
 from lehr.specs.sweep_expand import value_trials
+from lehr.specs.trunk import trunk_of
 from lehr.store.recording import add_recording
 from lehr.store.records.checkpoints import THERE
 from lehr.store.records.trial_rows import TrialRows
@@ -119,10 +121,12 @@ def launch_sweep(
         every = [spec for _, spec in (*trials, *value_trials(loaded))]
         checks.check_specs(context, every, code_sent=code_sent, metric=loaded.metric.name)
         specs = [spec for _, spec in trials]
-        check_launch(context, specs, share=loaded.trial_count / max(len(specs), 1))
+        trunk = trunk_of(loaded)
+        share = loaded.trial_count / max(len(specs), 1)
+        check_launch(context, specs, share=share, trunk=trunk)
         rows = TrialRows(trials)
-        sweeps = context.store.sweeps
-        return lambda: sweeps.create(loaded, rows, actor=current_actor(), provenance=provenance).id
+        create = partial(context.store.sweeps.create, loaded, rows, trunk=trunk)
+        return lambda: create(actor=current_actor(), provenance=provenance).id
 
     request = _request(spec, overrides, provenance)
     return SpecOperation("sweeps", request, prepare, context.sweep, loaded)

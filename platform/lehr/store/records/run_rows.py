@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, func, literal
+from sqlalchemy import ColumnElement, ScalarSelect, func, literal
 from sqlalchemy import select as sql_select
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.exc import IntegrityError
@@ -27,6 +27,7 @@ from lehr.store.tables import (
     RunRow,
     SweepRow,
     Transition,
+    Trial,
 )
 
 DELETE = "delete"
@@ -187,6 +188,22 @@ def waiting_forks(session: Session, run_id: str) -> list[RunRow]:
         ~own.exists(),
     )
     return list(session.exec(query.order_by(col(RunRow.number))).all())
+
+
+def trunk_id(sweep_id: str) -> ScalarSelect[str | None]:
+    """Return the id of the run that the trials of a sweep start from, as an expression."""
+    return (
+        sql_select(col(RunRow.forked_from))
+        .join(Trial, col(Trial.run_id) == col(RunRow.id))
+        .where(col(Trial.sweep_id) == sweep_id)
+        .limit(1)
+        .scalar_subquery()
+    )
+
+
+def waits_for_trunk() -> ColumnElement[bool]:
+    """Return whether a run starts from the last checkpoint of one that has not saved it yet."""
+    return col(RunRow.forked_from).is_not(None) & col(RunRow.resume_from).is_(None)
 
 
 def total_steps() -> ColumnElement[int | None]:

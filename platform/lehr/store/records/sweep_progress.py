@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import func
+from sqlalchemy import ColumnElement, func, update
 from sqlmodel import Session, col, select
 
 from lehr.control.lifecycle import RunState
 from lehr.control.retries import RETRY_RESET
+from lehr.control.sweeps import OF_TRUNK
 from lehr.errors import Conflict
 from lehr.specs.sweep import SweepSpec
 from lehr.specs.sweep_expand import TrialSpec
@@ -16,7 +17,13 @@ from lehr.store.changes import Change
 from lehr.store.database import Records
 from lehr.store.records.lists import get_group
 from lehr.store.records.requests import WITHOUT_ATTEMPT, cancel_runs
-from lehr.store.records.run_rows import DELETE
+from lehr.store.records.run_rows import (
+    DELETE,
+    announce_runs,
+    get_run,
+    trunk_id,
+    waits_for_trunk,
+)
 from lehr.store.records.transitions import transition_runs
 from lehr.store.records.trial_rows import TrialRows, replace_runs
 from lehr.store.tables import RunRequest, RunRow, SweepRow, Trial
@@ -66,7 +73,52 @@ class SweepProgress(Records):
                 # A search adds trials for the one who launched it.
                 submitted_by=actor if spec is not None else sweep.submitted_by,
                 provenance_sha256=session.exec(first_run.order_by(col(RunRow.number))).first(),
+                trunk=session.scalar(select(trunk_id(sweep_id))),
             )
+            self._db.changed(Change("sweep", sweep_id))
+            return True
+
+    def follow_trunk(
+        self, sweep_id: str, trunk: str, *, state: RunState, base: str | None, why: str, actor: str
+    ) -> bool:
+        """Let the trials that wait for the trunk follow its state; False if it has another by now.
+
+        With ``base``, its last checkpoint, they start from there. If it ended without one, they
+        end for the reason ``why``; if it was queued again, they wait again.
+        """
+        at = self._clock()
+        with self._db.write(what="follow_trunk") as session:
+            if get_run(session, trunk).state != state.value:
+                return False
+            waiting = (col(RunRow.sweep_id) == sweep_id) & waits_for_trunk()
+
+            def move(where: ColumnElement[bool], old: RunState, new: RunState) -> None:
+                transition_runs(
+                    session,
+                    self._db,
+                    where,
+                    old=old,
+                    new=new,
+                    cause=OF_TRUNK,
+                    message=why,
+                    actor=actor,
+                    at=at,
+                )
+
+            if state.ended and base is None:
+                is_cancelled = state is RunState.CANCELLED
+                move(waiting, RunState.QUEUED, state if is_cancelled else RunState.FAILED)
+            else:
+                move(waiting & (col(RunRow.cause) == OF_TRUNK), RunState.FAILED, RunState.QUEUED)
+            if base is not None:
+                based = session.execute(
+                    update(RunRow)
+                    .where(waiting)
+                    .values(resume_from=base)
+                    .returning(col(RunRow.id)),
+                    execution_options={"synchronize_session": "fetch"},
+                ).all()
+                announce_runs(self._db, [(run_id, sweep_id) for (run_id,) in based])
             self._db.changed(Change("sweep", sweep_id))
             return True
 
@@ -128,7 +180,8 @@ class SweepProgress(Records):
             queued = transition_runs(
                 session,
                 self._db,
-                col(RunRow.id).in_(mine) & col(RunRow.id).not_in(deleted),
+                # Its trunk, too.
+                (col(RunRow.sweep_id) == sweep_id) & col(RunRow.id).not_in(deleted),
                 old=RunState.FAILED,
                 new=RunState.QUEUED,
                 cause="retry",
@@ -161,7 +214,7 @@ class SweepProgress(Records):
                 for run_id in session.exec(mine.order_by(col(Trial.number))).all()
                 if run_id in chosen
             ]
-            if not again:
+            if not chosen:
                 raise Conflict(f"{sweep.name} ({sweep.id}) has no failed trial.")
             _reopen(session, sweep, at)
             self._db.changed(Change("sweep", sweep_id))

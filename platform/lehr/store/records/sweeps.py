@@ -10,11 +10,20 @@ from sqlalchemy import select as sql_select
 from sqlmodel import col, select
 
 from lehr.control.lifecycle import ENDED
+from lehr.specs.run import RunSpec
 from lehr.specs.sweep import SweepSpec
 from lehr.specs.sweep_expand import TrialSpec
 from lehr.store.changes import Change
 from lehr.store.records.lists import Groups
-from lehr.store.records.run_rows import keep_provenance, total_steps, unused_id
+from lehr.store.records.run_rows import (
+    announce_run,
+    insert_run,
+    keep_provenance,
+    total_steps,
+    trunk_id,
+    unused_id,
+    waits_for_trunk,
+)
 from lehr.store.records.trial_rows import TrialRows
 from lehr.store.tables import Attempt, RunRow, SweepRow, Trial
 
@@ -40,6 +49,8 @@ class TrialOutline(NamedTuple):
     total_steps: int | None
     sequences: int
     sequence_length: int
+    waits: bool = False
+    """It starts from the last checkpoint of the sweep's trunk, which is not known yet."""
     repeats: str | None = None
     """For a run of another sweep: the trial's run that it repeats with another seed."""
 
@@ -61,10 +72,12 @@ class Sweeps(Groups[SweepRow]):
         actor: str = "user",
         provenance: Mapping[str, Any] | None = None,
         seeds_of: str | None = None,
+        trunk: RunSpec | None = None,
     ) -> SweepRow:
         """Record the sweep, its trials and their runs: all of them, or nothing.
 
-        ``seeds_of``: the run that its trials repeat with other seeds.
+        ``seeds_of``: the run that its trials repeat with other seeds. ``trunk``: the run from whose
+        last checkpoint they start.
         """
         rows = TrialRows.of(trials)
         plain = spec.model_dump(mode="json")
@@ -82,6 +95,12 @@ class Sweeps(Groups[SweepRow]):
                 seeds_of=seeds_of,
             )
             session.add(sweep)
+            session.flush()
+            first = None
+            if trunk is not None:
+                first = insert_run(
+                    session, trunk, at=at, actor=actor, provenance=provenance, sweep_id=sweep.id
+                )
             rows.insert(
                 session,
                 self._db,
@@ -90,9 +109,17 @@ class Sweeps(Groups[SweepRow]):
                 at=at,
                 actor=actor,
                 provenance_sha256=keep_provenance(session, provenance),
+                trunk=first.id if first is not None else None,
             )
+            if first is not None:
+                announce_run(self._db, first)
             self._db.changed(Change("sweep", sweep.id))
             return sweep
+
+    def trunk(self, sweep_id: str) -> RunRow | None:
+        """Return the run from whose last checkpoint the trials start; None if they have none."""
+        with self._db.read() as session:
+            return session.exec(select(RunRow).where(RunRow.id == trunk_id(sweep_id))).first()
 
     def unended(self) -> list[str]:
         """Return the ids of sweeps that go on: a run has not ended, or TPE may add trials."""
@@ -168,6 +195,7 @@ class Sweeps(Groups[SweepRow]):
                     func.coalesce(
                         func.json_extract(RunRow.spec, "$.train.batch.sequence_length"), 1
                     ),
+                    waits_for_trunk(),
                 )
                 .join(RunRow, col(RunRow.id) == col(Trial.run_id))
                 .join(Attempt, newest, isouter=True)

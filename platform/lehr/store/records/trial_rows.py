@@ -60,14 +60,19 @@ class TrialRows:
         actor: str,
         provenance_sha256: str | None,
         submitted_by: str | None = None,
+        trunk: str | None = None,
     ) -> list[str]:
-        """Insert the trials, numbered from ``first``, and queue their runs. Return the run ids."""
+        """Insert the trials, numbered from ``first``, and queue their runs. Return the run ids.
+
+        ``trunk``: the run from whose last checkpoint they start.
+        """
         if not self._runs:
             return []
         common = {
             **queued_columns(at, submitted_by or actor),
             "sweep_id": sweep_id,
             "provenance_sha256": provenance_sha256,
+            "forked_from": trunk,
         }
         session.flush()
         connection = session.connection()
@@ -112,7 +117,8 @@ def _dumped(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-_COPIED = ("name", "project", "spec", "tags", "priority", "sweep_id", "provenance_sha256")
+_OF_SPEC = ("name", "project", "spec", "tags", "priority")
+_COPIED = (*_OF_SPEC, "sweep_id", "provenance_sha256", "forked_from")
 """What a new run takes from the one that it replaces."""
 
 

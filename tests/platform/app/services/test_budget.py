@@ -204,3 +204,17 @@ def test_each_route_that_changes_a_run_refuses_those_of_others(holder: Holder) -
     holder("POST", f"/api/v1/sweeps/{ids['sweeps']}/extend", {"trials": 1}, 403)
     mine = holder.submit("mine")["id"]
     holder("POST", f"{RUNS}/{mine}/cancel")
+
+
+def test_stages_that_trials_share_count_once(holder: Holder) -> None:
+    train = {k: v for k, v in RUN_SPEC["train"].items() if k != "steps"} | {"model": "llama-1b"}
+    train["stages"] = [{"tokens": 900_000 * 256}, {"tokens": 100_000 * 256, "schedule": "constant"}]
+    run = {**RUN_SPEC, "resources": {"gpus": 1, "gpu_type": "H100"}, "train": train}
+    holder("POST", RUNS, {"spec": run}, 201)
+    _, whole, _ = holder.budget()
+    assert whole > 0.2
+    parameters = {"train.stages.1.optimizer.lr": {"values": [1e-5, 1e-4, 1e-3]}}
+    sweep = {**SWEEP_SPEC, "run": run, "parameters": parameters}
+    holder("POST", "/api/v1/sweeps", {"spec": sweep}, 201)
+    _, both, _ = holder.budget()
+    assert both == pytest.approx((1 + 0.9 + 3 * 0.1) * whole, abs=0.02)

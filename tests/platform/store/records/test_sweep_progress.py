@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from lehr.control.lifecycle import RunState
+from lehr.errors import Conflict
 from lehr.specs import SweepSpec, expand, load_spec
+from lehr.specs.trunk import trunk_of
 from lehr_testing.groups import Groups
 from lehr_testing.stores import begin, ingest, line, metrics, run_spec
 
@@ -169,3 +171,104 @@ def test_a_search_over_trials_of_different_held_out_sets_stops(store, controller
     why = store.sweeps.get(sweep.id).stopped
     assert ("different held-out sets" in (why or "")) == stops
     assert len(store.sweeps.trials(sweep.id)) == (10 if stops else 11)
+
+
+# ------------------------------------------------------------------------------------ a trunk
+
+ANNEAL = "train.stages.1.optimizer.lr"
+
+
+def with_trunk(store, **fields):
+    train = run_spec().model_dump(mode="json", exclude_unset=True)["train"] | {"steps": None}
+    train["stages"] = [{"tokens": 2560}, {"tokens": 2560, "schedule": "constant"}]
+    fields = {"parameters": {ANNEAL: {"values": [1e-4, 1e-3]}}, "run": {"train": train}, **fields}
+    spec = load_spec({"kind": "sweep", "name": "s", **fields})
+    assert isinstance(spec, SweepSpec)
+    sweep = store.sweeps.create(spec, expand(spec), trunk=trunk_of(spec))
+    trunk = store.sweeps.trunk(sweep.id)
+    assert (trunk.name, trunk.stored.total_steps, trunk.sweep_id) == ("s-trunk", 10, sweep.id)
+    assert {run.forked_from for run in runs(store, sweep)} == {trunk.id}
+    return sweep, trunk.id
+
+
+def complete(store, trunk, save=True):
+    attempt = start(store, trunk)
+    path = f"attempt-{attempt.number}/checkpoints/step-00000010"
+    if save:
+        saved = line("checkpoint", step=10, path=path, size_bytes=1, digest="d", reason="last")
+        ingest(store, attempt.id, saved)
+        store.event_applier.apply(attempt.id)
+    end(store, trunk, RunState.COMPLETED, "completed", None)
+    return str(store.home / "runs" / trunk / path)
+
+
+def bases(store, sweep):
+    return [run.resume_from for run in runs(store, sweep)]
+
+
+def test_trials_start_from_the_last_checkpoint_of_their_trunk(store, controller):
+    sweep, trunk = with_trunk(store)
+    controller.tick()
+    assert bases(store, sweep) == [None, None]
+    base = complete(store, trunk)
+    # A restarted server finds it, too.
+    another = Groups(store)
+    another.enqueue_all()
+    another.tick()
+    assert bases(store, sweep) == [base, base]
+    assert states(store, sweep) == ["queued"] * 2
+    assert [point.step for point in store.checkpoints.base_of(runs(store, sweep)[0])] == [10]
+    cancelled = runs(store, sweep)[0].id
+    store.sweep_progress.stop(sweep.id, "enough", actor="user")
+    store.sweep_progress.retry_trials(sweep.id, actor="user")
+    assert runs(store, sweep)[0].id != cancelled
+    controller.tick()
+    assert bases(store, sweep) == [base, base], "a new run of a trial starts there, too"
+
+
+def test_trials_end_with_their_trunk_and_wait_again_when_it_is_retried(store, controller):
+    sweep, trunk = with_trunk(store)
+    with pytest.raises(Conflict, match="has no failed trial"):
+        store.sweep_progress.retry_trials(sweep.id, actor="user")
+    for retry in ("the trunk", "the sweep"):
+        start(store, trunk)
+        end(store, trunk, RunState.FAILED)
+        controller.tick()
+        assert states(store, sweep) == ["failed"] * 2
+        reasons = {(run.cause, run.reason) for run in runs(store, sweep)}
+        assert reasons == {("trunk", "it starts where s-trunk ends, which is failed: boom")}
+        assert store.sweeps.get(sweep.id).stopped is None
+        if retry == "the sweep":
+            store.sweep_progress.retry_trials(sweep.id, actor="user")
+            assert store.runs.get(trunk).state == "queued"
+        else:
+            end(store, trunk, RunState.QUEUED, "retry")
+            controller.tick()
+        assert states(store, sweep) == ["queued"] * 2
+    complete(store, trunk, save=False)
+    controller.tick()
+    assert {run.reason for run in runs(store, sweep)} == {
+        "it starts where s-trunk ends, which is completed: its last checkpoint was removed"
+    }
+
+
+def test_trials_are_cancelled_with_their_trunk(store, controller):
+    sweep, trunk = with_trunk(store, max_concurrent=1)
+    end(store, trunk, RunState.CANCELLED, "cancel", "cancelled by the user")
+    controller.tick()
+    assert states(store, sweep) == ["cancelled"] * 2
+    why = "it starts where s-trunk ends, which is cancelled: cancelled by the user"
+    assert runs(store, sweep)[1].reason == why
+
+
+def test_a_search_chooses_further_points_once_its_trunk_has_completed(store, controller):
+    sweep, trunk = with_trunk(store, method="tpe", parameters={ANNEAL: LR}, trials=11)
+    assert states(store, sweep) == ["queued"] * 10
+    base = complete(store, trunk)
+    controller.tick()
+    for n, run in enumerate(runs(store, sweep)):
+        attempt = start(store, run.id)
+        ingest(store, attempt.id, metrics(20, val_loss=float(n)))
+        end(store, run.id, RunState.COMPLETED, "completed", None)
+    controller.tick()
+    assert bases(store, sweep) == [base] * 11
