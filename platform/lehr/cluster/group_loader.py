@@ -15,7 +15,8 @@ from lehr.control.lifecycle import Desired, RunState
 from lehr.control.rollouts import OpenRollout
 from lehr.control.search import TrialReport
 from lehr.control.step import Subject
-from lehr.control.sweeps import OpenSweep, TrialState, Trunk, needs_reports, pause_of_pruning_s
+from lehr.control.sweeps import OpenSweep, TrialState, needs_reports, pause_of_pruning_s
+from lehr.control.trunks import Trunk
 from lehr.errors import NotFound
 from lehr.specs.sweep import SweepSpec
 from lehr.store import Change, Store

@@ -15,6 +15,7 @@ from lehr.analysis.batches import HeldOut
 from lehr.base.names import PROGRAM_SEED, SEED
 from lehr.control.lifecycle import ENDED, Desired, RunState
 from lehr.control.search import Prune, SearchTrial, TrialReport, ask, prune
+from lehr.control.trunks import FollowTrunk, Trunk, follow
 from lehr.errors import SpecError
 from lehr.specs.run import RunSpec
 from lehr.specs.search import Pruning, point_key, random_points
@@ -31,8 +32,6 @@ _OF_THE_TRIAL = frozenset({"nan_loss"})
 """Causes that lie in a trial's values: a learning rate that diverges is no evidence about the
 others.
 """
-OF_TRUNK = "trunk"
-"""The cause of a trial that ended, or waits again, because the trunk of its sweep did."""
 _DRAWS = 20
 """How often TPE may propose an existing point before one is drawn at random."""
 
@@ -61,29 +60,17 @@ class TrialState:
 
 
 @dataclass(frozen=True)
-class Trunk:
-    """The run that trains the stages that the trials share."""
-
-    run_id: str
-    name: str
-    state: RunState
-    reason: str | None = None
-    base: str | None = None
-    """Folder of its last checkpoint; None before it has completed, or if that was removed."""
-
-
-@dataclass(frozen=True)
 class OpenSweep:
     id: str
     spec: SweepSpec
     trials: Sequence[TrialState]
     """In its order."""
     stopped: bool = False
-    """It starts no more trials, for whatever reason."""
+    """It starts no more trials."""
     reopened_at: float = 0.0
-    """Earlier failures do not count: somebody requested another try."""
+    """Earlier failures do not count."""
     judged: bool = True
-    """Whether to look for trials to prune. A large sweep is not judged at each new report."""
+    """Whether to look for trials to prune; in a large sweep not at each new report."""
     trunk: Trunk | None = None
 
 
@@ -112,15 +99,6 @@ class AddTrials:
     """Number of the sweep's trials when this was decided."""
 
 
-@dataclass(frozen=True)
-class FollowTrunk:
-    """Let the trials that wait for the trunk start, end with it, or wait again."""
-
-    sweep_id: str
-    trunk: Trunk
-    why: str
-
-
 Action = StopSweep | PruneTrial | AddTrials | FollowTrunk
 
 
@@ -134,15 +112,11 @@ class Decision:
 
 
 def actions(sweep: OpenSweep) -> list[Action]:
-    """Return what follows from the trials: stop the sweep, prune trials, create the next ones.
-
-    Before its trunk has completed, only what follows from that.
-    """
-    trunk = sweep.trunk
-    if trunk is not None and (follow := _follow(sweep.id, trunk, sweep.trials)):
-        return [follow]
-    if trunk is not None and trunk.state is not RunState.COMPLETED:
-        return []
+    """Return what follows from its trunk, then from the trials: stop, prune, create the next."""
+    if (trunk := sweep.trunk) is not None:
+        moves = follow(sweep.id, trunk, sweep.trials)
+        if moves is not None or trunk.state is not RunState.COMPLETED:
+            return [moves] if moves is not None else []
     decision = decide(
         sweep.spec,
         sweep.trials,
@@ -157,20 +131,6 @@ def actions(sweep: OpenSweep) -> list[Action]:
     if decision.points:
         found.append(_next_trials(sweep, decision.points))
     return found
-
-
-def _follow(sweep_id: str, trunk: Trunk, trials: Sequence[TrialState]) -> FollowTrunk | None:
-    waiting = [trial for trial in trials if trial.waits]
-    if trunk.base is not None:
-        return FollowTrunk(sweep_id, trunk, f"{trunk.name} has completed") if waiting else None
-    if trunk.state in ENDED:
-        missing = "its last checkpoint was removed"
-        why = missing if trunk.state is RunState.COMPLETED else trunk.reason or "no reason is known"
-        text = f"it starts where {trunk.name} ends, which is {trunk.state.value}: {why}"
-        queued = any(trial.state is RunState.QUEUED for trial in waiting)
-        return FollowTrunk(sweep_id, trunk, text) if queued else None
-    failed = any(trial.state is RunState.FAILED and trial.cause == OF_TRUNK for trial in waiting)
-    return FollowTrunk(sweep_id, trunk, f"{trunk.name} was queued again") if failed else None
 
 
 def _next_trials(sweep: OpenSweep, points: Sequence[dict[str, Any]]) -> AddTrials | StopSweep:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from lehr.analysis.batches import is_measured
 from lehr.analysis.noise import pooled_noise
@@ -21,8 +21,14 @@ from lehr.app.presenters.ranking import (
     seed_notes,
 )
 from lehr.app.presenters.streams import shared_fields
+from lehr.app.presenters.sweep_progress import (
+    progress,
+    progress_note,
+    sweep_state,
+    trials_remaining,
+    trunk_note,
+)
 from lehr.base.names import is_rate, is_seed
-from lehr.control import sweeps as decisions
 from lehr.control.lifecycle import RunState
 from lehr.schemas.runs import RunView
 from lehr.schemas.sweeps import (
@@ -33,8 +39,6 @@ from lehr.schemas.sweeps import (
     SweepView,
     TrialView,
 )
-from lehr.specs.sweep import STARTUP_TRIALS, SweepSpec
-from lehr.store.records.run_rows import shown_run
 
 if TYPE_CHECKING:
     from lehr.app.presenters.runs import RunPresenter
@@ -128,7 +132,7 @@ class SweepPresenter:
                 "best_trials": _trial_views(judged, views, best),
                 "repetitions": _trial_views(judged, views, judged.repetitions),
                 "standings": _standings(judged, judged.trials) if run_ids is not None else [],
-                **self._progress_of(judged.trials, judged.trunk),
+                **progress(judged.trials, judged.trunk, self._runs.latest),
                 "cost": self._costs.of_runs(
                     sweep.id,
                     judged.run_ids,
@@ -171,8 +175,8 @@ class SweepPresenter:
             ),
             notes=[
                 *([judged.held_out_note] if judged.held_out_note else []),
-                *_of_trunk(judged.trunk),
-                *_progress(sweep, judged),
+                *trunk_note(judged.trunk),
+                *progress_note(sweep, len(judged.trials)),
                 *notes(
                     judged.standings,
                     verdict,
@@ -199,45 +203,9 @@ class SweepPresenter:
         )
         return None if noise is None else NoiseView(**asdict(noise))
 
-    def _progress_of(self, trials: Sequence[TrialOutline], trunk: RunRow | None) -> dict[str, Any]:
-        # Until the newest attempt has made a step, the previous attempt's last step counts.
-        before = [trial.run_id for trial in trials if trial.attempt and trial.last_step is None]
-        before += [trunk.id] if trunk is not None else []
-        latest = self._runs.latest(before)
-
-        def logged(run_id: str) -> int:
-            return max((value.step for value in latest.get(run_id, {}).values()), default=0)
-
-        shared = (trunk.stored.total_steps or 0) if trunk is not None else 0
-        steps = [
-            max((logged(one.run_id) if one.last_step is None else one.last_step) - shared, 0)
-            for one in trials
-        ]
-        totals = [
-            None if trial.total_steps is None else trial.total_steps - shared for trial in trials
-        ]
-        runs: list[TrialOutline | RunRow] = [*trials]
-        if trunk is not None:
-            runs, steps, totals = [trunk, *runs], [logged(trunk.id), *steps], [shared, *totals]
-        known = [total for total in totals if total is not None]
-        return {
-            "steps_made": sum(steps),
-            "steps_done": sum(
-                step if run.ended_at is None or total is None else total
-                for run, step, total in zip(runs, steps, totals, strict=True)
-            ),
-            "steps_total": sum(known) if len(known) == len(totals) else 0,
-            "started_at": min(
-                (run.started_at for run in runs if run.started_at is not None), default=None
-            ),
-            "ended_at": max(
-                (run.ended_at for run in runs if run.ended_at is not None), default=None
-            ),
-        }
-
     def trials_remaining(self, sweep: SweepRow) -> int:
         """Return how many points TPE has yet to choose."""
-        return _trials_remaining(sweep, self._store.sweeps.trial_count(sweep.id))
+        return trials_remaining(sweep, self._store.sweeps.trial_count(sweep.id))
 
     def _judge(self, sweep: SweepRow) -> _Judged:
         trials = self._store.sweeps.outlines(sweep.id)
@@ -291,7 +259,7 @@ def _fields(sweep: SweepRow, judged: _Judged) -> dict[str, Any]:
     verdict = judged.verdict
     best = next((point for point in verdict.points if verdict.best in point.run_ids), None)
     counts = Counter(status.state for status in judged.standings)
-    trials_remaining = _trials_remaining(sweep, len(judged.trials))
+    remaining = trials_remaining(sweep, len(judged.trials))
     return {
         **shared_fields(sweep, SweepView),
         "method": sweep.stored.method,
@@ -299,8 +267,8 @@ def _fields(sweep: SweepRow, judged: _Judged) -> dict[str, Any]:
         "goal": sweep.stored.goal,
         "parameters": list(_tried(judged.trials)),
         "counts": dict(counts),
-        "trials_remaining": trials_remaining,
-        "state": _state(counts, trials_remaining, judged.trunk),
+        "trials_remaining": remaining,
+        "state": sweep_state(counts, remaining, judged.trunk),
         "best_run_id": verdict.best,
         "best_value": best.mean if best else None,
         "compared_at_step": verdict.step if judged.tokens_per_step else None,
@@ -360,47 +328,6 @@ def _outline_views(judged: _Judged, trials: Sequence[TrialOutline]) -> list[Tria
         for trial in trials
     }
     return _trial_views(judged, runs, trials)
-
-
-def _trials_remaining(sweep: SweepRow, there: int) -> int:
-    if sweep.stored.method != "tpe" or sweep.stopped is not None:
-        return 0
-    return decisions.trials_remaining(SweepSpec.model_validate(sweep.spec), there)
-
-
-def _of_trunk(trunk: RunRow | None) -> list[str]:
-    """Return what trains the stages that the trials share."""
-    if trunk is None:
-        return []
-    reason = f" ({trunk.reason})" if trunk.state == RunState.FAILED and trunk.reason else ""
-    name, steps = shown_run(trunk), trunk.stored.total_steps
-    text = f"The trials start from the end of {name}, which trains the {steps:,} steps that they"
-    return [f"{text} share once. It is {trunk.state}{reason}."]
-
-
-def _progress(sweep: SweepRow, judged: _Judged) -> list[str]:
-    """Return the progress of the sweep, if its trials do not show all of it."""
-    if sweep.stopped is not None:
-        return [f"Stopped: {sweep.stopped}"]
-    trials_remaining = _trials_remaining(sweep, len(judged.trials))
-    points = int(sweep.spec.get("trials") or 0)
-    if trials_remaining:
-        chosen = f"TPE has yet to choose {trials_remaining} of {points} points."
-        return [f"{chosen} The first {STARTUP_TRIALS} were drawn at random."]
-    if sweep.stored.method == "tpe" and points <= STARTUP_TRIALS:
-        chosen = f"TPE chooses from results from point {STARTUP_TRIALS + 1} on."
-        return [f"All {points} points were drawn at random: {chosen}"]
-    return []
-
-
-def _state(
-    counts: Counter[str], trials_remaining: int, trunk: RunRow | None
-) -> Literal["waiting", "running", "finished"]:
-    if trunk is not None and RunState(trunk.state).active:
-        return "running"
-    if all(RunState(state).ended for state in counts):
-        return "running" if trials_remaining else "finished"
-    return "waiting" if set(counts) <= {RunState.QUEUED, RunState.PAUSED} else "running"
 
 
 def _tried(trials: Sequence[TrialOutline]) -> dict[str, list[Any]]:

@@ -9,7 +9,7 @@ from sqlmodel import Session, col, select
 
 from lehr.control.lifecycle import RunState
 from lehr.control.retries import RETRY_RESET
-from lehr.control.sweeps import OF_TRUNK
+from lehr.control.trunks import OF_TRUNK
 from lehr.errors import Conflict
 from lehr.specs.sweep import SweepSpec
 from lehr.specs.sweep_expand import TrialSpec
