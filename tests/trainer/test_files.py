@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from lehr_trainer import extras
+from lehr_trainer import __main__, extras
 from lehr_trainer.files import ensure_secret, fsync_folder, write_atomically
 
 
@@ -100,6 +100,16 @@ def test_extra_is_installed_into_this_environment_by_what_made_it(monkeypatch, t
     tool = "uv tool install '/x/lehr-1.whl[server,mcp]' --with 's3fs'"
     assert extras.install("lehr[mcp]") == tool
     assert extras.install("gcsfs") == f"{tool.replace(',mcp', '')} --with 'gcsfs'"
+
+
+@pytest.mark.parametrize("words", [["export", "a", "b"], ["folder"]])
+def test_trainer_without_torch_is_one_sentence_with_the_command(monkeypatch, capsys, words):
+    monkeypatch.setattr(__main__, "find_spec", lambda name: None)
+    monkeypatch.setattr(__main__.sys, "argv", ["lehr_trainer", *words])
+    assert __main__.main() == 1
+    fix = extras.install("lehr[trainer]")
+    said = f"error: torch is not installed. Install it: {fix}\n"
+    assert capsys.readouterr().err == said
 
 
 def test_lehr_without_a_distribution_has_a_sentence_for_a_command(monkeypatch):

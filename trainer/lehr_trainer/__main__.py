@@ -24,10 +24,11 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lehr_trainer import process_start
+from lehr_trainer import extras, process_start
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.orders import read_orders
 from lehr_trainer.contract.records import Finished, Stopping
@@ -62,14 +63,19 @@ _COMMANDS = {
 def main() -> int:
     # For benches, too: their figures are for the spec of a run.
     process_start.set_cuda_allocator()
-    if command := _COMMANDS.get("".join(sys.argv[1:2])):
+    command = _COMMANDS.get("".join(sys.argv[1:2]))
+    if command is None and (len(sys.argv) != 2 or sys.argv[1].startswith("-")):
+        print(__doc__, file=sys.stderr)
+        return 0 if sys.argv[1:] in (["-h"], ["--help"]) else 1
+    if find_spec("torch") is None:
+        fix = extras.install("lehr[trainer]")
+        print(f"error: torch is not installed. Install it: {fix}", file=sys.stderr)
+        return 1
+    if command is not None:
         return int(pkgutil.resolve_name(command)(sys.argv[2:]))
     process_start.die_with_parent()
     process_start.hold_gpus()
     rank = int(os.environ.get("RANK", "0"))
-    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
-        print(__doc__, file=sys.stderr)
-        return 0 if sys.argv[1:] in (["-h"], ["--help"]) else 1
     try:
         place = launch.find_place(Path(sys.argv[1]), make_attempt=rank == 0)
     except TrainerError as error:
