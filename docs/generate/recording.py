@@ -17,7 +17,7 @@ from typing import Any
 
 from sqlmodel import select
 
-from lehr.specs.examples import RECORDED
+from lehr.specs.examples import RECORDED, RECORDER
 from lehr.store import Store
 from lehr.store.recording import TABLES
 from lehr.store.records.run_rows import provenance_digest
@@ -48,7 +48,7 @@ def recorded(store: Store, machine: str) -> dict[str, Any]:
     rows["provenance"] = [{"sha256": provenance_digest(data), "data": data}]
     for row in (sweep, *rows["runs"]):
         row |= {"note": NOTE.format(day=day, machine=machine), "tags": ["recorded"]}
-        row["submitted_by"] = "recorded"
+        row["submitted_by"] = RECORDER
         (row["spec"].get("run") or row["spec"])["code"]["digest"] = None
     for row in rows["runs"]:
         row["provenance_sha256"] = provenance_digest(data)
@@ -78,5 +78,5 @@ def recorded(store: Store, machine: str) -> dict[str, Any]:
 
 if __name__ == "__main__":
     with Store.open(Path(sys.argv[1])) as opened:
-        plain = json.dumps(recorded(opened, sys.argv[2]), separators=(",", ":"))
+        plain = json.dumps(recorded(opened, sys.argv[2]), separators=(",", ":"), sort_keys=True)
     RECORDED.write_bytes(lzma.compress(plain.encode(), preset=9))

@@ -25,6 +25,7 @@ from lehr.base.names import is_type
 from lehr.control.resources import cpu_places
 from lehr.errors import LehrError, PlanRefused
 from lehr.specs import RunSpec
+from lehr.specs.examples import RECORDER
 from lehr_trainer.planning.hardware import find_gpu
 
 if TYPE_CHECKING:
@@ -203,7 +204,8 @@ class PlanServer:
     @cached_property
     def _completed(self) -> list[Run]:
         runs = self._connect().runs(states=["completed"], limit=_RUNS)
-        return [run for run in runs if "tokens_per_s" in run.latest]
+        own = [run for run in runs if run.view.submitted_by != RECORDER]
+        return [run for run in own if "tokens_per_s" in run.latest]
 
     def _devices(self, spec: RunSpec) -> set[str]:
         """Return the devices that a run of this spec may get: ``cpu``, or names of GPUs."""

@@ -11,6 +11,8 @@ LR_GRID_SMALL = FOLDER / "lr_grid_small.yaml"
 ROLLOUT_SMALL = FOLDER / "rollout_small.yaml"
 RECORDED = FOLDER / "lr_grid_small.recorded.json.xz"
 """The sweep of ``LR_GRID_SMALL`` with its eight runs, made by ``docs/generate/recording.py``."""
+RECORDER = "recorded"
+"""Who submitted those runs: their speeds are of no machine here."""
 _RUN = """\
 name: first
 train:

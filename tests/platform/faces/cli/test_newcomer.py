@@ -8,9 +8,13 @@ import pytest
 import yaml
 
 from lehr import Client
+from lehr.analysis.plan import known_runs
 from lehr.faces.cli import demo, main
 from lehr.faces.cli import run as entry
+from lehr.faces.client.plan_server import PlanServer
 from lehr.faces.client.transport import Transport
+from lehr.specs import load_spec
+from lehr.specs.examples import LR_GRID_SMALL
 from lehr_testing import cli, seeding
 from lehr_testing.api import TOKEN, served
 from lehr_trainer import extras
@@ -108,6 +112,8 @@ def test_demo_without_torch_shows_the_recorded_sweep_and_how_to_train_it(tmp_pat
         assert "1 lr-grid-small-4 3.0e-3 1.821 best" in shown
         assert "Recorded, not trained here" in shown
         assert f"train it here: {extras.install('lehr[server,trainer]')}, then lehr demo" in shown
+        [(_, spec), *_] = known_runs(load_spec(LR_GRID_SMALL))
+        assert PlanServer(server.client).measured(spec, 131_392) == []  # Of no machine here.
         refused = cli.call("demo", "run.train.steps=5", cwd=tmp_path, LEHR_HOME=str(tmp_path))
         assert refused.stderr.splitlines() == [
             "this needs torch, which is not installed.",
