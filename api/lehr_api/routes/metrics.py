@@ -24,6 +24,7 @@ router = APIRouter(tags=["metrics"], route_class=TaggedRoute)
 files = APIRouter(tags=["metrics"])
 _SERIES = TypeAdapter(list[Series])
 _JSONL = "application/x-ndjson"
+_CSV = "text/csv"
 _PARQUET = "application/vnd.apache.parquet"
 
 Runs = Annotated[
@@ -146,25 +147,29 @@ def series_of_runs(
 
 
 @files.get(
-    "/runs/{ref}/export", response_class=Response, responses=text_responses([_JSONL, _PARQUET], 404)
+    "/runs/{ref}/export",
+    response_class=Response,
+    responses=text_responses([_JSONL, _CSV, _PARQUET], 404),
 )
 @LONG_READS.runs
 def export_metrics(
     run: FoundRun,
     store: StoreDep,
     form: Annotated[
-        Literal["jsonl", "parquet"], Query(alias="format", description="Of the file.")
+        Literal["jsonl", "csv", "parquet"], Query(alias="format", description="Of the file.")
     ] = "jsonl",
 ) -> Response:
     """Export every point of every metric: one row per step, one column per metric.
 
     `tokens` are those trained on so far, `time` the seconds since the first point. A missing value
-    is absent (jsonl) or null (parquet). Superseded points are left out.
+    is absent (jsonl), empty (csv) or null (parquet). Superseded points are left out.
     """
     made = export.table(store.series, run.id)
     headers = {"Content-Disposition": f'attachment; filename="{run.id}.{form}"'}
     if form == "parquet":
         return Response(export.parquet(made, run.id), media_type=_PARQUET, headers=headers)
+    if form == "csv":
+        return StreamingResponse(export.csv_lines(made), media_type=_CSV, headers=headers)
     return StreamingResponse(export.json_lines(made), media_type=_JSONL, headers=headers)
 
 

@@ -14,7 +14,12 @@ from lehr.faces.cli.connect import Ref, connect
 from lehr.faces.cli.output import JsonOption, escaped, escaped_json, notes, print_result
 
 app = typer.Typer(rich_markup_mode=None)
-_SUFFIXES = {".jsonl", ".json", ".ndjson", ".parquet"}
+Form = Literal["jsonl", "csv", "parquet"]
+_SUFFIXES: dict[str, Form] = {
+    **dict.fromkeys((".jsonl", ".json", ".ndjson"), "jsonl"),
+    ".csv": "csv",
+    ".parquet": "parquet",
+}
 
 
 @app.command("export")
@@ -24,7 +29,7 @@ def export(
         Path | None, typer.Option("--output", "-o", help="Output file. Default: standard output.")
     ] = None,
     form: Annotated[
-        Literal["jsonl", "parquet"] | None,
+        Form | None,
         typer.Option("--format", "-f", help="Format. Default: from the file's suffix, else jsonl."),
     ] = None,
     as_json: JsonOption = False,
@@ -36,10 +41,10 @@ def export(
     if form is None and output is not None and output.suffix not in _SUFFIXES:
         raise UserError(
             f"{output} has the suffix {output.suffix or 'none'}; "
-            "metrics are written as .jsonl or .parquet.",
+            "metrics are written as .jsonl, .csv or .parquet.",
             hint="For this name, add --format jsonl.   Weights: lehr checkpoints export RUN FOLDER",
         )
-    chosen = form or ("parquet" if output is not None and output.suffix == ".parquet" else "jsonl")
+    chosen = form or (_SUFFIXES[output.suffix] if output is not None else "jsonl")
     if output is None and (as_json or (chosen == "parquet" and sys.stdout.isatty())):
         raise UserError(
             "Parquet on a terminal and --json need an output file.", hint="Add -o FILE."
@@ -53,7 +58,7 @@ def export(
     with notes().status(f"Reading {escaped(run.name)}"):
         data = run.export(chosen)
     if output is None:
-        if chosen == "jsonl":
+        if chosen != "parquet":
             data = escaped_json(data.decode()).encode()
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()

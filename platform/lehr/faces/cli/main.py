@@ -43,7 +43,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "diagnose": ("diagnose", "Find problems in the curves of a run or of a file"),
         "logs": ("logs", "Print the output of a run; -f follows it"),
         "checkpoints": ("checkpoints", "List, verify, download or delete checkpoints of a run"),
-        "export": ("export", "Export metrics of a run as JSON lines or Parquet"),
+        "export": ("export", "Export metrics of a run as JSON lines, CSV or Parquet"),
         "report": ("export", "Write a report of a run, sweep or rollout: one HTML file"),
         "code": ("code", "Show, compare and check out the code of runs"),
         "queue": ("status", "List queued runs and why they wait, or move one"),

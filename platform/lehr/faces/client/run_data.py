@@ -192,7 +192,7 @@ class RunData(ObjectMethods[RunView, RunDetail]):
             raise NotFound(f"run {self.name} has not logged any metric yet.")
         return [name for name in known if name in {"train/loss", "val/loss"}] or known[:1]
 
-    def export(self, form: Literal["jsonl", "parquet"] = "jsonl") -> bytes:
+    def export(self, form: Literal["jsonl", "csv", "parquet"] = "jsonl") -> bytes:
         """Return every point of every metric as the bytes of a file: one row per step, one
         column per metric.
         """

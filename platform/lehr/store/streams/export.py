@@ -1,11 +1,15 @@
-"""Export a run's metrics: a row per step, a column per metric, exact; Parquet or JSON lines."""
+"""Export a run's metrics: a row per step, a column per metric, exact; Parquet, CSV or
+JSON lines.
+"""
 
 from __future__ import annotations
 
+import csv
 import io
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -61,6 +65,20 @@ def table(series: SeriesReader, run_id: str) -> ExportTable:
 
 def json_lines(made: ExportTable) -> Iterator[bytes]:
     """Write an object per line, without values that were not logged; NaN and infinity by name."""
+    for rows in _rows(made):
+        yield b"".join(orjson.dumps(row) + b"\n" for row in rows)
+
+
+def csv_lines(made: ExportTable) -> Iterator[bytes]:
+    """Write the names of the columns and a line per step; a value that was not logged is empty."""
+    names = ["step", *(column.name for column in made.columns)]
+    for rows in chain([[dict(zip(names, names, strict=True))]], _rows(made)):
+        text = io.StringIO()
+        csv.DictWriter(text, names, lineterminator="\n").writerows(rows)
+        yield text.getvalue().encode()
+
+
+def _rows(made: ExportTable) -> Iterator[list[dict[str, Any]]]:
     names = [column.name for column in made.columns]
     places = [np.full(len(one.rows), k, np.int32) for k, one in enumerate(made.columns)]
     rows = np.concatenate([np.empty(0, np.int64), *(one.rows for one in made.columns)])
@@ -80,7 +98,7 @@ def json_lines(made: ExportTable) -> Iterator[bytes]:
         )
         for row, column, number in points:
             logged[row][names[column]] = _named(number)
-        yield b"".join(orjson.dumps(one) + b"\n" for one in logged)
+        yield logged
 
 
 def parquet(made: ExportTable, run_id: str) -> bytes:
@@ -95,14 +113,14 @@ def parquet(made: ExportTable, run_id: str) -> bytes:
     except ImportError as error:
         raise UserError(
             "the server cannot write Parquet: pyarrow is not installed there.",
-            hint=f"Ask for jsonl, or install it: {install('lehr[server]')}",
+            hint=f"Ask for csv or jsonl, or install it: {install('lehr[server]')}",
         ) from error
     width = 1 + len(made.columns)
     if len(made.steps) * width > MOST_CELLS:
         raise UserError(
             f"the table is too large for Parquet: {len(made.steps):,} steps of {width:,} columns; "
             f"at most {MOST_CELLS:,} values.",
-            hint="Ask for jsonl, which holds only what was logged.",
+            hint="Ask for csv or jsonl, which hold only what was logged.",
         )
     fields = [pa.field("step", pa.int64())]
     fields += [pa.field(column.name, pa.float64()) for column in made.columns]

@@ -141,7 +141,7 @@ def test_fork_to_another_optimizer_starts_it_without_state(api, lehr):
     assert (made["optimizer"]["name"], made["optimizer_state"]) == ("muon", "fresh")
 
 
-def test_metrics_are_exported_exact_in_both_formats(api, lehr, tmp_path):
+def test_metrics_are_exported_exact_in_each_format(api, lehr, tmp_path):
     api_, address = api
     run = api_.store.runs.create(load_spec(RUN_SPEC))
     attempt = begin(api_.store, run.id)
@@ -162,6 +162,8 @@ def test_metrics_are_exported_exact_in_both_formats(api, lehr, tmp_path):
     first, second, third, fourth = table["val/loss"].to_pylist()
     assert (first, second, third) == (None, 5.5, None)
     assert math.isnan(fourth)
+    assert lehr("export", "one", "-o", "one.csv").returncode == 0
+    assert (tmp_path / "one.csv").read_text().splitlines()[3].startswith("3,768.0,")
     with Client(address, TOKEN) as client:
         frame = client.run("one").history("train/loss")
     assert list(frame["train/loss"]) == table["train/loss"].to_pylist()[:3]

@@ -40,6 +40,12 @@ def test_each_point_is_in_the_row_of_its_step(store: Store) -> None:
         {"step": 9, "tokens": 90.0, "time": 10.0, "val/loss": "Infinity"},
     ]
     assert list(lines(made)[1]) == ["step", "tokens", "time", "train/loss", "val/loss"]
+    assert b"".join(export.csv_lines(made)).decode().splitlines() == [
+        "step,tokens,time,train/loss,val/loss",
+        "1,10.0,0.0,3.0,",
+        "2,20.0,0.5,NaN,2.5",
+        "9,90.0,10.0,,Infinity",
+    ]
     read = pq.read_table(io.BytesIO(export.parquet(made, attempt.run_id)))
     assert read.schema.metadata[b"lehr.run"] == attempt.run_id.encode()
     assert read["step"].to_pylist() == [1, 2, 9]
