@@ -16,10 +16,10 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from lehr_testing.assembled import begin, recorded
+from lehr_trainer.checkpointing.state import model_tensors
 from lehr_trainer.contract import layout
 from lehr_trainer.data.shuffle import shuffled
 from lehr_trainer.data.token_dataset import read_manifest
-from lehr_trainer.errors import BadData
 from lehr_trainer.losses.chunked import IGNORED, LossSum
 from lehr_trainer.models.module_map import blocks
 from lehr_trainer.runtime.distributed import Ranks
@@ -242,7 +242,6 @@ def test_each_token_that_counts_has_the_same_share_of_the_gradient(
     )
     with training.loader:
         batches = Masked(training, (0, 64, 3, 32))
-        nothing = Masked(training, (0, 0, 0, 0))
     training.model.double()
     hidden = training.model(batches.inputs)
     logits = hidden.double() @ training.model.head_weight.t()
@@ -263,8 +262,26 @@ def test_each_token_that_counts_has_the_same_share_of_the_gradient(
         assert parameter.grad is not None
         off = (parameter.grad - wanted).norm() / wanted.norm()  # type: ignore[union-attr, operator]
         assert off < 1e-5
-    with pytest.raises(BadData, match="no token to learn in step 1"):
-        training.backward(0, nothing)
+
+
+def test_a_step_in_which_no_token_counts_changes_no_weight_and_has_no_loss(
+    tmp_path: Path, corpus: Path
+) -> None:
+    batch = {"sequences": 4, "sequence_length": 64, "micro_batch": 1}
+    training = begin(tmp_path / "run", corpus, batch=batch, data=masking(corpus), **QUIET)
+    with training.loader:
+        nothing = Masked(training, (0, 0, 0, 0))
+    before = {name: value.clone() for name, value in model_tensors(training.model).items()}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            training, "backward", lambda step, _: type(training).backward(training, step, nothing)
+        )
+        training.take_step()
+    after = model_tensors(training.model)
+    assert all(torch.equal(value, after[name]) for name, value in before.items())
+    values = metrics(training)[1]
+    assert values["train/loss_tokens"] == 0
+    assert not values.keys() & {"train/loss", "train/grad_norm"}
 
 
 def test_tokens_that_count_and_the_z_loss_are_logged_apart(tmp_path: Path, corpus: Path) -> None:

@@ -255,6 +255,8 @@ class MetricsLogger:
             **dict(zip(pending.extra, extra, strict=True)),
             **self._system.due(),
         }
+        if values.get("train/loss_tokens") == 0:
+            del values["train/loss"], values["train/grad_norm"]  # There is none.
         if self._peak is not None:
             flops_per_token = self._mean_flops(pending.step - pending.steps, pending.step)
             values["mfu"] = values["tokens_per_s"] * flops_per_token / self._peak

@@ -24,7 +24,7 @@ from lehr_trainer.course import Course, OpenStage
 from lehr_trainer.data.loader import Loader, added
 from lehr_trainer.diagnostics.diagnostics_logger import Batch, DiagnosticsLogger, every
 from lehr_trainer.diagnostics.profiling import Profiler
-from lehr_trainer.errors import BadData, DiskFull
+from lehr_trainer.errors import DiskFull
 from lehr_trainer.evaluate import evaluate
 from lehr_trainer.losses.chunked import LossSum
 from lehr_trainer.losses.variants import TokenLoss
@@ -96,8 +96,7 @@ class TrainStep:
     def backward(self, step: int, batches: MicroBatches) -> StepLoss:
         """Compute the gradients of a step: of its mean loss over all tokens that count.
 
-        Raises:
-            BadData: none of them counts.
+        They are 0 if none counts.
         """
         phase = self.profiler.phase
         loss = torch.zeros((), device=self.ranks.device)
@@ -116,11 +115,11 @@ class TrainStep:
                 with phase("forward"):
                     part = self.loss_of(self.wrapped, inputs, targets)
                 if count_all is not None and counted is None:
-                    counted = _some(count_all(), step)
+                    counted = count_all()
                 # Means over micro-batches are taken here, over ranks by DDP. So each batch is
                 # divided by the mean of their counts, and each token has the same share.
                 batches_of_step = micro_steps * self.ranks.world_size
-                count = part.count if counted is None else counted / batches_of_step
+                count = part.count if counted is None else max(1, counted) / batches_of_step
                 share = part.total / count / micro_steps
                 with phase("backward"):
                     torch.autograd.backward(self.update_step.scaled(share))
@@ -133,14 +132,15 @@ class TrainStep:
             loss = self.ranks.mean(loss)
         return StepLoss(loss, z_loss, counted, (inputs, targets))
 
-    def update(self, loss: Tensor) -> Tensor:
+    def update(self, loss: Tensor, counted: int | None = None) -> Tensor:
         """Clip, then change the weights; return the gradient norm before clipping.
 
-        The weights do not change if a gradient is not finite, or if the step is an outlier that
-        ``skip_step`` leaves out.
+        The weights do not change if a gradient is not finite, if the step is an outlier that
+        ``skip_step`` leaves out, or if no token counts: weight decay alone is no step.
         """
         grad_norm = self.update_step.clip(self.model.parameters(), self.config.grad_clip)
-        self.update_step.step(self.optimizer, loss, grad_norm)
+        if counted != 0:
+            self.update_step.step(self.optimizer, loss, grad_norm)
         self.accumulation.clear(self.optimizer)
         return grad_norm
 
@@ -153,15 +153,6 @@ class TrainStep:
     def unwrapped_loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """Mean loss of the model itself, without the ranks' wrapper."""
         return self.loss_of(self.model, inputs, targets).mean
-
-
-def _some(counted: int, step: int) -> int:
-    if not counted:
-        raise BadData(
-            f"data.loss_mask leaves no token to learn in step {step + 1}: each of its targets is "
-            "masked. Check the data, take more sequences a step, or set data.loss_mask: none"
-        )
-    return counted
 
 
 @dataclass
@@ -273,7 +264,7 @@ class Training(TrainStep):
                 self.diagnostics_logger.before_update(step + 1, self.update_step)
             if self.average is not None:
                 self.average.before_update()
-            grad_norm = self.update(loss)
+            grad_norm = self.update(loss, counted)
 
         step += 1
         progress.step, progress.tokens = step, progress.tokens + config.tokens_per_step
