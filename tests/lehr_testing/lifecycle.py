@@ -11,9 +11,10 @@ MOVES: dict[str, frozenset[str]] = {
     "running": frozenset({"stopping", "completed", "failed", "queued"}),
     "stopping": frozenset({"paused", "queued", "cancelled", "pruned", "completed", "failed"}),
     "paused": frozenset({"queued", "cancelled"}),
-    "failed": frozenset({"queued"}),
-    "completed": frozenset(),
-    "cancelled": frozenset(),
+    "external": frozenset({"external", "completed", "failed", "cancelled"}),
+    "failed": frozenset({"queued", "external"}),
+    "completed": frozenset({"external"}),
+    "cancelled": frozenset({"external"}),
     "pruned": frozenset(),
 }
 STATES = tuple(MOVES)

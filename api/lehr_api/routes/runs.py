@@ -16,7 +16,15 @@ from lehr.app.services.extend import repeat_run
 from lehr.control.forks import OptimizerState
 from lehr.control.lifecycle import RunState
 from lehr.schemas.base import Page
-from lehr.schemas.runs import Deletion, RunDetail, RunView, SubmissionCheck, SubmissionKind
+from lehr.schemas.runs import (
+    Deletion,
+    ExternalBegin,
+    ExternalBegun,
+    RunDetail,
+    RunView,
+    SubmissionCheck,
+    SubmissionKind,
+)
 from lehr.schemas.sweeps import SweepDetail
 from lehr.specs import dump_yaml
 from lehr.specs.run import LONGEST_NOTE, WandbTracking
@@ -63,6 +71,17 @@ def submit(body: RunSubmission, services: ServicesDep, key: IdempotencyHeader = 
     """Record a run and queue it. Nothing is recorded if the spec is invalid."""
     made = submitting.submit_run(services, body.spec, body.overrides, body.provenance)
     return services.once(key, made)
+
+
+@router.post("/external", status_code=201, responses=problem_responses(400, 409, 413))
+@SUBMISSIONS.runs
+def begin_external(body: ExternalBegin, services: ServicesDep) -> ExternalBegun:
+    """Record a run of a process that Lehr did not start; `lehr_log.init` calls this.
+
+    Its streams follow on the routes of its attempt. Safe to repeat: the same token gets the same
+    attempt.
+    """
+    return submitting.begin_external(services, body)
 
 
 class CheckRequest(RequestBody):

@@ -41,7 +41,7 @@ class AttemptProtocol:
         Heartbeats stay in memory; the dispatcher writes them all at once, every few seconds.
         """
         attempt, run = self._store.attempts.with_run(attempt_id)
-        newer = run.attempt != attempt.number or not RunState(run.state).active
+        newer = run.attempt != attempt.number or not RunState(run.state).reports
         fenced = newer or attempt.exited_at is not None
         keep = self._store.checkpoints.needed_by_forks(run.id)
         for name, size in (payload.get("shorter") or {}).items():

@@ -33,7 +33,7 @@ from lehr.cluster.launcher import Launcher, LaunchSettings
 from lehr.cluster.loader import SnapshotLoader
 from lehr.cluster.membership import Cluster, Member
 from lehr.control.due import due_in_s
-from lehr.control.liveness import Liveness
+from lehr.control.liveness import SILENT_S, UNREACHABLE_S, Liveness
 from lehr.control.reconcile import Timeouts
 from lehr.control.resources import Need, Node, can_ever_place
 from lehr.control.step import Action, settled, step
@@ -261,7 +261,9 @@ class Dispatcher:
         ``attempts``: only of these; by default of all open ones.
         """
         return {
-            attempt.run_id: self.heartbeats.liveness(attempt.id)
+            attempt.run_id: self.heartbeats.liveness(
+                attempt.id, UNREACHABLE_S if attempt.placement else SILENT_S
+            )
             for attempt in (self.store.attempts.list_open() if attempts is None else attempts)
             if attempt.exited_at is None and attempt.dispatched_at is not None
         }

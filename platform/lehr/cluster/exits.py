@@ -46,7 +46,7 @@ def ended_attempt(
 ) -> EndedAttempt | None:
     """Return the attempt's exit and what decides on it; None if it no longer decides on the run."""
     now = situation(run)
-    if run.attempt != attempt.number or not now.state.active or attempt.exited_at is None:
+    if run.attempt != attempt.number or not now.state.reports or attempt.exited_at is None:
         return None
     note = attempt.exit or {}
     spent = {column: int(getattr(run, column)) for column in SPENT.values()}

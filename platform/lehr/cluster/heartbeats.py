@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from lehr.control.liveness import Liveness, liveness, median_step_s
+from lehr.control.liveness import UNREACHABLE_S, Liveness, liveness, median_step_s
 from lehr.control.reconcile import OpenAttempt, Starts, StopLevel
 
 GATHER_S = 0.02
@@ -217,8 +217,9 @@ class HeartbeatTable:
         with self._guard:
             return median_step_s(list(heartbeat.steps))
 
-    def liveness(self, attempt_id: str) -> Liveness:
+    def liveness(self, attempt_id: str, unreachable_s: float = UNREACHABLE_S) -> Liveness:
         return liveness(
+            unreachable_s=unreachable_s,
             since_contact_s=self.since_contact_s(attempt_id),
             since_step_s=self.since_step_s(attempt_id),
             median_step_s=self.step_s(attempt_id),

@@ -104,7 +104,7 @@ class SnapshotLoader:
         return self._living
 
     def senders(self) -> int:
-        """Return the number of workers that send data: one per node of each running attempt."""
+        """Return the number of senders: one per node of each running attempt, or its process."""
         return self._senders
 
     def load(self, unread: Collection[str]) -> Snapshot:
@@ -119,13 +119,14 @@ class SnapshotLoader:
         self._estimates.refresh()
         rows = self._attempts.rows()
         active = {run.id: run for run in self._runs.rows(ACTIVE)}
+        external = {run.id: run for run in self._runs.rows({RunState.EXTERNAL})}
         forked = self._runs.forked()
         self._living = {
             row.id: active[row.run_id]
             for row in rows
             if row.exited_at is None and _is_current(row, active) and row.run_id not in forked
         }
-        self._senders = sum(len(row.placement) for row in rows if row.exited_at is None)
+        self._senders = sum(len(row.placement) or 1 for row in rows if row.exited_at is None)
         members = self._members(rows)
         living = {name for member in members.values() for name in member.living()}
         others = self._store.attempts.unrecorded(living - {row.id for row in rows})
@@ -139,7 +140,7 @@ class SnapshotLoader:
             runs=runs,
             attempts=attempts,
             unreadable_attempts=unreadable,
-            ended=self._ended(rows, active, unread),
+            ended=self._ended(rows, active | external, unread),
             # Neither is an orphan: an attempt that cannot be read is known, and one that this
             # record never had is another record's to stop.
             members=[member.seen(but=unreadable | others) for member in members.values()],
@@ -234,7 +235,7 @@ class SnapshotLoader:
     def _ended(
         self, rows: Sequence[Attempt], active: Mapping[str, RunRow], unread: Collection[str]
     ) -> list[EndedAttempt]:
-        """Return the exits of active runs, each with all events that have arrived."""
+        """Return the exits of ``active`` runs, each with all events that have arrived."""
         newest = {row.run_id: row for row in rows if _is_current(row, active)}
         closed = [run_id for run_id in active if run_id not in newest]
         newest |= self._store.attempts.newest(closed) if closed else {}

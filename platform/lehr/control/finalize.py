@@ -141,6 +141,10 @@ def outcome(ended: EndedAttempt) -> Outcome:
             return _preempted(how) if now.preempted else _moved(how, budgets, saved=kept)
         desired = Desired.RUN  # It failed by itself meanwhile: that decides.
     cause = classify(ended.report, finished)
+    if now.state is RunState.EXTERNAL:  # Nobody starts it again.
+        if finished is not None and finished.outcome == "stopped":
+            return Outcome(RunState.CANCELLED, "interrupted", finished.message)
+        return Outcome(RunState.FAILED, cause.name, cause.message)
     covered = budgets.covers(cause.budget)
     # Without another try, a run that failed by itself while pausing would only fail again.
     fails = desired is Desired.PAUSE and finished is not None and finished.outcome == "failed"

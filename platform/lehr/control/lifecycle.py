@@ -23,6 +23,8 @@ class RunState(StrEnum):
     STARTING = "starting"
     RUNNING = "running"
     STOPPING = "stopping"
+    EXTERNAL = "external"
+    """A process that Lehr did not start reports it: no GPU of Lehr's, no queue, no retry."""
     PAUSED = "paused"
     COMPLETED = "completed"
     FAILED = "failed"
@@ -37,6 +39,11 @@ class RunState(StrEnum):
     def active(self) -> bool:
         """Return whether an attempt of it may hold GPUs."""
         return self in ACTIVE
+
+    @property
+    def reports(self) -> bool:
+        """Return whether an attempt of it may report."""
+        return self in ACTIVE or self is RunState.EXTERNAL
 
 
 class Desired(StrEnum):
@@ -69,9 +76,13 @@ TRANSITIONS: dict[RunState, frozenset[RunState]] = {
         }
     ),
     RunState.PAUSED: frozenset({RunState.QUEUED, RunState.CANCELLED}),
-    RunState.FAILED: frozenset({RunState.QUEUED}),
-    RunState.COMPLETED: frozenset(),
-    RunState.CANCELLED: frozenset(),
+    # Another process goes on with a run that Lehr did not start, whatever became of it.
+    RunState.EXTERNAL: frozenset(
+        {RunState.EXTERNAL, RunState.COMPLETED, RunState.FAILED, RunState.CANCELLED}
+    ),
+    RunState.FAILED: frozenset({RunState.QUEUED, RunState.EXTERNAL}),
+    RunState.COMPLETED: frozenset({RunState.EXTERNAL}),
+    RunState.CANCELLED: frozenset({RunState.EXTERNAL}),
     RunState.PRUNED: frozenset(),
 }
 
@@ -115,6 +126,8 @@ def transition_for_request(state: RunState, desired: Desired) -> RunState | None
         if desired in ends:
             return RunState.CANCELLED
         return RunState.QUEUED if desired is Desired.RUN else None
+    if state is RunState.EXTERNAL and desired in ends:
+        return RunState.CANCELLED  # At once: its process may be gone for good.
     if state in {RunState.STARTING, RunState.RUNNING} and desired is not Desired.RUN:
         return RunState.STOPPING
     return None
@@ -196,7 +209,7 @@ def orders(
         desired, reason = "pause", TIME_LIMIT
     elif not fenced and situation.wanted is Desired.PAUSE:
         desired = "pause"
-    elif not fenced and situation.wanted is Desired.RUN and situation.state.active:
+    elif not fenced and situation.wanted is Desired.RUN and situation.state.reports:
         desired, reason = "run", ""
     return Orders(
         desired=desired, checkpoint_seq=checkpoint_seq, reason=reason, keep=tuple(sorted(keep))

@@ -18,6 +18,8 @@ class Liveness(StrEnum):
 
 
 UNREACHABLE_S = 20.0
+SILENT_S = 600.0
+"""The same for a process that Lehr did not start: nobody but itself reports it."""
 STALLED_FACTOR = 10.0
 """Multiple of the median step time."""
 STALLED_FLOOR_S = 180.0
@@ -29,6 +31,7 @@ def liveness(
     since_contact_s: float,
     since_step_s: float | None,
     median_step_s: float | None,
+    unreachable_s: float = UNREACHABLE_S,
 ) -> Liveness:
     """Return the liveness of an attempt.
 
@@ -36,8 +39,9 @@ def liveness(
         since_contact_s: seconds since its last heartbeat, or since its dispatch if none came yet.
         since_step_s: seconds since its step number last grew; None before its first step.
         median_step_s: its usual time per step; None when too few are known.
+        unreachable_s: how long it may be silent.
     """
-    if since_contact_s > UNREACHABLE_S:
+    if since_contact_s > unreachable_s:
         return Liveness.UNREACHABLE
     if since_step_s is None or median_step_s is None:
         return Liveness.OK

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field
 
 from lehr.base import formats
 from lehr.schemas.base import Measured, View
 from lehr.schemas.streams import AlertView
+from lehr_trainer.configs.base import Documented
+from lehr_trainer.contract.records import LATEST
 
 
 class CostView(View):
@@ -65,6 +69,37 @@ class SubmissionCheck(View):
     name: str
     warnings: list[str] = []
     """As of the run or sweep, once it is recorded."""
+
+
+class ExternalBegin(Documented):
+    """A process that Lehr did not start begins to report a run."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    id: Annotated[str, Field(pattern=r"^[a-z][a-z0-9]{3,31}$", examples=["k3f9x2ab"])]
+    """Id of the run. If it is in use, the run gets another one, unless it resumes."""
+    resume: bool = False
+    """Go on with the run of this id, as its next attempt."""
+    token_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", examples=["0" * 64])]
+    """SHA-256 of the token with which the process will send its streams."""
+    started_at: Annotated[float, Field(ge=0, lt=LATEST)]
+    """When the process began, by its own clock."""
+    name: str
+    project: str = "default"
+    tags: list[str] = []
+    notes: str = ""
+    config: dict[str, Any] = {}
+    """The settings of the run, as `trainer.args` of its spec."""
+    steps: int | None = None
+    """Steps that it will train, if known."""
+    tokens_per_step: int = 1
+    provenance: dict[str, Any] = {}
+
+
+class ExternalBegun(View):
+    run_id: str
+    attempt_id: str
+    """Whose streams the process sends, with its token."""
 
 
 class GpuRef(View):

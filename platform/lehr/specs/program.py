@@ -32,6 +32,10 @@ class Program(Config):
     how it logs, saves and stops.
     """
 
+    external: Annotated[bool, _UNLESS_EMPTY] = False
+    """A process that Lehr did not start reports the run: `lehr_log.init` makes it. Without a script
+    or module; args are its config.
+    """
     script: (
         Annotated[str, Field(min_length=1, max_length=500, pattern=r"^[^/\\].*\.py$")] | None
     ) = None
@@ -119,8 +123,8 @@ class Program(Config):
 
     @field_validator("args", "resume_args")
     @classmethod
-    def _named(cls, args: dict[str, Any]) -> dict[str, Any]:
-        for name in args:
+    def _named(cls, args: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        for name in [] if info.data.get("external") else args:
             if not _ARGUMENT.fullmatch(name):
                 raise ValueError(f"{name[:50]!r} is not the name of an argument: leave out dashes")
         return args
@@ -151,6 +155,8 @@ class Program(Config):
 
     @model_validator(mode="after")
     def _one_entry(self) -> Self:
+        if self.external:
+            return self
         if (self.script is None) == (self.module is None):
             raise ValueError(
                 "script and module are both given; keep one of them"
@@ -180,7 +186,7 @@ class Program(Config):
 
     @property
     def entry(self) -> str:
-        return self.script or self.module or ""
+        return self.script or self.module or "which Lehr did not start"
 
 
 def _leaves(value: Any) -> Iterator[Any]:

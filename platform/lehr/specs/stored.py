@@ -25,6 +25,11 @@ class StoredSpec:
         return self.values.get("trainer") or {}
 
     @property
+    def external(self) -> bool:
+        """Whether a process reports it that Lehr did not start."""
+        return bool(self.program.get("external"))
+
+    @property
     def config(self) -> dict[str, Any]:
         return self.train or self.program
 

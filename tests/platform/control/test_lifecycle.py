@@ -48,6 +48,7 @@ RUN, PAUSE, CANCEL, PRUNE = Desired.RUN, Desired.PAUSE, Desired.CANCEL, Desired.
         # Cancelled while it saves because of its limit: the process may still save.
         (Situation(STOPPING, CANCEL, "time_limit"), "pause", "time_limit"),
         (Situation(RunState.QUEUED, RUN, "retry"), "stop", "run"),
+        (Situation(RunState.EXTERNAL, RUN), "run", ""),
     ],
 )
 def test_orders_follow_from_the_situation_of_the_run(situation, desired, reason):

@@ -64,7 +64,7 @@ class AlertWatch:
         )
 
     def start(self) -> None:
-        running = self._store.runs.by_state([RunState.RUNNING])
+        running = self._store.runs.by_state([RunState.RUNNING, RunState.EXTERNAL])
         self._changed.start(run.id for run in running)
 
     def stop(self) -> None:
@@ -79,7 +79,7 @@ class AlertWatch:
         run = self._store.runs.get(run_id)
         ended = RunState(run.state).ended
         settings = AlertActions.model_validate(run.spec.get("alerts") or {})
-        if not run.attempt or not (ended or run.state == RunState.RUNNING):
+        if not run.attempt or not (ended or run.state in {RunState.RUNNING, RunState.EXTERNAL}):
             return
         done: set[str] | None = None
         for alert in self._runs.alerts(run):

@@ -20,7 +20,7 @@ from lehr.base import formats
 from lehr.base.lru import Lru
 from lehr.control.exits import finished_report
 from lehr.control.lifecycle import RunState
-from lehr.control.liveness import Liveness
+from lehr.control.liveness import SILENT_S, Liveness
 from lehr.control.queue_entries import resume_warning, separate_folders
 from lehr.control.resources import Need, can_ever_place
 from lehr.control.retries import has_saved
@@ -60,6 +60,10 @@ CORE_METRICS = (
 )
 """Metrics that a list of runs shows; ``/metrics`` has all."""
 TREND_POINTS = 24
+_SILENT = (
+    f"silent: nothing has come from its process for {SILENT_S / 60:.0f} minutes or more. It may "
+    "have ended, or the network is away; on its machine, lehr sync sends what is left"
+)
 _SUMMARIES_KEPT = 5_000
 """Several times what the longest page of runs shows. The rest is read again."""
 LivenessByRun = Callable[["Collection[Attempt]"], Mapping[str, Liveness]]
@@ -182,7 +186,7 @@ class RunPresenter:
     def _fields(self, runs: Sequence[RunRow], *, read_curves: bool = False) -> list[dict[str, Any]]:
         store = self._store
         tried = [run.id for run in runs if run.attempt]
-        live = [run.id for run in runs if RunState(run.state).active]
+        live = [run.id for run in runs if RunState(run.state).reports]
         attempts = store.attempts.newest(tried)
         latest = store.series.latest(tried, CORE_METRICS)
         recorded_at = store.series.recorded_at(tried)
@@ -226,7 +230,7 @@ class RunPresenter:
         read_curves: bool,
     ) -> list[str]:
         step = _step(attempt, latest) if latest else None
-        read_curves = read_curves or RunState(run.state).active
+        read_curves = read_curves or RunState(run.state).reports
         messages = [
             alert.message for alert in self._alerts.of_run(run, step, read_curves=read_curves)
         ]
@@ -287,15 +291,17 @@ def _run_fields(
     total = run.stored.total_steps
     step = _step(attempt, latest)
     moving = (
-        state is RunState.RUNNING
+        state in {RunState.RUNNING, RunState.EXTERNAL}
         and liveness is Liveness.OK
         and step_time_s is not None
         and step is not None
     )
     before_first_step = state.active and (attempt is None or attempt.last_step is None)
+    silent = state is RunState.EXTERNAL and liveness is Liveness.UNREACHABLE
+    reason = _SILENT if silent else run.reason
     return {
         **shared_fields(run, RunView),
-        "reason": run.reason or (summary.notice if before_first_step else None),
+        "reason": reason or (summary.notice if before_first_step else None),
         "gpus": resources["gpus"],
         "nodes": resources["nodes"],
         "gpu_type": resources["gpu_type"],
@@ -310,7 +316,7 @@ def _run_fields(
         "flops_per_token": flops_per_token(train) if train else None,
         "latest": latest_values(latest),
         "eta_s": _eta_s(total, step, step_time_s) if moving else None,
-        "liveness": (liveness if state.active else Liveness.OK).value,
+        "liveness": (liveness if state.reports else Liveness.OK).value,
         "training_over": _training_over(run, attempt) if state.active else None,
     }
 

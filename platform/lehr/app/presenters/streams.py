@@ -244,7 +244,8 @@ def _words(record: records.AnyRecord) -> str:
             changed = f"; changed since then: {', '.join(record.changed)}" if record.changed else ""
             if record.skipped_through is not None:
                 skipped += f"; {record.rewound}"
-            return f"resumes from step {record.step:,} ({record.checkpoint}{skipped}){changed}"
+            point = f" ({record.checkpoint}{skipped})" if record.checkpoint else ""
+            return f"resumes from step {record.step:,}{point}{changed}"
         case records.Checkpoint():
             loss = f", val/loss {record.val_loss:.4g}" if record.val_loss is not None else ""
             return f"checkpoint at step {record.step:,} ({record.reason}{loss})"

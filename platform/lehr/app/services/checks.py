@@ -91,6 +91,12 @@ def _problems(
 def _run_problems(
     context: Context, specs: Sequence[RunSpec], *, code_sent: bool
 ) -> Iterator[SpecProblem]:
+    if any(spec.trainer is not None and spec.trainer.external for spec in specs):
+        yield SpecProblem(
+            "trainer.external",
+            "trainer.external: Lehr cannot start it.",
+            "To log from your own process: lehr_log.init(). To have Lehr start it: trainer.script",
+        )
     yield from _placement_problems(context, specs)
     yield from _gpu_type_problems(context, specs)
     yield from _resume_problems(context, specs)

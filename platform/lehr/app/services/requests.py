@@ -83,6 +83,11 @@ def retry_run(context: Context, run: RunRow) -> RunDetail:
         Conflict: it has not failed, or was deleted, or is a fork whose checkpoint was removed.
     """
     store = context.store
+    if run.stored.external:
+        raise Conflict(
+            f"{run.name} ({run.id}) was not started by Lehr, which cannot start it again.",
+            hint=f'Its own process can go on with it: lehr_log.init(id="{run.id}", resume=True)',
+        )
     check_launch(context, [RunSpec.model_validate(run.spec)])
     with store.transaction():
         refuse_deleted(context, run)

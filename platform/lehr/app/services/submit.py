@@ -17,7 +17,7 @@ from lehr.base.access import current_actor
 from lehr.checkpoints.registry import CheckpointLocations
 from lehr.control import forks
 from lehr.errors import Conflict, UserError
-from lehr.schemas.runs import SubmissionCheck, SubmissionKind
+from lehr.schemas.runs import ExternalBegun, SubmissionCheck, SubmissionKind
 from lehr.specs import RolloutSpec, RunSpec, SweepSpec, load_spec, stages
 from lehr.specs.examples import RECORDED
 from lehr.specs.load import Spec, load_with_trials
@@ -30,7 +30,7 @@ from lehr.store.records.trial_rows import TrialRows
 if TYPE_CHECKING:
     from lehr.app.services.context import Context
     from lehr.schemas.rollouts import RolloutDetail
-    from lehr.schemas.runs import RunDetail
+    from lehr.schemas.runs import ExternalBegin, RunDetail
     from lehr.schemas.sweeps import SweepDetail
     from lehr.specs.overrides import Overrides
     from lehr.store.tables import RunRow
@@ -97,6 +97,35 @@ def submit_run(
 
     request = _request(spec, overrides, provenance)
     return SpecOperation("runs", request, prepare, context.run, loaded)
+
+
+def begin_external(context: Context, begun: ExternalBegin) -> ExternalBegun:
+    """Record a run that a process reports which Lehr did not start, or its next attempt.
+
+    Raises:
+        SpecError: with every problem of its name, project, config or length.
+        Conflict: the run to resume was started by Lehr, or was deleted.
+    """
+    trainer = begun.model_dump(include={"steps", "tokens_per_step"})
+    spec = load_spec(
+        {
+            "kind": "run",
+            **begun.model_dump(include={"name", "project", "tags", "notes"}),
+            "trainer": {"external": True, "args": begun.config, **trainer},
+            "resources": {"gpus": 0},
+        }
+    )
+    assert isinstance(spec, RunSpec)
+    attempt = context.store.transitions.begin_external(
+        spec,
+        run_id=begun.id,
+        resume=begun.resume,
+        token_sha256=begun.token_sha256,
+        at=begun.started_at,
+        actor=current_actor(),
+        provenance=begun.provenance,
+    )
+    return ExternalBegun(run_id=attempt.run_id, attempt_id=attempt.id)
 
 
 def launch_sweep(

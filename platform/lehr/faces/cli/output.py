@@ -36,6 +36,7 @@ STATE_STYLES = {
     "running": "green",
     "starting": "green",
     "stopping": "yellow",
+    "external": "green",
     "queued": "dim",
     "paused": "yellow",
     "completed": "",

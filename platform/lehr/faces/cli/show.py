@@ -191,8 +191,9 @@ def _facts(view: RunDetail) -> list[tuple[str, str]]:
 
     git = view.provenance.get("git") or {}
     commit = str(git.get("commit") or "")[:12]
-    seed = StoredSpec(view.spec).seed
-    gpus = f"{view.gpus} x {view.gpu_type or 'any GPU'}" if view.gpus else "none: a node's CPU"
+    spec = StoredSpec(view.spec)
+    seed, without = spec.seed, "none of Lehr's" if spec.external else "none: a node's CPU"
+    gpus = f"{view.gpus} x {view.gpu_type or 'any GPU'}" if view.gpus else without
     places = ", ".join(f"{gpu.node}:{gpu.gpu}" for gpu in view.placement)
     facts = [
         ("project", view.project),

@@ -32,6 +32,10 @@ class Requests(Records):
             run = get_run(session, run_id)
             if RunState(run.state).ended:
                 raise Conflict(f"{run.name} ({run.id}) has ended: it is {run.state}.")
+            if run.state == RunState.EXTERNAL and desired is Desired.PAUSE:
+                raise Conflict(
+                    f"{run.name} ({run.id}) is external: only its own process could pause it."
+                )
             if run.desired == desired.value:
                 return run
             final = {Desired.CANCEL.value, Desired.PRUNE.value}

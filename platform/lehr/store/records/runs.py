@@ -235,7 +235,7 @@ class Runs(Records):
                     hint=f"Cancel it first: lehr cancel {run.id}",
                 )
             attempts = select(Attempt.id).where(Attempt.run_id == run_id, col(Attempt.open))
-            if session.exec(attempts).first() is not None:
+            if not run.stored.external and session.exec(attempts).first() is not None:
                 raise Conflict(
                     f"{name} has ended, but its logs are still being uploaded.",
                     hint="Try again in a moment.",

@@ -14,10 +14,18 @@ from sqlalchemy import ColumnElement, func, insert, update
 from sqlmodel import Session, col, select
 
 from lehr.control.lifecycle import Desired, RunState, can_transition
-from lehr.errors import InternalError
+from lehr.errors import Conflict, InternalError
+from lehr.specs.run import RunSpec
 from lehr.store.database import Database, Records
 from lehr.store.ids import attempt_id
-from lehr.store.records.run_rows import announce_run, announce_runs, get_run
+from lehr.store.records.run_rows import (
+    announce_run,
+    announce_runs,
+    get_run,
+    insert_run,
+    refuse_deleted,
+    unused_id,
+)
 from lehr.store.tables import Attempt, RunRow, Transition
 
 _NOT_SET_BY_TRANSITIONS = frozenset({"number", "id", "state", "attempt", "spec", "sweep_id"})
@@ -118,6 +126,77 @@ class Transitions(Records):
             session.flush()
             announce_run(self._db, moved)
             return row
+
+    def begin_external(
+        self,
+        spec: RunSpec,
+        *,
+        run_id: str,
+        resume: bool,
+        token_sha256: str,
+        at: float,
+        actor: str,
+        provenance: Mapping[str, Any],
+    ) -> Attempt:
+        """Record a run that a process reports which Lehr did not start, or its next attempt.
+
+        The same token gives the same attempt again. An id that is in use becomes another one,
+        unless ``resume`` is requested. ``at``: when the process began, by its own clock.
+
+        Raises:
+            Conflict: the run to resume was started by Lehr, or was deleted.
+        """
+        with self._db.write(what="begin_external") as session:
+            known = select(Attempt).where(Attempt.token_sha256 == token_sha256)
+            if (row := session.exec(known).first()) is not None:
+                return row
+            at = min(at, self._clock())
+            run = session.exec(select(RunRow).where(RunRow.id == run_id)).one_or_none()
+            if run is None or not resume:
+                run = insert_run(
+                    session,
+                    spec,
+                    at=at,
+                    actor=actor,
+                    provenance=provenance,
+                    external_id=run_id if run is None else unused_id(session, RunRow),
+                )
+            else:
+                self._resume_external(session, run, actor)
+            row = Attempt(
+                id=attempt_id(run.id, run.attempt),
+                run_id=run.id,
+                number=run.attempt,
+                token_sha256=token_sha256,
+                created_at=at,
+                dispatched_at=at,
+            )
+            session.add(row)
+            session.flush()
+            announce_run(self._db, run)
+            return row
+
+    def _resume_external(self, session: Session, run: RunRow, actor: str) -> None:
+        if not run.stored.external:
+            raise Conflict(
+                f"{run.name} ({run.id}) was started by Lehr, and is not resumed elsewhere."
+            )
+        refuse_deleted(session, run)
+        at = _in_order(session, col(RunRow.id) == run.id, self._clock())
+        new = RunState.EXTERNAL
+        change = Transition(
+            run_id=run.id,
+            attempt=run.attempt + 1,
+            old=run.state,
+            new=new.value,
+            cause="resume",
+            actor=actor,
+            at=at,
+        )
+        run.attempt += 1
+        run.state, run.desired, run.ended_at = new.value, Desired.RUN.value, None
+        run.cause, run.reason = "resume", None
+        session.add_all([run, change])
 
     def of_run(self, run_id: str) -> list[Transition]:
         """List every transition of the run, oldest first."""
@@ -228,6 +307,8 @@ def _refuse_impossible(old: RunState, new: RunState) -> None:
         raise InternalError(f"there is no transition from {old} to {new}")
     if (old, new) == (RunState.QUEUED, RunState.STARTING):
         raise InternalError("only begin_attempt makes a run starting")
+    if new is RunState.EXTERNAL:
+        raise InternalError("only begin_external makes a run external")
 
 
 def _settable(changes: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -177,11 +177,12 @@ def _history(transitions: list[tuple[str | None, str, int]], state: str) -> Iter
         if old != at:
             yield f"has a transition from {old} to {new} while it was {at}"
         elif old is None:
-            if new != RunState.QUEUED.value:
+            if new not in {RunState.QUEUED, RunState.EXTERNAL}:
                 yield f"began as {new}"
         elif not can_transition(RunState(old), RunState(new)):
             yield f"has an invalid transition from {old} to {new}"
-        expected = attempt + 1 if new == RunState.STARTING.value else attempt
+        begins = new in {RunState.STARTING, RunState.EXTERNAL}
+        expected = attempt + 1 if begins else attempt
         if number != expected:
             yield f"has a transition to {new} of attempt {number}, but {expected} was the newest"
         at, attempt = new, number

@@ -18,7 +18,7 @@ export class FiguresAge {
    */
   take({ id, state, liveness, recorded_at: recorded }, now) {
     const before = this.runs.get(id);
-    if (!ACTIVE.has(state) || liveness !== "ok" || recorded === null) this.runs.delete(id);
+    if (!(ACTIVE.has(state) || state === "external") || liveness !== "ok" || recorded === null) this.runs.delete(id);
     // The first event may be of something else than new figures.
     else if (!before) this.runs.set(id, { recorded, late: 0 });
     else if (recorded > before.recorded) this.runs.set(id, { recorded, late: now - recorded });

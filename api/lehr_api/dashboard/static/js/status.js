@@ -10,6 +10,10 @@ const SHAPES = {
     ["path", { d: "M5 1a4 4 0 0 1 0 8z", fill: "currentColor" }],
   ],
   running: [["circle", { cx: "5", cy: "5", r: "4.5", fill: "currentColor" }]],
+  external: [
+    ["circle", { cx: "5", cy: "5", r: "4", fill: "none", stroke: "currentColor", "stroke-width": "1.5" }],
+    ["circle", { cx: "5", cy: "5", r: "2", fill: "currentColor" }],
+  ],
   stopping: [["rect", {
     x: "1.5", y: "1.5", width: "7", height: "7", fill: "none", stroke: "currentColor", "stroke-width": "1.5",
   }]],
@@ -57,7 +61,8 @@ export function countsLine(counts) {
 
 /** Describe what a run does now. @param {import("./types.js").RunView} run */
 export function runState(run) {
-  if (ACTIVE.has(run.state) && run.liveness !== "ok") return stateMark(run.state, run.liveness);
+  if (run.state === "external" && run.liveness === "unreachable") return stateMark(run.state, "silent");
+  if (run.liveness !== "ok") return stateMark(run.state, run.liveness);
   return stateMark(run.state);
 }
 
@@ -70,6 +75,7 @@ export function runState(run) {
 export function runReason(run) {
   if (run.state === "queued") return run.pending_reason ?? run.reason;
   if (run.training_over) return run.training_over;
+  if (run.state === "external" && run.liveness !== "stalled") return run.reason;
   if (run.liveness === "unreachable") return "its node does not respond; the run may continue";
   if (run.liveness === "stalled") return "alive, but no step for a long time";
   if (run.state === "running" || run.state === "completed") return null;
@@ -103,6 +109,7 @@ const LOOKS = {
   starting: ["▶", "running"],
   running: ["▶", "running"],
   stopping: ["▶", "running"],
+  external: ["▶", "running"],
   paused: ["‖", "waiting"],
   completed: ["✓", "done"],
   finished: ["✓", "done"],

@@ -85,7 +85,9 @@ async function order(run, verb) {
 async function cancel(run) {
   const saved = run.state === "running"
     ? "It is stopped without saving a checkpoint; existing ones stay. To save first, pause it."
-    : "It will not start.";
+    : run.state === "external"
+      ? "Lehr did not start it, so its process goes on, unless it asks lehr_log.should_stop()."
+      : "It will not start.";
   if (await confirmed({ title: `Cancel ${run.name}?`, body: h("p", {}, saved), yes: "Cancel the run", danger: true })) {
     order(run, "cancel");
   }
@@ -112,10 +114,10 @@ function actions(run, canFork) {
     shown.push(button("Pause", () => pause(run)));
   }
   if (canFork) shown.push(button("Fork", () => fork(run)));
-  if (!run.archived && !run.forked_from) shown.push(button("Seeds", () => repeat(run)));
+  if (!run.archived && !run.forked_from && !run.spec.trainer?.external) shown.push(button("Seeds", () => repeat(run)));
   if (run.state === "paused") shown.push(button("Resume", () => order(run, "resume")));
-  if (run.state === "failed") shown.push(button("Retry", () => order(run, "retry")));
-  if ((ACTIVE.has(run.state) && !stopping) || run.state === "queued" || run.state === "paused") {
+  if (run.state === "failed" && !run.spec.trainer?.external) shown.push(button("Retry", () => order(run, "retry")));
+  if ((ACTIVE.has(run.state) && !stopping) || ["queued", "paused", "external"].includes(run.state)) {
     shown.push(button("Cancel", () => cancel(run), true));
   }
   if (ENDED.has(run.state)) {

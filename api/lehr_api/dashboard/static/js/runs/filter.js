@@ -82,7 +82,9 @@ export function matches(got, wanted, number) {
  */
 
 const KEYS = ["project", "state", "tag", "sweep", "note", "archived", "name"];
-const STATES = ["queued", "starting", "running", "stopping", "paused", "completed", "failed", "cancelled", "pruned"];
+const STATES = [
+  "queued", "starting", "running", "stopping", "external", "paused", "completed", "failed", "cancelled", "pruned",
+];
 /** @type {Record<string, string>} */
 const ALIASES = { waiting: "queued", waits: "queued", done: "completed", canceled: "cancelled" };
 const NUMBER = /^[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?[kMGT]?$/i;
