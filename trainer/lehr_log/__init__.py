@@ -1,7 +1,7 @@
 """Log from a training program to Lehr: metrics, checkpoints, and whether to stop.
 
-Standard library only. Nothing here can stop a training: no function raises, and outside of Lehr all
-of them do nothing. ::
+Standard library only. Nothing here can stop a training: no function raises. In a process that Lehr
+did not start, ``init`` begins a run; without it, all others do nothing. ::
 
     import lehr_log
 
@@ -32,7 +32,7 @@ from typing import Any
 from lehr_log.files import files_of
 
 __all__ = ["checkpoint", "config", "log", "resume_from", "resume_step", "should_stop"]
-__all__ += ["validation_data"]
+__all__ += ["Run", "init", "use_as_wandb", "validation_data"]
 
 _MOST_VALUES = 10_000
 """Values of one call; more are left out."""
@@ -45,6 +45,10 @@ _MOST_WAITING = 10_000
 _lock = threading.Lock()
 _waiting: deque[bytes] = deque(maxlen=_MOST_WAITING)
 _file: int | None = None
+_external: tuple[int, str] | None = None
+"""The process of a run that Lehr did not start, and its log; children must not write it."""
+_told: set[str] = set()
+"""What was printed, once each."""
 _torn = False
 _signalled = False
 _watching = False
@@ -82,10 +86,14 @@ def log(values: Mapping[str, Any], step: int | None = None) -> None:
     values are left out. Only rank 0 records.
     """
     global _last_step  # noqa: PLW0603 - one step a process
-    if "LEHR_LOG" not in os.environ:
+    if _log_path() is None:
         return
     with contextlib.suppress(Exception):
-        _last_step = _last_step + 1 if step is None else int(step)
+        try:
+            _last_step = _last_step + 1 if step is None else int(step)
+        except (ValueError, OverflowError, TypeError):
+            _tell("step", f"step {str(step)[:50]} is no number; its values are left out")
+            return
         numbers = {}
         for name, value in list(values.items())[:_MOST_VALUES]:
             with contextlib.suppress(Exception):
@@ -98,9 +106,9 @@ def checkpoint(path: str | os.PathLike[str], step: int) -> None:
 
     Lehr copies it soon afterwards, so give each checkpoint a name of its own: one that changes
     before its copy is complete is not kept, and the run gets a warning. An attempt that resumes
-    finds the copy at ``resume_from``.
+    finds the copy at ``resume_from``. Of a run that Lehr did not start, none is copied.
     """
-    if "LEHR_LOG" not in os.environ:
+    if _log_path() is None:
         return
     with contextlib.suppress(Exception):
         full = os.path.abspath(os.fspath(path))
@@ -115,7 +123,7 @@ def validation_data(*data: Any) -> None:
         data: paths of files, which are read whole, or bytes and arrays with a buffer (NumPy's).
             Names and dates of files do not count, the order does.
     """
-    if "LEHR_LOG" not in os.environ:
+    if _log_path() is None:
         return
     try:
         digest = hashlib.sha256()
@@ -139,7 +147,10 @@ def should_stop() -> bool:
     The first call makes SIGTERM set this, in place of ending the process.
     """
     _watch_signal()
-    return _signalled or os.path.exists(os.environ.get("LEHR_STOP", ""))
+    stop = os.environ.get("LEHR_STOP", "")
+    if _external is not None:
+        stop = os.path.join(os.path.dirname(_external[1]), run.STOP)
+    return _signalled or os.path.exists(stop)
 
 
 def _state_of(path: str) -> dict[str, list[int]] | None:
@@ -163,7 +174,7 @@ def _number(value: Any) -> float:
 
 def _write(record: dict[str, Any]) -> None:
     global _file  # noqa: PLW0603 - one file a process
-    path = os.environ.get("LEHR_LOG")
+    path = _log_path()
     if not path:
         return
     with _lock:
@@ -173,7 +184,12 @@ def _write(record: dict[str, Any]) -> None:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             _file = os.open(path, flags, 0o644)
             atexit.register(_write_last)
-        _write_waiting()
+        try:
+            _write_waiting()
+        except OSError as error:
+            if _external is not None:
+                most = f"up to {_MOST_WAITING:,} lines wait in memory"
+                _tell("disk", f"{path}: {error.strerror}; {most}")
 
 
 def _write_waiting() -> None:
@@ -192,6 +208,34 @@ def _write_last() -> None:
         _write_waiting()
 
 
+def _log_path() -> str | None:
+    """Return the file that this process logs into; None if it logs nowhere."""
+    if _external is None:
+        return os.environ.get("LEHR_LOG")
+    return _external[1] if _external[0] == os.getpid() else None
+
+
+def _record_into(path: str | None, given: dict[str, Any] | None = None, step: int = 0) -> None:
+    """Log into another file from now on: that of a run which Lehr did not start, or None."""
+    global _external, _file, _last_step, resume_step  # noqa: PLW0603 - one run a process
+    _write_last()
+    with _lock:
+        if _file is not None:
+            os.close(_file)
+        _waiting.clear()
+        _file, _external = None, None if path is None else (os.getpid(), path)
+        _last_step = resume_step = step
+        config.clear()
+        config.update(given or {})
+
+
+def _tell(what: str, text: str) -> None:
+    """Print a line, once for each ``what``."""
+    if what not in _told:
+        _told.add(what)
+        print(f"lehr_log: {text}", file=sys.stderr)
+
+
 def _on_signal(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - signal's own
     global _signalled  # noqa: PLW0603 - one signal a process
     _signalled = True
@@ -200,10 +244,15 @@ def _on_signal(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - 
 def _watch_signal() -> None:
     global _watching  # noqa: PLW0603 - once a process
     # Every rank has LEHR_STOP, and only rank 0 LEHR_LOG: all of them live on until they have saved.
-    if _watching or not {"LEHR_LOG", "LEHR_STOP"} & os.environ.keys():
+    inside = {"LEHR_LOG", "LEHR_STOP"} & os.environ.keys() or _log_path()
+    if _watching or not inside:
         return
     _watching = True
     # ValueError: not in the main thread.
     with contextlib.suppress(ValueError):
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, _on_signal)
+
+
+from lehr_log import run  # noqa: E402 - it imports this module
+from lehr_log.run import Run, init, use_as_wandb  # noqa: E402

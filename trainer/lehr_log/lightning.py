@@ -15,8 +15,16 @@ except ImportError:
 class LehrCallback(Callback):  # type: ignore[misc]
     """Log what the module logs, and stop when Lehr asks.
 
-    Checkpoints: declare the folder of ModelCheckpoint as ``trainer.saves``.
+    Checkpoints: declare the folder of ModelCheckpoint as ``trainer.saves``. In a process that Lehr
+    did not start, it begins a run, with the arguments given here as those of ``lehr_log.init``.
     """
+
+    def __init__(self, **given: Any) -> None:
+        self._given = given
+
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        if trainer.is_global_zero and not lehr_log.run.goes_on():
+            lehr_log.init(**{"config": dict(pl_module.hparams), **self._given})
 
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
         if trainer.is_global_zero and trainer.callback_metrics:

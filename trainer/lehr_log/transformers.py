@@ -10,7 +10,19 @@ import lehr_log
 
 
 class LehrCallback(TrainerCallback):  # type: ignore[misc]
-    """Log what the Trainer logs, hand its checkpoints to Lehr, stop it when Lehr asks."""
+    """Log what the Trainer logs, hand its checkpoints to Lehr, stop it when Lehr asks.
+
+    In a process that Lehr did not start, it begins a run, with the arguments given here as those of
+    ``lehr_log.init``.
+    """
+
+    def __init__(self, **given: Any) -> None:
+        self._given = given
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
+        if state.is_world_process_zero and not lehr_log.run.goes_on():
+            own = {"name": args.run_name, "config": args.to_dict(), "steps": state.max_steps}
+            lehr_log.init(**{**own, **self._given})
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:  # noqa: ARG002
         if state.is_world_process_zero and logs:

@@ -27,6 +27,8 @@ _LOSE = frozenset({
     "save", "sweep", "use_artifact", "use_model", "watch",
 })  # fmt: skip
 """Names whose calls do nothing here, and something that is missed in wandb."""
+_OF_INIT = ("project", "name", "id", "notes", "tags", "mode")
+"""Arguments of ``init`` that a run which Lehr did not start takes."""
 _MOST_VALUES = 1_000
 """Values of a config."""
 _MOST_NAMES = 100
@@ -158,11 +160,11 @@ class Run(Unsupported):
     def define_metric(self, name: str, *given: Any, **named: Any) -> Unsupported:
         return define_metric(name, *given, **named)
 
-    def finish(self, *_: Any, **__: Any) -> None:
-        finish()
+    def finish(self, exit_code: int | None = None, *_: Any, **__: Any) -> None:
+        finish(exit_code)
 
-    def __exit__(self, *_: object) -> None:
-        finish()
+    def __exit__(self, kind: object = None, *_: object) -> None:
+        finish(int(kind is not None))
 
 
 class _Util(Unsupported):
@@ -194,6 +196,11 @@ _step_metrics: list[str] = []
 def init(*_: Any, config: Any = None, **given: Any) -> Run:
     """Begin; ``config`` is laid under the arguments of the run."""
     global run  # noqa: PLW0603 - one run a process, as in wandb
+    if run is None and not lehr_log.run.goes_on() and given.get("mode") != "disabled":
+        known = {name: given[name] for name in _OF_INIT if given.get(name) is not None}
+        known["resume"] = given.get("resume") in {True, "allow", "must", "auto"}
+        outside = lehr_log.init(config=_mapping(config), **known)
+        given["id"] = outside.id
     if not isinstance(globals()["config"], Values):  # The program has put its own there.
         globals()["config"] = Values(_mapping(globals()["config"]))
     globals()["config"].setdefaults(config)
@@ -244,11 +251,24 @@ def define_metric(name: str, step_metric: Any = None, *_: Any, **__: Any) -> Uns
     return Unsupported()
 
 
-def finish(*_: Any, **__: Any) -> None:
-    """End the run of this module. Lehr records the end of its own when the program ends."""
+def finish(exit_code: int | None = None, *_: Any, **__: Any) -> None:
+    """End the run of this module. Lehr records the end of its launch when the program ends."""
     global run  # noqa: PLW0603 - one run a process, as in wandb
     _flush()
+    if lehr_log.run._run is not None:  # noqa: SLF001
+        lehr_log.run._run.finish("failed" if exit_code else "completed")  # noqa: SLF001
     run = None
+
+
+def _reset() -> None:
+    """Forget what a run before this one has logged."""
+    global _steps, _config_records
+    _steps, _config_records = Steps(lehr_log.resume_step), 0
+    for one in (summary, _held, _kept_summary, _kept_config, _left_out):
+        one.clear()
+    if isinstance(config, Values):
+        config.clear()
+        config.update(lehr_log.config)
 
 
 def login(*_: Any, **__: Any) -> bool:

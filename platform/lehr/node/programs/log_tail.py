@@ -14,6 +14,7 @@ import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from lehr.analysis.curve_files import binary, printed, text
 from lehr.analysis.curve_files.collector import CurveRow, Points
@@ -181,6 +182,91 @@ def _is_metric(name: str) -> bool:
     return not name.startswith("_") and name != "hp_metric"
 
 
+class DirectLog:
+    """What a program logs by ``lehr_log``: lines of one file, each read once."""
+
+    def __init__(
+        self,
+        path: Path,
+        recorder: Recorder,
+        keep: Callable[[str, int, dict[str, tuple[int, int]] | None], None] | None = None,
+        *,
+        only_prints: bool = False,
+    ) -> None:
+        """``keep`` is called with path, step and files of each checkpoint; None: none is kept."""
+        self._path, self._recorder, self._keep = path, recorder, keep
+        self._only_prints = only_prints
+        self._offset = 0
+        self._rest = b""
+        self.used = False
+        """Whether it has metrics."""
+        self.end: dict[str, Any] | None = None
+        """The program's own record of its end, after which nothing is read."""
+
+    @property
+    def position(self) -> int:
+        """Return the bytes that have been read, in whole lines."""
+        return self._offset - len(self._rest)
+
+    def read(self, *, fully: bool = False) -> None:
+        """Record what is new: one piece, or all that is there now."""
+        # Processes that the program has left behind may write for ever.
+        end = self.size() if fully else 0
+        while self.read_piece() and self._offset < end:
+            pass
+
+    def size(self) -> int:
+        try:
+            return self._path.stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def read_piece(self, most: int = _PIECE) -> bool:
+        """Record at most so many bytes more; return whether there were any."""
+        try:
+            with open_regular(self._path) as file:
+                file.seek(self._offset)
+                piece = file.read(most)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            self._recorder.warn("unreadable_log", f"{self._path}: {error.strerror}")
+            return False
+        self._offset += len(piece)
+        *lines, self._rest = (self._rest + piece).split(b"\n")
+        if len(self._rest) > _LONGEST_LINE:
+            self._rest = b""
+        for line in lines:
+            if self.end is None:
+                self._take(line)
+        return bool(piece)
+
+    def _take(self, line: bytes) -> None:
+        record = parse_line(line)
+        if record is None:
+            if line.strip():
+                self._recorder.warn("bad_line", "a line of the log is not a record; it was skipped")
+        elif record["kind"] == "end":
+            self.end = record
+        elif record["kind"] == "checkpoint":
+            if self._keep is not None:
+                self._keep(record["path"], record["step"], record["files"])
+        elif record["kind"] == "validation_data":
+            self._recorder.held_out(record["step"], record["digest"], float(record["time"]))
+        elif record["kind"] == "config":
+            self._recorder.config(record["values"])
+        elif record["kind"] == "left_out":
+            names = listed(
+                [self._recorder.hide(name)[:LONGEST_NAME] for name in record["values"]], _NAMED
+            )
+            self._recorder.warn("left_out", f"wandb: not recorded: {names}", most=_NAMED)
+        elif self._only_prints:
+            self._recorder.warn("only_prints", "what it logs is left out: trainer.prints is given")
+        else:
+            self.used = True
+            self._recorder.metrics(record["step"], record["values"], float(record["time"]))
+
+
 class LogTail:
     """``lehr_log`` goes before W&B's records, then TensorBoard's, and a CSV file comes last:
     programs that log by several ways log the same values. With ``prints``, the output is all.
@@ -189,11 +275,9 @@ class LogTail:
     def __init__(
         self, place: ProgramDir, recorder: Recorder, saves: Keeper, prints: Sequence[str] = ()
     ) -> None:
-        self._path = place.log_file(0)
-        self._recorder, self._saves = recorder, saves
-        self._offset = 0
-        self._rest = b""
-        self._direct = False
+        log = place.log_file(0)
+        self._log = DirectLog(log, recorder, saves.request, only_prints=bool(prints))
+        self._recorder = recorder
         self.output: ProgramOutput | None = None
         if prints:
             lines = PrintedLines(prints, recorder.step)
@@ -203,11 +287,8 @@ class LogTail:
 
     def read(self, *, fully: bool = False) -> None:
         """Record what is new; ``fully``: all that is there now, without a pause."""
-        # Processes that the program has left behind may write for ever.
-        end = self._size() if fully else 0
-        while self._read_piece() and self._offset < end:
-            pass
-        if self._direct:
+        self._log.read(fully=fully)
+        if self._log.used:
             return
         for source in [self._used] if self._used else self._sources:
             for row in source.rows(now=fully):
@@ -220,49 +301,3 @@ class LogTail:
                 self._recorder.warn(source.code, self._recorder.hide(source.problem))
             if self._used:
                 return
-
-    def _size(self) -> int:
-        try:
-            return self._path.stat().st_size
-        except FileNotFoundError:
-            return 0
-
-    def _read_piece(self) -> bool:
-        try:
-            with open_regular(self._path) as file:
-                file.seek(self._offset)
-                piece = file.read(_PIECE)
-        except FileNotFoundError:
-            return False
-        except OSError as error:
-            self._recorder.warn("unreadable_log", f"{self._path}: {error.strerror}")
-            return False
-        self._offset += len(piece)
-        *lines, self._rest = (self._rest + piece).split(b"\n")
-        if len(self._rest) > _LONGEST_LINE:
-            self._rest = b""
-        for line in lines:
-            self._take(line)
-        return bool(piece)
-
-    def _take(self, line: bytes) -> None:
-        record = parse_line(line)
-        if record is None:
-            if line.strip():
-                self._recorder.warn("bad_line", "a line of the log is not a record; it was skipped")
-        elif record["kind"] == "checkpoint":
-            self._saves.request(record["path"], record["step"], record["files"])
-        elif record["kind"] == "validation_data":
-            self._recorder.held_out(record["step"], record["digest"], float(record["time"]))
-        elif record["kind"] == "config":
-            self._recorder.config(record["values"])
-        elif record["kind"] == "left_out":
-            names = listed(
-                [self._recorder.hide(name)[:LONGEST_NAME] for name in record["values"]], _NAMED
-            )
-            self._recorder.warn("left_out", f"wandb: not recorded: {names}", most=_NAMED)
-        elif self.output is not None:
-            self._recorder.warn("only_prints", "what it logs is left out: trainer.prints is given")
-        else:
-            self._direct = True
-            self._recorder.metrics(record["step"], record["values"], float(record["time"]))

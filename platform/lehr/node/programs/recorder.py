@@ -10,7 +10,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic import ValidationError
 
@@ -45,6 +45,12 @@ _REMEMBERED = 100_000
 """Records whose times are kept, to find the step of a file."""
 
 
+class Sink(Protocol):
+    """Where records go."""
+
+    def write(self, record: Record) -> None: ...
+
+
 class Recorder:
     """Writes metrics in the order of their steps, each under its own name.
 
@@ -55,7 +61,7 @@ class Recorder:
 
     def __init__(
         self,
-        events: PatientStream,
+        events: Sink,
         *,
         tokens_per_step: int,
         resumed_step: int = 0,
@@ -216,6 +222,8 @@ def parse_line(line: bytes) -> dict[str, Any] | None:
     if not isinstance(at, int | float) or not 0 <= at < LATEST:
         record["time"] = time.time()
     values = record.get("values")
+    if record.get("kind") == "end":
+        return record if isinstance(record.get("outcome"), str) else None
     if record.get("kind") in {"config", "left_out"}:
         return record if isinstance(values, dict) else None
     if record.get("kind") == "metrics":
