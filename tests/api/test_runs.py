@@ -9,6 +9,7 @@ from lehr.control.lifecycle import RunState
 from lehr.control.liveness import Liveness
 from lehr.store.upkeep.integrity import check
 from lehr_testing.api import (
+    RUN_SPEC,
     SWEEP_SPEC,
     begin,
     changed,
@@ -130,6 +131,26 @@ def test_running_run_shows_its_step_and_remaining_time(api):
         api_.dispatcher.silent = {run["id"]: liveness}
         view = client.get("/api/v1/runs/one").json()
         assert (view["liveness"], view["eta_s"]) == (liveness.value, None)
+
+
+def test_run_of_stages_shows_them_and_its_exact_tokens(api):
+    api_, client = api
+    stages = [{"tokens": 1000}, {"name": "big", "tokens": 2000, "batch": {"sequences": 8}}]
+    spec = changed(RUN_SPEC, "train.stages", stages)
+    del spec["train"]["steps"]
+    answer = client.post("/api/v1/runs", json={"spec": spec})
+    ingest(api_.store, begin(api_.store, answer.json()["id"]), started() + metrics(1, 6))
+    view = client.get("/api/v1/runs/one").json()
+    assert [(one["name"], one["first_step"], one["last_step"]) for one in view["stages"]] == [
+        ("1", 1, 4),
+        ("big", 5, 8),
+    ]
+    assert (view["tokens"], view["total_tokens"], view["stage"]) == (2048, 3072, "big")
+    assert [one["tokens"] for one in view["stages"]] == [0, 1024]
+    assert view["flops_per_token"] is not None
+    report = client.get("/api/v1/runs/one/report").text
+    assert ">big</text>" in report
+    assert "steps 5 to 8, 8 x 64 tokens a step" in report
 
 
 @pytest.mark.parametrize(

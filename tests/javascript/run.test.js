@@ -76,23 +76,29 @@ test("a resume after a pause has the words of the pause, not those of the way ba
   assert.equal(marksOf(events.slice(-1), []).resumes[0].cause, undefined);
 });
 
+const stage = (/** @type {string} */ name, /** @type {number} */ first_step) => ({
+  name, first_step, last_step: 9, tokens: 0, sequences: 1, sequence_length: 8,
+});
+
 test("the list beside the cursor has the causes of what happened there", () => {
   const marks = marksOf(
     [event("warning", "the loss became NaN", { step: 7 }), event("checkpoint", "", { step: 8 })],
     [{ step: 7, seen: "the loss rises", cause: "a step that was too large" }],
+    [stage("main", 1), stage("anneal", 7)],
   );
   assert.deepEqual(marksNear(marks, 7, 1), [
+    "step 7: stage anneal begins",
     "step 8: checkpoint saved",
     "step 7: the loss became NaN",
     "step 7: the loss rises. Usual cause: a step that was too large",
   ]);
-  const resumed = { ...marks, checkpoints: [], alerts: [], resumes: [{ step: 1200, label: "resumes from step 1,200", cause: "node n1 was lost" }] };
+  const resumed = { ...marks, stages: [], checkpoints: [], alerts: [], resumes: [{ step: 1200, label: "resumes from step 1,200", cause: "node n1 was lost" }] };
   assert.deepEqual(marksNear(resumed, 1200, 0), ["step 1,200: resumes from step 1,200, after: node n1 was lost"]);
 });
 
 test("a resume says how many steps were lost, where the replaced points are known", () => {
   const resumes = [{ step: 250, label: "resumes from step 250" }, { step: 400, label: "resumes from step 400" }, { step: 500, label: "resumes from step 500" }];
-  const marks = { checkpoints: [], alerts: [], resumes };
+  const marks = { stages: [], checkpoints: [], alerts: [], resumes };
   const whole = curve([250, 251, 271, 300, 400, 410, 444, 450, 500, 501].map((step) => /** @type {[number, number]} */ ([step, 1])));
   const drawn = { ...whole, superseded: [curve([[251, 2], [271, 2]]), curve([[501, 2]])] };
   assert.deepEqual(marksNear(marks, 250, 0, drawn), ["step 250: resumes from step 250; 21 steps lost"]);

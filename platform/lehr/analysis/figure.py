@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from lehr.schemas import streams
+    from lehr.schemas.runs import TrainStage
 
 
 PALETTE = (
@@ -154,24 +155,37 @@ class Figure:
         return [names[name] for name in reversed(names)] if len(names) > 1 else []
 
 
-def curves_figure(metric: str, series: Sequence[tuple[str, streams.Series]]) -> Figure:
-    """Draw one metric of several runs; ``series`` pairs each run's label with its points."""
+def curves_figure(
+    metric: str,
+    series: Sequence[tuple[str, streams.Series]],
+    stages: Sequence[TrainStage] = (),
+) -> Figure:
+    """Draw one metric of several runs; ``series`` pairs each run's label with its points.
+
+    ``stages`` are those of a single run, and marked.
+    """
     runs = slots(curve.run_id for _, curve in series)
-    return _curves(metric, [(label, curve, runs[curve.run_id]) for label, curve in series])
+    return _curves(metric, [(label, curve, runs[curve.run_id]) for label, curve in series], stages)
 
 
-def run_figures(series: Sequence[streams.Series]) -> list[Figure]:
-    """Draw metrics of one run: a figure for each last part of their names."""
+def run_figures(
+    series: Sequence[streams.Series], stages: Sequence[TrainStage] = ()
+) -> list[Figure]:
+    """Draw metrics of one run: a figure for each last part of their names. Stages are marked."""
     panels: dict[str, list[tuple[str, streams.Series, int]]] = {}
     for slot, curve in enumerate(series):
         panels.setdefault(curve.name.rpartition("/")[2], []).append((curve.name, curve, slot))
     return [
-        _curves(curves[0][0] if len(curves) == 1 else name, curves)
+        _curves(curves[0][0] if len(curves) == 1 else name, curves, stages)
         for name, curves in panels.items()
     ]
 
 
-def _curves(metric: str, curves: Sequence[tuple[str, streams.Series, int]]) -> Figure:
+def _curves(
+    metric: str,
+    curves: Sequence[tuple[str, streams.Series, int]],
+    stages: Sequence[TrainStage],
+) -> Figure:
     axis = curves[0][1].x_axis if curves else "step"
     points = [
         FigurePoints(
@@ -184,7 +198,12 @@ def _curves(metric: str, curves: Sequence[tuple[str, streams.Series, int]]) -> F
         )
         for label, curve, slot in curves
     ]
-    return Figure(Axis("seconds" if axis == "time" else axis), Axis(metric), points)
+    marks = [
+        Mark(one.first_step if axis == "step" else one.tokens, one.name)
+        for one in stages[1:]
+        if axis != "time"
+    ]
+    return Figure(Axis("seconds" if axis == "time" else axis), Axis(metric), points, marks=marks)
 
 
 _SYMBOLS = {

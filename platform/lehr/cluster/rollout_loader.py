@@ -192,7 +192,7 @@ def _evidence(
         alerts=diagnose(
             curves,
             total_steps=train.steps,
-            warmup_steps=train.schedule.warmup(train.steps),
+            warmup_steps=train.warmup_steps,
             changes=train.changes,
         ),
         device=_device(store, run.id),

@@ -152,9 +152,13 @@ class RunView(View):
     total_steps: int
     """0 for a program whose spec gives no number of steps: it is not known."""
     tokens_per_step: int
-    extra_tokens: int = 0
-    """What to add to the tokens of its steps for those trained on: not 0 for a fork that changed
-    the tokens of a step."""
+    """Of its last stage."""
+    tokens: int | None = None
+    """Tokens trained on, those before a fork included; null before the first step."""
+    total_tokens: int = 0
+    """After its last step; 0 where the number of steps is not known."""
+    stage: str | None = None
+    """The stage of ``train.stages`` of its next step, or of its last one."""
     parameters: int | None = None
     flops_per_token: float | None = None
     """Training FLOPs per token; null when the sequence length changes during the run."""
@@ -238,7 +242,28 @@ class AttemptView(View):
     """Replicated bytes, by stream name."""
 
 
+class TrainStage(View):
+    """A stage of ``train.stages``."""
+
+    name: str
+    first_step: int
+    last_step: int
+    tokens: int
+    """Trained on before it."""
+    sequences: int
+    """Of a step."""
+    sequence_length: int
+
+    @property
+    def text(self) -> str:
+        return (
+            f"steps {self.first_step:,} to {self.last_step:,}, "
+            f"{self.sequences:,} x {self.sequence_length:,} tokens a step"
+        )
+
+
 class RunDetail(RunView):
+    stages: list[TrainStage] = []
     spec: dict[str, Any]
     logged_config: dict[str, Any] = {}
     """What its program gave to wandb as its config, beside its arguments."""

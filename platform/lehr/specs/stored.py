@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from lehr.base.names import ARGUMENTS, seed_path
-from lehr_trainer.configs.train import CheckpointConfig
+from lehr_trainer.configs.stages import Span, StageConfig, span_of, spans
+from lehr_trainer.configs.train import BatchConfig, CheckpointConfig, ForkedAt, ScheduleConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,21 +78,35 @@ class StoredSpec:
         return None if steps is None else int(steps)
 
     @property
-    def tokens_per_step(self) -> int:
-        if not self.train:
-            return int(self.program["tokens_per_step"])
-        batch = self.train["batch"]
-        return int(batch["sequences"] * batch["sequence_length"])
+    def spans(self) -> list[Span]:
+        """The steps of its stages; a program has one."""
+        train = [self.train.get(name) for name in ("batch", "stages", "forked_at")]
+        return spans_of(json.dumps([*train, self.program.get("tokens_per_step")]))
 
     @property
-    def extra_tokens(self) -> int:
-        """What to add to the tokens of its steps for those that were trained on: not 0 in a fork
-        that changed the tokens of a step.
-        """
-        start = self.train.get("forked_at")
-        if not start:
-            return 0
-        return int(start["after_tokens"] - start["after_steps"] * self.tokens_per_step)
+    def tokens_per_step(self) -> int:
+        """Of its last stage."""
+        return self.spans[-1].batch.tokens_per_step
+
+    def tokens_at(self, step: int) -> int:
+        """Return the tokens trained on after ``step`` steps, those before a fork included."""
+        return span_of(self.spans, step).tokens_at(step)
+
+    @property
+    def changes(self) -> tuple[int, ...]:
+        """Steps after which another stage or sequence length begins, of Lehr's trainer."""
+        batch = BatchConfig.model_validate(self.train["batch"])
+        later = (span.first for span in self.spans[1:])
+        return (*later, *batch.changes(self.train["steps"]))
+
+    @property
+    def warmup_steps(self) -> int:
+        """Of the first schedule, of Lehr's trainer."""
+        schedules = [stage.get("schedule") for stage in self.train.get("stages") or [{}]]
+        later = zip(self.spans[1:], schedules[1:], strict=True)
+        end = next((span.first for span, own in later if own), self.train["steps"])
+        first = schedules[0] or self.train["schedule"]
+        return ScheduleConfig.model_validate(first).warmup(end)
 
     @property
     def seed(self) -> int | None:
@@ -144,6 +161,24 @@ class StoredSweep:
     @property
     def max_concurrent(self) -> int | None:
         return self.values.get("max_concurrent")
+
+
+@lru_cache(maxsize=1024)
+def spans_of(course: str) -> list[Span]:
+    """Return the steps of the stages of a recorded run.
+
+    ``course`` is JSON: a list of batch, stages, forked_at of ``train``, and a program's tokens per
+    step. The last span of a run without stages has no end.
+    """
+    batch, stages, forked_at, declared = json.loads(course)
+    shape = batch or {"sequences": declared, "sequence_length": 1}
+    if not stages:  # Nothing else counts, and a spec of another version may have other fields.
+        shape = {name: shape[name] for name in ("sequences", "sequence_length")}
+    return spans(
+        [StageConfig.model_validate(stage) for stage in stages or []],
+        BatchConfig.model_validate(shape),
+        None if forked_at is None else ForkedAt.model_validate(forked_at),
+    )
 
 
 def program_policy(keep: int) -> CheckpointConfig:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import partial
 from html import escape
 
 import pytest
@@ -19,9 +20,11 @@ from lehr.analysis.figure import (
     Mark,
     curves_figure,
     plotly_figure,
+    run_figures,
     stroke,
 )
 from lehr.analysis.sweep_figure import sweep_figure
+from lehr.schemas.runs import TrainStage
 from lehr.schemas.streams import Series
 from lehr_testing.html import PageCheck
 
@@ -176,6 +179,16 @@ def test_sweep_has_its_fit_its_best_and_a_panel_for_diverged_trials():
     assert list(drawn["best"].text) == ["best 1.0e-3"]
     assert list(drawn["diverged"].y) == ["diverged"]
     assert drawn["fit, 68 % of trials"].line.dash == "dash"
+
+
+def test_stage_is_marked_where_it_begins_on_each_axis():
+    stage = partial(TrainStage, last_step=9, sequences=1, sequence_length=8)
+    stages = [stage(name="a", first_step=1, tokens=0), stage(name="b", first_step=2, tokens=96)]
+    for axis, marks in (("step", [(2, "b")]), ("tokens", [(96, "b")]), ("time", [])):
+        [figure] = run_figures(
+            [series("x", [2.0, 3.0]).model_copy(update={"x_axis": axis})], stages
+        )
+        assert [(mark.x, mark.label) for mark in figure.marks] == marks
 
 
 def test_names_of_users_are_no_markup():

@@ -101,6 +101,13 @@ def span_of(spans: Sequence[Span], step: int) -> Span:
     return next((span for span in spans if step <= span.last), spans[-1])
 
 
+def steps_within(spans: Sequence[Span], tokens: int) -> int:
+    """Return how many steps train on at most so many tokens."""
+    begun = [span for span in spans if span.tokens_at(span.first) <= tokens] or spans[:1]
+    span = begun[-1]
+    return span.first + (tokens - span.tokens) // span.batch.tokens_per_step
+
+
 class Stage(NamedTuple):
     """A stage of a training, complete."""
 

@@ -391,6 +391,12 @@ class TrainConfig(Config):
         """Steps after which another stage or sequence length begins, so the loss may jump."""
         return (*(one.first for one in self.spans[1:]), *self.batch.changes(self.steps))
 
+    @property
+    def warmup_steps(self) -> int:
+        """Of the first schedule."""
+        first = self.course[0].config
+        return first.schedule.warmup(first.schedule.ends_after or first.steps)
+
     def sharing_problem(self, world_size: int) -> str | None:
         """Explain why ``world_size`` ranks cannot share every step equally; None if they can."""
         for one in self.spans:

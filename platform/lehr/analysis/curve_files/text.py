@@ -245,5 +245,5 @@ def _config(path: Path) -> Points:
         except (OSError, yaml.YAMLError, ValidationError):
             yield Remark(f"{found} is not used: it is no config of a training.")
             return
-        yield RunFacts(config.steps, config.schedule.warmup(config.steps), config.changes)
+        yield RunFacts(config.steps, config.warmup_steps, config.changes)
         return

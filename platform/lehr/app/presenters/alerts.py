@@ -13,7 +13,6 @@ from lehr.control.lifecycle import RunState
 from lehr.errors import NotFound
 from lehr.store.changes import Change, ChangedRuns
 from lehr.store.ids import attempt_id
-from lehr_trainer.configs.train import BatchConfig, ScheduleConfig
 
 if TYPE_CHECKING:
     from lehr.app.presenters.runs import RunPresenter
@@ -80,13 +79,11 @@ class Alerts:
         losses = self._losses(run, step)
         if not train or steps is None:
             return diagnose(curves, total_steps=steps, losses=losses)
-        schedule = ScheduleConfig.model_validate(train["schedule"])
-        batch = BatchConfig.model_validate(train["batch"])
         return diagnose(
             curves,
             total_steps=steps,
-            warmup_steps=schedule.warmup(steps),
-            changes=batch.changes(steps),
+            warmup_steps=run.stored.warmup_steps,
+            changes=run.stored.changes,
             losses=losses,
         )
 

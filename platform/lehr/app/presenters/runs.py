@@ -31,10 +31,12 @@ from lehr.schemas.runs import (
     LatestOfRun,
     RunDetail,
     RunView,
+    TrainStage,
     WandbView,
 )
 from lehr.schemas.streams import AlertView
 from lehr.store.tables import RunRow
+from lehr_trainer.configs.stages import span_of
 
 if TYPE_CHECKING:
     from lehr.analysis.diagnosis import Alert
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from lehr.store import Store
     from lehr.store.streams.series import LatestValue
     from lehr.store.tables import Attempt
+    from lehr_trainer.configs.stages import Span
 
 CORE_METRICS = (
     "train/loss",
@@ -110,6 +113,7 @@ class RunPresenter:
         }
         return RunDetail(
             **fields,
+            stages=_stages(run.stored.spans),
             spec=run.spec,
             logged_config=self._store.events.configs([run.id])[run.id],
             held_out=self._load_summary(run).held_out if run.attempt else None,
@@ -311,7 +315,9 @@ def _run_fields(
         "step": step,
         "total_steps": total or 0,
         "tokens_per_step": run.stored.tokens_per_step,
-        "extra_tokens": run.stored.extra_tokens,
+        "tokens": None if step is None else run.stored.tokens_at(step),
+        "total_tokens": run.stored.tokens_at(total) if total else 0,
+        "stage": span_of(run.stored.spans, (step or 0) + 1).name or None,
         "parameters": summary.parameters,
         "flops_per_token": flops_per_token(train) if train else None,
         "latest": latest_values(latest),
@@ -319,6 +325,21 @@ def _run_fields(
         "liveness": (liveness if state.reports else Liveness.OK).value,
         "training_over": _training_over(run, attempt) if state.active else None,
     }
+
+
+def _stages(spans: Sequence[Span]) -> list[TrainStage]:
+    return [
+        TrainStage(
+            name=span.name,
+            first_step=span.first + 1,
+            last_step=span.last,
+            tokens=span.tokens_at(span.first),
+            sequences=span.batch.sequences,
+            sequence_length=span.batch.sequence_length,
+        )
+        for span in spans
+        if span.name
+    ]
 
 
 def _training_over(run: RunRow, attempt: Attempt | None) -> str | None:

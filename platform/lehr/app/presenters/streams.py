@@ -18,6 +18,7 @@ from lehr.control.saved_points import kept_because
 from lehr.schemas.checkpoints import CheckpointView
 from lehr.schemas.runs import Latest
 from lehr.schemas.streams import EventView, LogChunk, LogStream, MetricInfo, SampleView, Series
+from lehr.specs.stored import StoredSpec
 from lehr.store.records.checkpoints import THERE
 from lehr_trainer.configs.train import ModelConfig
 from lehr_trainer.contract import layout, records
@@ -86,12 +87,12 @@ def flops_per_token(train: Mapping[str, Any]) -> float | None:
     """Return them from a run's train config; None when its sequence length changes during the
     run, or when its model is not Lehr's.
     """
-    batch = train["batch"]
+    lengths = {span.batch.sequence_length for span in StoredSpec({"train": train}).spans}
     if (train.get("parts") or {}).get("model"):
         return None
-    if batch.get("stages"):
+    if train["batch"].get("stages") or len(lengths) > 1:
         return None
-    return _flops(json.dumps(train["model"], sort_keys=True), batch["sequence_length"])
+    return _flops(json.dumps(train["model"], sort_keys=True), lengths.pop())
 
 
 @lru_cache(maxsize=1024)

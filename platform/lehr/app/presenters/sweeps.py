@@ -39,6 +39,7 @@ from lehr.schemas.sweeps import (
     SweepView,
     TrialView,
 )
+from lehr_trainer.configs.stages import Span, span_of, steps_within
 
 if TYPE_CHECKING:
     from lehr.app.presenters.runs import RunPresenter
@@ -66,8 +67,9 @@ class _Judged:
     verdict: SweepVerdict
     newest: dict[str, LatestValue]
     """Each run's newest value of the metric."""
-    tokens_per_step: int | None
-    """None where the trials' differ, so that they are compared at equal tokens."""
+    spans: list[Span] | None
+    """Of each trial; None where their tokens per step differ, so that they are compared at equal
+    tokens."""
     held_out: dict[str, str | None]
     """Digests by run; none where the metric is not measured on a held-out set."""
     held_out_note: str | None
@@ -182,7 +184,7 @@ class SweepPresenter:
                     verdict,
                     metric=metric,
                     tried=_tried(judged.trials),
-                    unit="step" if judged.tokens_per_step else "tokens",
+                    unit="step" if judged.spans else "tokens",
                 ),
                 *seed_notes(verdict.points, noise, metric, sweep.stored.goal),
             ],
@@ -214,15 +216,15 @@ class SweepPresenter:
         both = [*trials, *repetitions]
         latest = self._store.series.latest([one.run_id for one in both], [metric])
         newest = {run_id: found[metric] for run_id, found in latest.items() if metric in found}
-        rates = {one.run_id: one.tokens_per_step for one in both}
-        alike = len({rates[trial.run_id] for trial in trials}) <= 1
+        spans = {one.run_id: one.spans for one in both}
+        alike = len({_pace(trial.spans) for trial in trials}) <= 1
         statuses = [
             TrialStatus(
                 run_id=one.run_id,
                 parameters=one.parameters,
                 state=one.state,
                 value=last.value if (last := newest.get(one.run_id)) else None,
-                step=last.step * (1 if alike else rates[one.run_id]) if last else None,
+                step=(last.step if alike else _tokens_at(one.spans, last.step)) if last else None,
                 cause=one.cause,
                 repeats=one.repeats,
             )
@@ -234,7 +236,7 @@ class SweepPresenter:
             if alike:
                 found = self._store.series.read(run_id, metric, exact=True, first=step, last=step)
             else:  # The newest value within that many tokens.
-                last = step // rates[run_id]
+                last = steps_within(spans[run_id], step)
                 found = self._store.series.read(run_id, metric, exact=True, last=last)
             return found.y[-1] if found.y else None
 
@@ -247,11 +249,11 @@ class SweepPresenter:
         if verdict.held_out is not None and verdict.held_out.sets:
             names = {trial.run_id: f"trial {trial.number}" for trial in trials}
             note = verdict.held_out.note(metric, names, "trials")
-        rate = rates[trials[0].run_id] if trials and alike else None
+        of_each = trials[0].spans if trials and alike else None
         staged = (sweep.spec["run"].get("train") or {}).get("stages")
         trunk = self._store.sweeps.trunk(sweep.id) if staged else None
         return _Judged(
-            trials, repetitions, standings, verdict, newest, rate, held_out or {}, note, trunk
+            trials, repetitions, standings, verdict, newest, of_each, held_out or {}, note, trunk
         )
 
 
@@ -271,7 +273,7 @@ def _fields(sweep: SweepRow, judged: _Judged) -> dict[str, Any]:
         "state": sweep_state(counts, remaining, judged.trunk),
         "best_run_id": verdict.best,
         "best_value": best.mean if best else None,
-        "compared_at_step": verdict.step if judged.tokens_per_step else None,
+        "compared_at_step": verdict.step if judged.spans else None,
         "compared_at_tokens": _in_tokens(judged),
         "best_parameters": dict(best.parameters) if best else None,
         "held_out": verdict.held_out.verdict if verdict.held_out else None,
@@ -281,7 +283,18 @@ def _fields(sweep: SweepRow, judged: _Judged) -> dict[str, Any]:
 
 def _in_tokens(judged: _Judged) -> int | None:
     step = judged.verdict.step
-    return None if step is None else step * (judged.tokens_per_step or 1)
+    if step is None or judged.spans is None:
+        return step
+    return _tokens_at(judged.spans, step)
+
+
+def _tokens_at(spans: Sequence[Span], step: int) -> int:
+    return span_of(spans, step).tokens_at(step)
+
+
+def _pace(spans: Sequence[Span]) -> tuple[tuple[int, int, int], ...]:
+    """Return what is equal for runs that have as many tokens at each step."""
+    return tuple((span.first, span.tokens, span.batch.tokens_per_step) for span in spans)
 
 
 def _trial_views(
@@ -322,7 +335,7 @@ def _outline_views(judged: _Judged, trials: Sequence[TrialOutline]) -> list[Tria
             state=trial.state,
             cause=trial.cause,
             total_steps=trial.total_steps or 0,
-            tokens_per_step=trial.tokens_per_step,
+            tokens_per_step=trial.spans[-1].batch.tokens_per_step,
             created_at=trial.created_at,
         )
         for trial in trials

@@ -31,7 +31,7 @@ from lehr.schemas.streams import unexplained
 if TYPE_CHECKING:
     from lehr.schemas.checkpoints import CheckpointView
     from lehr.schemas.rollouts import RolloutDetail
-    from lehr.schemas.runs import CostView, RunDetail, RunView
+    from lehr.schemas.runs import CostView, RunDetail, RunView, TrainStage
     from lehr.schemas.streams import AlertView, Series
     from lehr.schemas.sweeps import SweepDetail
 
@@ -161,9 +161,13 @@ def metric(name: str, value: float | None) -> str:
 
 
 def curves(
-    metric: str, series: Sequence[tuple[str, Series]], *, values: bool = True
+    metric: str,
+    series: Sequence[tuple[str, Series]],
+    *,
+    values: bool = True,
+    stages: Sequence[TrainStage] = (),
 ) -> ReportFigure:
-    """Draw one metric of several runs; with a table of values for a single run."""
+    """Draw one metric of several runs; with a table of values for a single run, and its stages."""
     table = None
     if values and len(series) == 1:
         _, one = series[0]
@@ -171,7 +175,9 @@ def curves(
         shown = [pairs[i] for i in _spread(len(pairs), _ROWS)]
         rows = [[formats.si(x) if x >= 1e5 else f"{x:g}", number(y)] for x, y in shown]
         table = Table([one.x_axis, metric], rows, right=frozenset({0, 1}))
-    return ReportFigure(metric, figure_svg.draw(curves_figure(metric, series), metric), table)
+    return ReportFigure(
+        metric, figure_svg.draw(curves_figure(metric, series, stages), metric), table
+    )
 
 
 def _spread(count: int, most: int) -> list[int]:

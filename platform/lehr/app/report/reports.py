@@ -46,7 +46,10 @@ def run_report(
         Section("Result", facts=_run_facts(run), alerts=alerts, notes=_notes(run)),
         Section(
             "Curves",
-            figures=[document.curves(name, [(run.name, one)]) for name, one in series.items()],
+            figures=[
+                document.curves(name, [(run.name, one)], stages=run.stages)
+                for name, one in series.items()
+            ],
             empty="Its metrics were deleted." if deleted else "It has logged no metric yet.",
         ),
         document.checkpoints(checkpoints),
@@ -76,15 +79,15 @@ def _notes(run: RunDetail) -> list[str]:
 
 
 def _run_facts(run: RunDetail) -> list[tuple[str, str]]:
-    tokens = None if run.step is None else run.step * run.tokens_per_step + run.extra_tokens
     counts = [
-        ("tokens trained on", formats.millions(tokens)),
-        ("tokens of a step", f"{run.tokens_per_step:,}"),
+        ("tokens trained on", formats.millions(run.tokens)),
+        *([] if run.stages else [("tokens of a step", f"{run.tokens_per_step:,}")]),
     ]
     facts = [
         ("parameters", formats.millions(run.parameters)),
         # A program need not declare its tokens: then each step counts as one.
         *(counts if run.tokens_per_step > 1 else []),
+        *((f"stage {stage.name}", stage.text) for stage in run.stages),
         ("GPUs", f"{run.gpus} on {run.nodes} {'node' if run.nodes == 1 else 'nodes'}"),
         ("device", run.device or formats.NOTHING),
         *document.cost(run.cost),

@@ -99,11 +99,12 @@ def run_lines(view: RunView, now: float) -> list[str]:
     if not total:
         lines.append(f"  step {step:,}; the number of its steps is not known")
     else:
-        counts = (steps * view.tokens_per_step + view.extra_tokens for steps in (step, total))
+        counts = (view.tokens or 0, view.total_tokens)
         tokens = f"   {' of '.join(map(formats.millions, counts))} tokens"
+        stage = f"   stage {escaped(view.stage)}" if view.stage else ""
         lines.append(
             f"  {bar(step / total)} {step / total * 100:3.0f} %   step {step:,}/{total:,}"
-            f"{tokens if view.tokens_per_step > 1 else ''}"
+            f"{tokens if view.tokens_per_step > 1 else ''}{stage}"
         )
     if took is not None:
         lines.append(f"  {_clock(took, ended=ended)}{eta}")

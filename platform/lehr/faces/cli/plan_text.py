@@ -139,10 +139,7 @@ def trials_table(plan: SpecPlan) -> Table:
 
 
 def stages_table(plan: RunPlan, passes: Mapping[str, float]) -> Table:
-    """Return a table of the stages of a run.
-
-    ``passes``: how often the run passes over each corpus that is prepared here, by its path.
-    """
+    """Return a table of the stages. ``passes``: of the run over each prepared corpus, by path."""
     right = ("steps", "tokens", "epochs", "memory", "share")
     names = ("stage", "steps", "tokens", "batch", "learning rate", *right[2:])
     shown = [name for name in names if passes or name != "epochs"]
@@ -156,7 +153,7 @@ def stages_table(plan: RunPlan, passes: Mapping[str, float]) -> Table:
             "steps": f"{stage.steps[0]:,} to {stage.steps[1]:,}",
             "tokens": formats.millions(stage.tokens),
             "batch": f"{stage.sequences:,} x {stage.sequence_length:,}",
-            "learning rate": first if first == last else f"{first} to {peak}{last}",
+            "learning rate": first if first == highest == last else f"{first} to {peak}{last}",
             "epochs": escaped(", ".join(f"{_part(p)}{e:.2g}" for p, e in own.items())),
             "memory": formats.size(stage.memory_bytes),
             "share": f"{stage.share:.1%}",

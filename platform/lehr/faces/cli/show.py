@@ -201,7 +201,13 @@ def _facts(view: RunDetail) -> list[tuple[str, str]]:
         ("note", view.note),
         ("model", f"{formats.millions(view.parameters)} parameters" if view.parameters else ""),
         # A program need not declare its tokens: then each step counts as one.
-        ("tokens", f"{view.tokens_per_step:,} a step" if view.tokens_per_step > 1 else ""),
+        (
+            "tokens",
+            f"{view.tokens_per_step:,} a step"
+            if view.tokens_per_step > 1 and not view.stages
+            else "",
+        ),
+        *((f"stage {stage.name}", stage.text) for stage in view.stages),
         ("config", formats.listed([f"{k}={v}" for k, v in view.logged_config.items()], 12)),
         ("seed", "" if seed is None else str(seed)),
         ("validation", view.held_out or ""),

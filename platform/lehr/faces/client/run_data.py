@@ -184,7 +184,7 @@ class RunData(ObjectMethods[RunView, RunDetail]):
 
         selected = names or self._losses()
         series = self.series(*selected, x=x, points=1000, smoothing=smoothing)
-        return plotly_figure(run_figures(series), self.name)
+        return plotly_figure(run_figures(series, self.detail.stages), self.name)
 
     def _losses(self) -> list[str]:
         known = [metric.name for metric in self.metrics()]

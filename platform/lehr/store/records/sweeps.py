@@ -11,6 +11,7 @@ from sqlmodel import col, select
 
 from lehr.control.lifecycle import ENDED
 from lehr.specs.run import RunSpec
+from lehr.specs.stored import spans_of
 from lehr.specs.sweep import SweepSpec
 from lehr.specs.sweep_expand import TrialSpec
 from lehr.store.changes import Change
@@ -26,6 +27,7 @@ from lehr.store.records.run_rows import (
 )
 from lehr.store.records.trial_rows import TrialRows
 from lehr.store.tables import Attempt, RunRow, SweepRow, Trial
+from lehr_trainer.configs.stages import Span
 
 
 class TrialOutline(NamedTuple):
@@ -47,16 +49,16 @@ class TrialOutline(NamedTuple):
     last_step: int | None
     """Of the newest attempt."""
     total_steps: int | None
-    sequences: int
-    sequence_length: int
+    course: str
+    """As for ``spans_of``."""
     waits: bool = False
     """It starts from the last checkpoint of the sweep's trunk, which is not known yet."""
     repeats: str | None = None
     """For a run of another sweep: the trial's run that it repeats with another seed."""
 
     @property
-    def tokens_per_step(self) -> int:
-        return self.sequences * self.sequence_length
+    def spans(self) -> list[Span]:
+        return spans_of(self.course)
 
 
 class Sweeps(Groups[SweepRow]):
@@ -188,12 +190,12 @@ class Sweeps(Groups[SweepRow]):
                     col(RunRow.attempt),
                     col(Attempt.last_step),
                     total_steps(),
-                    func.coalesce(
-                        func.json_extract(RunRow.spec, "$.train.batch.sequences"),
-                        func.json_extract(RunRow.spec, "$.trainer.tokens_per_step"),
-                    ),
-                    func.coalesce(
-                        func.json_extract(RunRow.spec, "$.train.batch.sequence_length"), 1
+                    func.json_extract(
+                        RunRow.spec,
+                        "$.train.batch",
+                        "$.train.stages",
+                        "$.train.forked_at",
+                        "$.trainer.tokens_per_step",
                     ),
                     waits_for_trunk(),
                 )

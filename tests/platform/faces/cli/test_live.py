@@ -61,6 +61,8 @@ def make_run(number: int, state: str = "running", **more) -> RunView:
         "step": step,
         "total_steps": 1000,
         "tokens_per_step": 65_536,
+        "tokens": 65_536 * step if step else None,
+        "total_tokens": 65_536_000,
         "latest": latest if step else {},
         "trend": TREND if step else [],
         "eta_s": 1260.0 if state == "running" else None,

@@ -88,21 +88,27 @@ def test_valid_sweep_metrics_are_those_that_the_trainer_logs():
     assert logged_names <= set(METRICS)
 
 
-def test_trials_with_different_batches_are_compared_at_equal_tokens(api):
+_HALVES = [{"tokens": 12_800}, {"tokens": 12_800, "batch": {"sequences": 8}}]
+
+
+@pytest.mark.parametrize(
+    ("other", "logged"),
+    [
+        ({"train.batch.sequences": 8, "train.steps": 50}, (25, 50)),
+        ({"train.stages": _HALVES, "train.steps": 75}, (50, 75)),
+    ],
+)
+def test_trials_with_different_batches_are_compared_at_equal_tokens(api, other, logged):
     api_, client = api
-    trials = [
-        {"train.batch.sequences": 4, "train.steps": 100},
-        {"train.batch.sequences": 8, "train.steps": 50},
-    ]
+    trials = [{"train.batch.sequences": 4, "train.steps": 100}, other]
     sweep = launched(client, method="list", parameters={}, points=trials)
-    for trial, steps in zip(sweep["trials"], (100, 50), strict=True):
+    for trial, steps in zip(sweep["trials"], ((50, 100), logged), strict=True):
         attempt = begin(api_.store, trial["run"]["id"])
-        for share in (0.5, 1.0):
-            step = round(steps * share)
-            values = {"val/loss": 4.0 - share - (0.1 if steps == 50 else 0.0)}
+        for step, loss in zip(steps, (3.5, 3.0), strict=True):
+            values = {"val/loss": loss - (0.1 if steps == logged else 0.0)}
             ingest(api_.store, attempt, line("evaluation", step=step, tokens=1, values=values))
     found = client.get(f"/api/v1/sweeps/{sweep['id']}").json()
     assert found["compared_at_step"] is None
     assert found["compared_at_tokens"] == 100 * 4 * 64
     assert [trial["rank"] for trial in found["trials"]] == [2, 1]
-    assert [trial["step"] for trial in found["trials"]] == [100, 50]
+    assert [trial["step"] for trial in found["trials"]] == [100, logged[1]]

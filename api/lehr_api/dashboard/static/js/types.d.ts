@@ -331,7 +331,9 @@ export interface RunView {
   step: number | null;
   total_steps: number;
   tokens_per_step: number;
-  extra_tokens: number;
+  tokens: number | null;
+  total_tokens: number;
+  stage: string | null;
   parameters: number | null;
   flops_per_token: number | null;
   latest: Record<string, Latest>;
@@ -380,6 +382,15 @@ export interface AttemptView {
   streams: Record<string, number>;
 }
 
+export interface TrainStage {
+  name: string;
+  first_step: number;
+  last_step: number;
+  tokens: number;
+  sequences: number;
+  sequence_length: number;
+}
+
 export interface RunDetail {
   id: string;
   name: string;
@@ -403,7 +414,9 @@ export interface RunDetail {
   step: number | null;
   total_steps: number;
   tokens_per_step: number;
-  extra_tokens: number;
+  tokens: number | null;
+  total_tokens: number;
+  stage: string | null;
   parameters: number | null;
   flops_per_token: number | null;
   latest: Record<string, Latest>;
@@ -421,6 +434,7 @@ export interface RunDetail {
   archived: boolean;
   forked_from: string | null;
   submitted_by: string;
+  stages: TrainStage[];
   spec: Record<string, any>;
   logged_config: Record<string, any>;
   provenance: Record<string, any>;

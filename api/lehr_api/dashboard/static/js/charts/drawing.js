@@ -171,7 +171,7 @@ export function drawing(figure) {
   const area = areaOf(figure);
   const px = scaleOf(x, area.width).pixel;
   const py = scaleOf(y, area.height, true).pixel;
-  const text = (/** @type {string} */ words, /** @type {object} */ props) =>
+  const text = (/** @type {string | undefined} */ words, /** @type {object} */ props) =>
     s("text", { fill: colours.dim, "font-size": 11, "font-family": colours.sans, ...props }, words);
   const rule = (
     /** @type {number} */ x1, /** @type {number} */ x2, /** @type {number} */ y1, /** @type {number} */ y2,
@@ -195,6 +195,9 @@ export function drawing(figure) {
         class: "mark", x1: px(x0).toFixed(1), x2: px(x0).toFixed(1), y1: area.height,
         y2: (area.height * (1 - y1)).toFixed(1), stroke: line.color, "stroke-width": line.width,
         "stroke-dasharray": DASHES[line.dash ?? ""] ?? null,
+      })),
+      shapes.filter(({ name }) => name).map(({ x0, name }) => text(name, {
+        class: "mark-name", x: (px(x0) + 4).toFixed(1), y: 10,
       })),
       linesOf(traces, px, py),
     ),

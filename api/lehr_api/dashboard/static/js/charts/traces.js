@@ -9,6 +9,7 @@ import { xOfStep } from "./points.js";
  * @typedef {import("./chart.js").Line} Line
  * @typedef {import("./chart.js").Look} Look
  * @typedef {object} Marks steps that something happened at
+ * @property {{step: number, name: string, label: string}[]} stages
  * @property {number[]} checkpoints
  * @property {{step: number, label: string, cause?: string}[]} resumes `cause`: why the attempt before ended
  * @property {{step: number, label: string, cause?: string}[]} alerts `cause`: the usual one
@@ -33,6 +34,7 @@ const FEW_POINTS = 40;
  * @property {number} x0
  * @property {number} y1 its height, as a share of the plot's
  * @property {{width: number, color: string, dash?: string}} line
+ * @property {string} [name] written beside it
  */
 
 /**
@@ -109,12 +111,15 @@ export function shapesOf(marks, curve, unit) {
   const colours = ink();
   /** @type {Shape[]} */
   const shapes = [];
-  const at = (/** @type {number} */ step, /** @type {number} */ y1, /** @type {Shape["line"]} */ line) => {
+  const at = (
+    /** @type {number} */ step, /** @type {number} */ y1, /** @type {Shape["line"]} */ line, name = "",
+  ) => {
     // The mark of a fork is one step before its first point: draw it at that point.
     const x = xOfStep(curve, step) ?? (step + 1 === curve.step[0] ? curve.x[0] : null);
     if (x === null) return;
-    shapes.push({ x0: x / unit, y1, line });
+    shapes.push({ x0: x / unit, y1, line, name });
   };
+  for (const { step, name } of marks.stages) at(step, 1, { width: 1, color: colours.dim }, name);
   for (const step of marks.checkpoints.length > TICKS ? marks.checkpoints.slice(-1) : marks.checkpoints) {
     at(step, 0.05, { width: 1.5, color: colours.strong });
   }
@@ -150,6 +155,7 @@ export function marksNear(marks, step, distance, curve) {
   const line = (/** @type {{step: number, label: string, cause?: string}} */ { step: at, label, cause }, lead = "") =>
     `step ${integer(at)}: ${label}${cause ? `${lead}${cause}` : ""}`;
   return [
+    ...marks.stages.filter(near).map((one) => line(one)),
     ...marks.checkpoints.map((at) => ({ step: at, label: "checkpoint saved" })).filter(near).map((one) => line(one)),
     ...marks.resumes.filter(near).map((one) => line(one, ", after: ") + lost(curve, one.step)),
     ...marks.alerts.filter(near).map((one) => line(one, ". Usual cause: ")),

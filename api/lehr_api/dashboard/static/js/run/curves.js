@@ -47,9 +47,10 @@ export function openCurves(place, run) {
   };
   const marks = async () => {
     const [events, alerts] = await Promise.all([get(`/runs/${run.id}/events`), get(`/runs/${run.id}/alerts`)]);
-    const found = marksOf(events, alerts);
+    const found = marksOf(events, alerts, current.stages);
     board.setMarks(found);
     const parts = [
+      found.stages.length && "lines with a name where a stage began",
       found.checkpoints.length && "short ticks where a checkpoint was saved",
       found.resumes.length && "dotted lines where it resumed",
       found.alerts.length

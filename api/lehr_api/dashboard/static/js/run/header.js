@@ -244,6 +244,10 @@ export function drawHeader(place, run, about) {
       h("div.status-line", {}, Object.entries(run.parameters_varied).map(
         ([path, value]) => h("span", {}, `${path} `, h("b", {}, f.specCell(value, path)))
       )),
+    run.stages.length > 0 && h("div.status-line", {}, run.stages.map(({ name, first_step, last_step }) => h(
+      "span", {}, name === run.stage ? h("b", {}, name) : name,
+      ` steps ${f.integer(first_step)} to ${f.integer(last_step)}`,
+    ))),
     reason && h(
       failed ? "div.failure" : "div.alert", failed ? { role: "alert" } : {}, h("p", {}, reason),
       failed && run.cause && h("p.dim", {}, `cause: ${run.cause.replaceAll("_", " ")}`),

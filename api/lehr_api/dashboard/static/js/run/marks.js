@@ -1,4 +1,4 @@
-/** The marks on the curves of a run: checkpoints, resumes, alerts. */
+/** The marks on the curves of a run: stages, checkpoints, resumes, alerts. */
 
 import { ACTIVE } from "../status.js";
 
@@ -23,11 +23,13 @@ function endBefore(events, attempt) {
  *
  * @param {EventView[]} events
  * @param {{step: number, seen: string, cause: string}[]} diagnosed alerts of the diagnosis
+ * @param {import("../types.js").TrainStage[]} [stages] each but the first begins on the curve
  * @returns {import("../charts/chart.js").Marks}
  */
-export function marksOf(events, diagnosed) {
+export function marksOf(events, diagnosed, stages = []) {
   const at = (/** @type {string} */ kind) => events.filter((event) => event.kind === kind && event.step !== null);
   return {
+    stages: stages.slice(1).map(({ name, first_step }) => ({ step: first_step, name, label: `stage ${name} begins` })),
     checkpoints: at("checkpoint").map((event) => /** @type {number} */ (event.step)),
     resumes: at("resumed").map((event) => (
       { step: /** @type {number} */ (event.step), label: event.message, cause: endBefore(events, event.attempt) }
