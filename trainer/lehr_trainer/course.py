@@ -16,7 +16,7 @@ import torch
 from lehr_trainer import parts
 from lehr_trainer.checkpointing.checkpoint import trained_on
 from lehr_trainer.checkpointing.state import TrainProgress
-from lehr_trainer.configs.stages import Span, with_all_positions, with_same_data
+from lehr_trainer.configs.stages import Span, sharing_problem, with_all_positions, with_same_data
 from lehr_trainer.configs.train import LlamaConfig, TrainConfig
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.records import Notice
@@ -81,7 +81,7 @@ class Course:
         self.data: list[PreparedData] = []
         """Of each stage, once it is prepared."""
         ranks = context.ranks
-        if problem := context.config.sharing_problem(ranks.world_size):
+        if problem := sharing_problem(context.config.spans, ranks.world_size):
             raise BadConfig(problem)
         for span, config in self.stages:
             path = f"stage {span.name}: " if span.name else ""

@@ -11,6 +11,7 @@ from pydantic_core import PydanticKnownError
 from lehr.errors import UserError
 from lehr.specs.gates import AlertCode
 from lehr.specs.program import TORCHRUN, Code, Program
+from lehr_trainer.configs.stages import sharing_problem
 from lehr_trainer.configs.train import Config, TrainConfig
 
 _KEY = re.compile(r"(?:local-)?[0-9a-f]{40}|wandb_v\d+_\S{20,}")
@@ -347,7 +348,7 @@ class RunSpec(Config):
         if self.train is None:
             return self
         gpus = self.resources.gpus
-        problem = self.train.sharing_problem(self.resources.ranks)
+        problem = sharing_problem(self.train.spans, self.resources.ranks)
         if problem is not None:
             raise ValueError(f"resources.gpus {gpus}: {problem}")
         if not gpus and self.train.device == "cuda":

@@ -9,8 +9,9 @@ from functools import lru_cache
 from typing import Any
 
 from lehr.base.names import ARGUMENTS, seed_path
+from lehr_trainer.configs.budget import ForkedAt
 from lehr_trainer.configs.stages import Span, StageConfig, span_of, spans
-from lehr_trainer.configs.train import BatchConfig, CheckpointConfig, ForkedAt, ScheduleConfig
+from lehr_trainer.configs.train import BatchConfig, CheckpointConfig, ScheduleConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,12 @@ import pytest
 from pydantic import ValidationError
 
 from lehr_trainer.configs.schedule import lr_factor
-from lehr_trainer.configs.stages import corpus_places, corpus_tokens, with_same_data
+from lehr_trainer.configs.stages import (
+    corpus_places,
+    corpus_tokens,
+    sharing_problem,
+    with_same_data,
+)
 from lehr_trainer.configs.train import TrainConfig
 
 WEB = {"kind": "text", "paths": ["web"]}
@@ -96,8 +101,8 @@ def test_each_corpus_counts_over_all_stages_that_read_it() -> None:
 
 def test_ranks_that_cannot_share_a_stage_are_told_which() -> None:
     staged = config({"tokens": 512}, {"name": "long", "tokens": 512, "batch": LONG})
-    assert staged.sharing_problem(4) is None
-    assert "stage long: 4 sequences a step cannot" in (staged.sharing_problem(8) or "")
+    assert sharing_problem(staged.spans, 4) is None
+    assert "stage long: 4 sequences a step cannot" in (sharing_problem(staged.spans, 8) or "")
 
 
 def test_a_schedule_spans_its_stage_and_those_that_name_none() -> None:

@@ -9,10 +9,22 @@ import re
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from lehr_trainer.configs.base import Config, PositiveInt
+
 if TYPE_CHECKING:
     from pydantic import ValidationInfo
 
-    from lehr_trainer.configs.train import ForkedAt, ModelConfig
+    from lehr_trainer.configs.train import ModelConfig
+
+
+class ForkedAt(Config):
+    """Where a fork began whose steps have other tokens than those before."""
+
+    after_steps: PositiveInt
+    """Step of the checkpoint."""
+    after_tokens: PositiveInt
+    """Tokens trained on until the checkpoint."""
+
 
 _NUMBER = re.compile(r"(\d[\d_]*(?:\.\d+)?(?:[eE]\+?\d{1,2})?) ?([kKMBGT]?)")
 _POWERS = {"": 0, "k": 3, "K": 3, "M": 6, "B": 9, "G": 9, "T": 12}

@@ -17,7 +17,8 @@ from lehr_trainer.configs.schedule import ScheduleConfig
 from lehr_trainer.configs.shapes import ROTARY_FIELDS
 
 if TYPE_CHECKING:
-    from lehr_trainer.configs.train import ForkedAt, TrainConfig
+    from lehr_trainer.configs.budget import ForkedAt
+    from lehr_trainer.configs.train import TrainConfig
 
 _WHOLE = frozenset({"corpus", "rope_scaling"})
 """Mappings that a stage replaces; in all others it changes only the keys that it names."""
@@ -99,6 +100,14 @@ class Span(NamedTuple):
 def span_of(spans: Sequence[Span], step: int) -> Span:
     """Return the span of the last of so many steps."""
     return next((span for span in spans if step <= span.last), spans[-1])
+
+
+def sharing_problem(spans: Sequence[Span], world_size: int) -> str | None:
+    """Explain why ``world_size`` ranks cannot share every step equally; None if they can."""
+    for span in spans:
+        if problem := span.batch.sharing_problem(world_size):
+            return f"stage {span.name}: {problem}" if span.name else problem
+    return None
 
 
 def steps_within(spans: Sequence[Span], tokens: int) -> int:

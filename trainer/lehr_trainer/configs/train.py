@@ -21,6 +21,7 @@ from lehr_trainer.configs.base import (
     tagged,
 )
 from lehr_trainer.configs.batch import BatchConfig, LengthStage
+from lehr_trainer.configs.budget import ForkedAt
 from lehr_trainer.configs.corpus import (
     ChatCorpus,
     Corpus,
@@ -170,15 +171,6 @@ class CheckpointConfig(Config):
     """Make training wait only until rank 0 has copied the state to host memory; the copy is written
     during the next steps. It takes as much memory as a checkpoint has bytes. False waits until the
     checkpoint is complete."""
-
-
-class ForkedAt(Config):
-    """Where a fork began whose steps have other tokens than those before."""
-
-    after_steps: PositiveInt
-    """Step of the checkpoint."""
-    after_tokens: PositiveInt
-    """Tokens trained on until the checkpoint."""
 
 
 class TrainConfig(Config):
@@ -396,13 +388,6 @@ class TrainConfig(Config):
         """Of the first schedule."""
         first = self.course[0].config
         return first.schedule.warmup(first.schedule.ends_after or first.steps)
-
-    def sharing_problem(self, world_size: int) -> str | None:
-        """Explain why ``world_size`` ranks cannot share every step equally; None if they can."""
-        for one in self.spans:
-            if problem := one.batch.sharing_problem(world_size):
-                return f"stage {one.name}: {problem}" if one.name else problem
-        return None
 
     @property
     def total_tokens(self) -> int:

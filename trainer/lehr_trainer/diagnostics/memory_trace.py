@@ -31,7 +31,7 @@ from lehr_trainer.assemble import build_parts, prepare_model
 from lehr_trainer.checkpointing.staging import layout_of
 from lehr_trainer.checkpointing.state import all_tensors
 from lehr_trainer.configs.optimizer import EightBitAdamWConfig
-from lehr_trainer.configs.stages import as_built
+from lehr_trainer.configs.stages import as_built, sharing_problem
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.course import accumulates
 from lehr_trainer.diagnostics.diagnostics_logger import Batch
@@ -97,7 +97,7 @@ def trace_memory(config: TrainConfig, world_size: int = 1) -> MemoryTrace:
     Raises:
         BadConfig: the ranks cannot share a batch, or this machine cannot trace the config.
     """
-    if problem := config.sharing_problem(world_size):
+    if problem := sharing_problem(config.spans, world_size):
         raise BadConfig(problem)
     # In this order, CUDA is not initialized for a run on the CPU.
     on_gpu = config.device != "cpu" and not _compiles(config) and torch.cuda.is_available()
