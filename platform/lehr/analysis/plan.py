@@ -26,6 +26,7 @@ from lehr.errors import PlanRefused
 from lehr.specs import expand
 from lehr.specs.run import Resources, RunSpec
 from lehr.specs.stages import stages
+from lehr.specs.trunk import trunk_of
 from lehr_trainer.configs.shapes import MODEL_PRESETS
 from lehr_trainer.configs.sizes import ParameterCounts
 from lehr_trainer.configs.stages import as_built
@@ -140,6 +141,8 @@ class SpecPlan:
     """Each with what it is: a trial's point, a stage (of the run that trains); None for a run."""
     places: int = 1
     """Number of trials that run at a time."""
+    trunk: RunPlan | None = None
+    """What trains the stages that the trials share."""
 
     @property
     def later(self) -> int:
@@ -158,18 +161,24 @@ class SpecPlan:
     @property
     def seconds(self) -> float | None:
         """Return seconds from the first start to the last end."""
-        longest = _all([plan.seconds for _, plan in self.runs])
-        return None if longest is None else self.waves * max(longest)
+        own, shared = self._known(lambda plan: plan.seconds)
+        return None if own is None else shared + self.waves * max(own)
 
     @property
     def gpu_hours(self) -> float | None:
-        hours = _all([plan.gpu_hours for _, plan in self.runs])
-        return None if hours is None else sum(hours) * self.share
+        own, shared = self._known(lambda plan: plan.gpu_hours)
+        return None if own is None else shared + sum(own) * self.share
 
     @property
     def dollars(self) -> float | None:
-        dollars = _all([plan.dollars for _, plan in self.runs])
-        return None if dollars is None else sum(dollars) * self.share
+        own, shared = self._known(lambda plan: plan.dollars)
+        return None if own is None else shared + sum(own) * self.share
+
+    def _known(self, of: Callable[[RunPlan], float | None]) -> tuple[list[float] | None, float]:
+        """Return a figure of each run without what it shares, and that."""
+        shared = (of(self.trunk) if self.trunk is not None else None) or 0.0
+        known = _all([of(plan) for _, plan in self.runs])
+        return None if known is None else [figure - shared for figure in known], shared
 
 
 def plan_run(
@@ -257,7 +266,9 @@ def plan_spec(
     if spec.kind != "sweep":
         return SpecPlan(spec, runs)
     at_once = len(runs) if places is None else max(places, 1)
-    return SpecPlan(spec, runs, min(at_once, len(runs), spec.max_concurrent or len(runs)))
+    trunk = trunk_of(spec)
+    shared = None if trunk is None else plan(trunk)
+    return SpecPlan(spec, runs, min(at_once, len(runs), spec.max_concurrent or len(runs)), shared)
 
 
 def refuse_if_impossible(spec: RunSpec, plan: RunPlan) -> None:

@@ -47,8 +47,9 @@ def follow(sweep_id: str, trunk: Trunk, trials: Sequence[TrialState]) -> FollowT
     if trunk.state not in ENDED:
         failed = any(one.state is RunState.FAILED and one.cause == OF_TRUNK for one in waiting)
         return FollowTrunk(sweep_id, trunk, f"{trunk.name} was queued again") if failed else None
-    missing = "its last checkpoint was removed"
-    why = missing if trunk.state is RunState.COMPLETED else trunk.reason or "no reason is known"
-    text = f"it starts where {trunk.name} ends, which is {trunk.state.value}: {why}"
+    removed = trunk.state is RunState.COMPLETED
+    reason = "its last checkpoint was removed" if removed else trunk.reason
+    text = f"it starts where {trunk.name} ends, which is {trunk.state.value}"
+    text = f"{text}: {reason}" if reason else text
     queued = any(trial.state is RunState.QUEUED for trial in waiting)
     return FollowTrunk(sweep_id, trunk, text) if queued else None

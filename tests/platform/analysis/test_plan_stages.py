@@ -10,6 +10,7 @@ from lehr.analysis.plan import plan_run, plan_spec
 from lehr.analysis.plan_json import plan_json
 from lehr.faces.cli.plan_text import plan_text, stages_table
 from lehr.specs import RunSpec, load_spec
+from lehr.specs.trunk import trunk_of
 from lehr_trainer.planning.counts import flops_per_token
 
 from .test_plan import MIX, grid, ways
@@ -59,6 +60,21 @@ def test_plan_of_stages_has_the_figures_of_each():
     assert "101 to 400  19.7 M  16 x 4,096" in table.getvalue()
     assert "0.00099 to 0              web 4.2" in table.getvalue()
     assert "500 steps in 3 stages = 32.8 M" in plan_text(plan_spec(staged()), None)
+
+
+def test_stages_that_trials_share_are_planned_once():
+    spec = staged()
+    rates = {"train.stages.mix.optimizer.lr": {"values": [1e-4, 1e-3, 1e-2]}}
+    run = spec.model_dump(mode="json", exclude_unset=True)
+    sweep = {"kind": "sweep", "name": "s", "parameters": rates, "run": run}
+    whole, plan = plan_run(spec), plan_spec(load_spec(sweep))
+    trunk = plan_run(trunk_of(load_spec(sweep)))
+    rest = whole.gpu_hours - trunk.gpu_hours
+    assert plan.gpu_hours == pytest.approx(trunk.gpu_hours + 3 * rest)
+    assert plan.seconds == pytest.approx(whole.seconds)
+    assert "3 trials that share their first 400 steps" in plan_text(plan, None)
+    alone = plan_spec(load_spec({**sweep, "share_stages": False}))
+    assert alone.gpu_hours == pytest.approx(3 * whole.gpu_hours)
 
 
 def test_ways_to_fit_name_the_stages_that_they_change():

@@ -61,10 +61,9 @@ def trunk_note(trunk: RunRow | None) -> list[str]:
     """Return what trains the stages that the trials share."""
     if trunk is None:
         return []
-    reason = f" ({trunk.reason})" if trunk.state == RunState.FAILED and trunk.reason else ""
     name, steps = shown_run(trunk), trunk.stored.total_steps
     text = f"The trials start from the end of {name}, which trains the {steps:,} steps that they"
-    return [f"{text} share once. It is {trunk.state}{reason}."]
+    return [f"{text} share once. It is {trunk.state}."]
 
 
 def progress_note(sweep: SweepRow, trials: int) -> list[str]:

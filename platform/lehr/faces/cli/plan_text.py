@@ -76,6 +76,8 @@ def _sweep_lines(plan: SpecPlan, cluster: ClusterView | None) -> list[str]:
         size += f" (the first {len(plans)} drawn at random, the others from results)"
     elif spec.method == "tpe":
         size += f" (all drawn at random: TPE chooses from point {STARTUP_TRIALS + 1} on)"
+    if plan.trunk is not None:
+        size += f" that share their first {plan.trunk.steps:,} steps"
     return [
         f"[bold]{escaped(spec.name)}[/]  {over}, {size}, {escaped(metric.name)} {metric.goal}d",
         *_need_lines(plans, each=" a trial", share=plan.share),
