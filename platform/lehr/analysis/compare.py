@@ -57,7 +57,9 @@ _FACTORS = {"code": {"digest"}, "trainer": {"script", "module", "args", "argv", 
 """What may change the outcome of the code and of a program, whatever else their specs have."""
 _NEAR = 0.9
 """Share of the common x from which a run's last value counts as one there."""
-_CHANGE_BATCHES = (SEED, "train.data", "train.batch", "train.validation", "train.steps")
+_CHANGE_BATCHES = (
+    SEED, "train.data", "train.batch", "train.validation", "train.steps", "train.stages",
+)  # fmt: skip
 """Fields that decide which batches a run trains on; of these, only factors and the seed do."""
 
 

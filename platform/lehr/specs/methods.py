@@ -160,7 +160,8 @@ def metric_problems(sweep: SweepSpec, origin: Origin) -> Iterator[SpecProblem]:
         return  # A program logs what it likes.
     of_average = name.startswith("val/average/")
     averaged = of_average and sweep.run.own.average is not None
-    if averaged or name in METRICS or _PARTS.fullmatch(name):
+    of_stages = {f"val/{span.name}/loss" for span in sweep.run.own.spans if span.name}
+    if averaged or name in METRICS or name in of_stages or _PARTS.fullmatch(name):
         return
     near = nearest(name.replace("_", "/", 1), METRICS) or nearest(name, METRICS)
     hint = f"Did you mean {near}?   " if near else ""

@@ -215,13 +215,31 @@ def run_name(rollout: str, stage: StageName, ending: str = "") -> str:
     return f"{rollout[: 100 - len(tail)]}{tail}"
 
 
+def _first_of(train: TrainConfig) -> dict[str, Any]:
+    """Return the changes after which a run consists of the first of its ``train.stages``."""
+    if not train.stages:
+        return {}
+    batch = train.spans[0].batch
+    sizes = ("sequences", "sequence_length", "micro_batch")
+    changes: dict[str, Any] = {f"train.batch.{name}": getattr(batch, name) for name in sizes}
+    left_out = {"name", "tokens", "batch"}
+    of_stage = train.stages[0].model_dump(mode="json", exclude=left_out, exclude_unset=True)
+    for part, value in of_stage.items():
+        if isinstance(value, dict) and part != "schedule":
+            changes |= {f"train.{part}.{field}": changed for field, changed in value.items()}
+        else:
+            changes[f"train.{part}"] = value
+    return changes | {"train.stages": []}
+
+
 def _changes(stage: Stage, run: RunSpec) -> dict[str, Any]:
-    train = run.own
+    train = run.own.course[0].config
     world, own = max(stage.gpus, 1), max(run.resources.gpus, 1)
     steps = min(stage.steps, train.steps)
     changes: dict[str, Any] = {
         "resources.gpus": stage.gpus,
         "resources.nodes": stage.nodes,
+        **_first_of(run.own),
         **_fewer_steps(train, steps),
     }
     sequences = train.batch.sequences * world // own

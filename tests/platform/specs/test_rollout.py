@@ -59,6 +59,27 @@ def test_rollout_needs_only_kind_name_and_run():
     ]
 
 
+def test_short_stages_train_the_first_stage_of_the_run():
+    course = [
+        {
+            "tokens": 512 * 2048 * 200,
+            "batch": {"sequence_length": 1024},
+            "optimizer": {"lr": 1e-3},
+            "schedule": {"name": "wsd", "warmup_steps": 20},
+        },
+        {"tokens": "20B", "batch": {"sequences": 1024, "sequence_length": 2048}},
+    ]
+    train = {name: value for name, value in TRAIN.items() if name not in {"steps", "average"}}
+    found = planned(run={"resources": {"gpus": 8}, "train": {**train, "stages": course}})
+    small, whole = found["one_gpu"].train.own, found["all"].train.own
+    assert (small.steps, small.stages, small.optimizer.lr) == (200, [], 1e-3)
+    assert (small.batch.sequences, small.batch.sequence_length) == (128, 1024)
+    assert (small.schedule.name, small.schedule.warmup_steps) == ("wsd", None)
+    assert small.schedule.warmup_ratio == pytest.approx(20 / 200)
+    assert whole.steps == found["all"].train.steps > 200
+    assert len(whole.stages) == 2
+
+
 def test_stages_keep_the_batch_per_gpu_and_the_shape_of_the_schedule():
     found = planned()
     for name in ("one_gpu", "two_gpus"):

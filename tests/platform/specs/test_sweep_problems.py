@@ -334,6 +334,17 @@ def test_metric_that_runs_log_is_valid(name):
     assert load_spec(read_yaml(text).data).metric.name == name
 
 
+def test_loss_of_the_own_held_out_set_of_a_stage_is_a_metric():
+    data = read_yaml(SWEEP + "metric: {name: val/end/loss, goal: minimize}\n").data
+    train = data["run"]["train"]
+    del train["steps"]
+    train["stages"] = [{"tokens": "1M"}, {"name": "end", "tokens": "1M"}]
+    assert load_spec(data).metric.name == "val/end/loss"
+    train["stages"][1]["name"] = "last"
+    with pytest.raises(SpecError, match="val/end/loss, which no run logs"):
+        load_spec(data)
+
+
 def test_trials_may_differ_in_tokens_if_the_sweep_allows_it():
     text = SWEEP.replace("train.optimizer.lr", "train.steps").replace("1e-4, 1e-3", "100, 200")
     spec = load_spec(read_yaml(text + "budget: any\n").data)

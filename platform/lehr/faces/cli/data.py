@@ -54,9 +54,8 @@ def corpora(spec: Spec) -> list[TrainConfig]:
     found: dict[str, TrainConfig] = {}
     for run in runs_of(spec):
         train = run.own
-        key = json.dumps(
-            [train.data.model_dump(mode="json"), train.validation.share, train.model.vocab_size]
-        )
+        data = [stage.config.data.model_dump(mode="json") for stage in train.course]
+        key = json.dumps([data, train.validation.share, train.model.vocab_size])
         found.setdefault(key, train)
     return list(found.values())
 

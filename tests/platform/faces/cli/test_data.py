@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from lehr.faces.cli.data import corpora
+from lehr.specs import load_spec
 from lehr_testing.specs import lr_sweep, text_corpus
 
 LEHR = str(Path(sys.executable).parent / "lehr")
@@ -49,6 +51,15 @@ def test_corpus_of_a_sweep_is_prepared_once_and_reused(lehr, tmp_path):
     shards = tmp_path / "home" / "data"
     assert shards.is_dir()
     assert str(shards) in prepared[0]
+
+
+def test_trials_whose_stages_have_other_data_are_prepared_each(tmp_path):
+    values = lr_sweep(tmp_path, "s", [1e-3])
+    del values["run"]["train"]["steps"]
+    values["run"]["train"]["stages"] = [{"tokens": 512}, {"tokens": 512}]
+    for path, count in (("optimizer.lr", 1), ("data.max_tokens", 2)):
+        values["parameters"] = {f"train.stages.1.{path}": {"values": [1, 2]}}
+        assert len(corpora(load_spec(values))) == count
 
 
 def test_missing_corpus_is_reported_in_one_line(lehr, tmp_path):
