@@ -16,7 +16,12 @@ import torch
 from lehr_trainer import parts
 from lehr_trainer.checkpointing.checkpoint import trained_on
 from lehr_trainer.checkpointing.state import TrainProgress
-from lehr_trainer.configs.stages import Span, sharing_problem, with_all_positions, with_same_data
+from lehr_trainer.configs.stages import (
+    StageSpan,
+    sharing_problem,
+    with_all_positions,
+    with_same_data,
+)
 from lehr_trainer.configs.train import LlamaConfig, TrainConfig
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.records import Notice
@@ -54,7 +59,7 @@ class OpenStage:
     loss: TokenLoss
     flops_per_token: Callable[[int], float]
     """By the step, from 0."""
-    span: Span
+    span: StageSpan
 
     def describe(self) -> str | None:
         """Describe the stage; None of a run without stages."""
@@ -227,7 +232,7 @@ class Course:
         except BadData as error:
             raise BadData(f"stage {span.name}: {error}") from None
 
-    def _prepare(self, span: Span, config: TrainConfig) -> PreparedData:
+    def _prepare(self, span: StageSpan, config: TrainConfig) -> PreparedData:
         context, place = self._context, self._context.place
 
         def notify(phase: str, message: str, done: float | None) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from lehr.base.names import ARGUMENTS, seed_path
 from lehr_trainer.configs.budget import ForkedAt
-from lehr_trainer.configs.stages import Span, StageConfig, span_of, spans
+from lehr_trainer.configs.stages import StageConfig, StageSpan, span_of, spans
 from lehr_trainer.configs.train import BatchConfig, CheckpointConfig, ScheduleConfig
 
 
@@ -79,7 +79,7 @@ class StoredSpec:
         return None if steps is None else int(steps)
 
     @property
-    def spans(self) -> list[Span]:
+    def spans(self) -> list[StageSpan]:
         """The steps of its stages; a program has one."""
         train = [self.train.get(name) for name in ("batch", "stages", "forked_at")]
         return spans_of(json.dumps([*train, self.program.get("tokens_per_step")]))
@@ -165,7 +165,7 @@ class StoredSweep:
 
 
 @lru_cache(maxsize=1024)
-def spans_of(course: str) -> list[Span]:
+def spans_of(course: str) -> list[StageSpan]:
     """Return the steps of the stages of a recorded run.
 
     ``course`` is JSON: a list of batch, stages, forked_at of ``train``, and a program's tokens per

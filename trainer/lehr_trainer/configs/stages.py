@@ -76,7 +76,7 @@ _NEVER = {
 }
 
 
-class Span(NamedTuple):
+class StageSpan(NamedTuple):
     """The steps of a stage."""
 
     name: str
@@ -97,12 +97,12 @@ class Span(NamedTuple):
         return self.tokens_at(self.last) - (self.tokens if self.first else 0)
 
 
-def span_of(spans: Sequence[Span], step: int) -> Span:
+def span_of(spans: Sequence[StageSpan], step: int) -> StageSpan:
     """Return the span of the last of so many steps."""
     return next((span for span in spans if step <= span.last), spans[-1])
 
 
-def sharing_problem(spans: Sequence[Span], world_size: int) -> str | None:
+def sharing_problem(spans: Sequence[StageSpan], world_size: int) -> str | None:
     """Explain why ``world_size`` ranks cannot share every step equally; None if they can."""
     for span in spans:
         if problem := span.batch.sharing_problem(world_size):
@@ -110,17 +110,17 @@ def sharing_problem(spans: Sequence[Span], world_size: int) -> str | None:
     return None
 
 
-def steps_within(spans: Sequence[Span], tokens: int) -> int:
+def steps_within(spans: Sequence[StageSpan], tokens: int) -> int:
     """Return how many steps train on at most so many tokens."""
     begun = [span for span in spans if span.tokens_at(span.first) <= tokens] or spans[:1]
     span = begun[-1]
     return span.first + (tokens - span.tokens) // span.batch.tokens_per_step
 
 
-class Stage(NamedTuple):
+class TrainStage(NamedTuple):
     """A stage of a training, complete."""
 
-    span: Span
+    span: StageSpan
     config: TrainConfig
     """Of its steps, as if the run consisted of them: ``steps`` is where the stage ends."""
 
@@ -131,7 +131,7 @@ def spans(
     forked_at: ForkedAt | None = None,
     *,
     steps: int = 0,
-) -> list[Span]:
+) -> list[StageSpan]:
     """Return the steps of each stage: those that reach the sum of tokens until its end.
 
     ``steps`` are those of a run without stages, which is one without a name.
@@ -140,13 +140,13 @@ def spans(
         ValueError: a stage has no step, or its batch is wrong.
     """
     if not stages:
-        return [Span("", 0, steps, _tokens_before(forked_at, batch), batch)]
+        return [StageSpan("", 0, steps, _tokens_before(forked_at, batch), batch)]
     if batch.stages:
         raise ValueError(
             "stages and batch.stages are both given; write each stage of batch.stages as a stage "
             "with its tokens and batch.sequence_length"
         )
-    result: list[Span] = []
+    result: list[StageSpan] = []
     step = tokens = end = 0
     for number, stage in enumerate(stages):
         name = stage.name or str(number + 1)
@@ -167,7 +167,7 @@ def spans(
                 f"step of the stage before, which has {result[-1].batch.tokens_per_step:,}; give "
                 "it more tokens, or leave it out"
             )
-        result.append(Span(name, step, last, tokens, batch))
+        result.append(StageSpan(name, step, last, tokens, batch))
         step, tokens = last, result[-1].tokens_at(last)
     return result
 
@@ -196,7 +196,7 @@ def _next_batch(path: str, batch: BatchConfig, changes: Mapping[str, Any]) -> Ba
         raise ValueError(_in_one_line(path, error)) from None
 
 
-def course(config: TrainConfig) -> list[Stage]:
+def course(config: TrainConfig) -> list[TrainStage]:
     """Return the stages of a run, each complete; a run without any is one stage.
 
     Raises:
@@ -204,7 +204,7 @@ def course(config: TrainConfig) -> list[Stage]:
     """
     found = config.spans
     if not config.stages:
-        return [Stage(found[0], config)]
+        return [TrainStage(found[0], config)]
     left_out = {"stages", "steps", "tokens", "tokens_per_parameter", "batch", "schedule", "average"}
     raw = config.model_dump(mode="json", exclude=left_out)
     raws = []
@@ -213,7 +213,7 @@ def course(config: TrainConfig) -> list[Stage]:
         raws.append(raw)
     schedules = _schedules(config, found)
     blocks = _blocks(raws, found)
-    stages: list[Stage] = []
+    stages: list[TrainStage] = []
     for number, (raw, span) in enumerate(zip(raws, found, strict=True)):
         batch = span.batch.model_dump(mode="json")
         if blocks[number] != span.batch.sequence_length:
@@ -223,7 +223,7 @@ def course(config: TrainConfig) -> list[Stage]:
             document["forked_at"] = {"after_steps": span.first, "after_tokens": span.tokens}
         path = f"stages.{number} ({span.name})"
         try:
-            stages.append(Stage(span, type(config).model_validate(document)))
+            stages.append(TrainStage(span, type(config).model_validate(document)))
         except ValidationError as error:
             raise ValueError(_in_one_line(path, error)) from None
         kinds = {optimizer_kind(one.config.model_dump()) for one in stages}
@@ -235,9 +235,9 @@ def course(config: TrainConfig) -> list[Stage]:
     return stages
 
 
-def with_same_data(stages: Sequence[Stage]) -> list[list[Stage]]:
+def with_same_data(stages: Sequence[TrainStage]) -> list[list[TrainStage]]:
     """Group the stages whose prepared data are the same."""
-    groups: dict[str, list[Stage]] = {}
+    groups: dict[str, list[TrainStage]] = {}
     for stage in stages:
         data = stage.config.data
         # Prompts are masked in what is prepared.
@@ -256,7 +256,7 @@ def corpus_places(config: TrainConfig) -> list[tuple[str, TrainConfig]]:
     return places
 
 
-def corpus_tokens(stages: Sequence[Stage]) -> dict[str, float]:
+def corpus_tokens(stages: Sequence[TrainStage]) -> dict[str, float]:
     """Return the tokens that a run takes of each corpus, by its JSON."""
     tokens: dict[str, float] = defaultdict(float)
     for stage in stages:
@@ -265,7 +265,7 @@ def corpus_tokens(stages: Sequence[Stage]) -> dict[str, float]:
     return tokens
 
 
-def as_built(config: TrainConfig) -> list[Stage]:
+def as_built(config: TrainConfig) -> list[TrainStage]:
     """Return the stages with what all of them have in memory: positions, an average of weights."""
     stages = config.course
     return [
@@ -278,7 +278,7 @@ def as_built(config: TrainConfig) -> list[Stage]:
     ]
 
 
-def with_all_positions(config: TrainConfig, stages: Sequence[Stage]) -> TrainConfig:
+def with_all_positions(config: TrainConfig, stages: Sequence[TrainStage]) -> TrainConfig:
     """Return the config with as many positions as the stage that needs most: it has one model."""
     most = max(stage.config.model.max_sequence_length for stage in stages)
     model = config.model.model_copy(update={"max_sequence_length": most})
@@ -309,7 +309,7 @@ def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
     return merged
 
 
-def _schedules(config: TrainConfig, spans: Sequence[Span]) -> list[dict[str, Any]]:
+def _schedules(config: TrainConfig, spans: Sequence[StageSpan]) -> list[dict[str, Any]]:
     """Return the schedule of each stage, from the step where it begins to where it ends."""
     begins = [
         number
@@ -337,7 +337,7 @@ def _schedules(config: TrainConfig, spans: Sequence[Span]) -> list[dict[str, Any
     return schedules
 
 
-def _blocks(raws: Sequence[dict[str, Any]], spans: Sequence[Span]) -> list[int]:
+def _blocks(raws: Sequence[dict[str, Any]], spans: Sequence[StageSpan]) -> list[int]:
     """Return the length of the blocks into which each stage's corpora are cut.
 
     Stages that share a corpus have the longest sequence of all of them, so that the next one goes

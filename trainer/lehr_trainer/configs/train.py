@@ -50,7 +50,7 @@ from lehr_trainer.configs.optimizer import AdamWConfig, MuonConfig, OptimizerCon
 from lehr_trainer.configs.parts import PartsConfig
 from lehr_trainer.configs.schedule import ScheduleConfig
 from lehr_trainer.configs.shapes import GPT2Config, LlamaConfig, expand_model_preset
-from lehr_trainer.configs.stages import Span, Stage, StageConfig, course, span_of, spans
+from lehr_trainer.configs.stages import StageConfig, StageSpan, TrainStage, course, span_of, spans
 
 __all__ = [
     "AdamWConfig",
@@ -369,12 +369,12 @@ class TrainConfig(Config):
         return self.spans[-1].batch.tokens_per_step
 
     @property
-    def spans(self) -> list[Span]:
+    def spans(self) -> list[StageSpan]:
         """The steps of its stages."""
         return spans(self.stages, self.batch, self.forked_at, steps=self.steps)
 
     @property
-    def course(self) -> list[Stage]:
+    def course(self) -> list[TrainStage]:
         """Its stages, each as a complete config; itself if it has none."""
         return course(self)
 

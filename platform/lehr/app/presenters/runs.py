@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from lehr.store import Store
     from lehr.store.streams.series import LatestValue
     from lehr.store.tables import Attempt
-    from lehr_trainer.configs.stages import Span
+    from lehr_trainer.configs.stages import StageSpan
 
 CORE_METRICS = (
     "train/loss",
@@ -327,7 +327,7 @@ def _run_fields(
     }
 
 
-def _stages(spans: Sequence[Span]) -> list[TrainStage]:
+def _stages(spans: Sequence[StageSpan]) -> list[TrainStage]:
     return [
         TrainStage(
             name=span.name,

@@ -39,7 +39,7 @@ from lehr.schemas.sweeps import (
     SweepView,
     TrialView,
 )
-from lehr_trainer.configs.stages import Span, span_of, steps_within
+from lehr_trainer.configs.stages import StageSpan, span_of, steps_within
 
 if TYPE_CHECKING:
     from lehr.app.presenters.runs import RunPresenter
@@ -67,7 +67,7 @@ class _Judged:
     verdict: SweepVerdict
     newest: dict[str, LatestValue]
     """Each run's newest value of the metric."""
-    spans: list[Span] | None
+    spans: list[StageSpan] | None
     """Of each trial; None where their tokens per step differ, so that they are compared at equal
     tokens."""
     held_out: dict[str, str | None]
@@ -288,11 +288,11 @@ def _in_tokens(judged: _Judged) -> int | None:
     return _tokens_at(judged.spans, step)
 
 
-def _tokens_at(spans: Sequence[Span], step: int) -> int:
+def _tokens_at(spans: Sequence[StageSpan], step: int) -> int:
     return span_of(spans, step).tokens_at(step)
 
 
-def _pace(spans: Sequence[Span]) -> tuple[tuple[int, int, int], ...]:
+def _pace(spans: Sequence[StageSpan]) -> tuple[tuple[int, int, int], ...]:
     """Return what is equal for runs that have as many tokens at each step."""
     return tuple((span.first, span.tokens, span.batch.tokens_per_step) for span in spans)
 

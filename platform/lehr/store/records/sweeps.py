@@ -27,7 +27,7 @@ from lehr.store.records.run_rows import (
 )
 from lehr.store.records.trial_rows import TrialRows
 from lehr.store.tables import Attempt, RunRow, SweepRow, Trial
-from lehr_trainer.configs.stages import Span
+from lehr_trainer.configs.stages import StageSpan
 
 
 class TrialOutline(NamedTuple):
@@ -57,7 +57,7 @@ class TrialOutline(NamedTuple):
     """For a run of another sweep: the trial's run that it repeats with another seed."""
 
     @property
-    def spans(self) -> list[Span]:
+    def spans(self) -> list[StageSpan]:
         return spans_of(self.course)
 
 
