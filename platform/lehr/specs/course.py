@@ -50,7 +50,7 @@ def past_problem(old: TrainConfig, new: TrainConfig, step: int) -> SpecProblem |
     """Return why ``new`` cannot go on from a checkpoint of ``old``: its past is another one.
 
     The batches and the data of all steps until ``step`` must be those that were trained. Rates,
-    schedules and losses may differ.
+    schedules and losses may differ. Blocks, too: what is left of an epoch is cut anew.
     """
     courses = old.course, new.course
     starts = {start for course in courses for stage in course for start in _starts(stage)}
@@ -74,7 +74,6 @@ def _trained(stage: TrainStage, step: int) -> dict[str, object]:
         "batch": f"{batch.sequences} sequences of {batch.sequence_length} tokens",
         "seed": own.seed,
         "data": own.data.model_dump(exclude=_FREE),
-        "block": own.batch.longest_sequence,
     }
 
 
@@ -90,12 +89,6 @@ def _another_past(
         f"step {step:,} lies {'within' if within else 'after'} {name} (steps {span.first:,} to "
         f"{span.last:,}), whose {what} cannot change there{shown}."
     )
-    if what == "block":
-        hint = (
-            "Stages that share a corpus read it in blocks of the longest sequence: give the longer "
-            f"one another corpus, or keep the longer block by train.batch.block={values[0]}."
-        )
-        return SpecProblem("train.stages", message, hint)
     ways = [f"fork at step {span.first:,}, where it begins"] if span.first else []
     if within:
         tokens = old.tokens_at(step) - sum(stage.tokens for stage in old.stages[:number])

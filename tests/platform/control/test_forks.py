@@ -209,12 +209,6 @@ def test_fork_of_stages_may_change_the_rest(step, change, ends):
             "train.stages end with step 302, but",
             "Add a stage",
         ),
-        (
-            100,
-            {"train.stages.2": {"tokens": 51_200, "batch": {"sequence_length": 128}}},
-            "whose block cannot change there (64, not 128)",
-            "Stages that share a corpus read it in blocks of the longest sequence",
-        ),
         (300, {"train.seed": 5}, "whose seed cannot change there (0, not 5)", "Leave it"),
         (
             550,
@@ -268,3 +262,9 @@ def test_rate_at_the_fork_is_that_of_its_stage():
     assert "train.schedule" not in text
     assert warning(cooled, {"train.stages.2.optimizer.lr": 1.0}, 550) is None
     assert warning(cooled, {"train.stages.2.schedule": "constant"}, 500) is None
+
+
+def test_fork_may_add_a_stage_that_reads_its_corpus_in_longer_sequences():
+    change = {"train.stages.2": {"tokens": 51_200, "batch": {"sequence_length": 128}}}
+    fork = fork_spec(staged(), change, step=100)
+    assert [one.config.batch.longest_sequence for one in fork.own.course] == [128] * 3
