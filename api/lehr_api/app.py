@@ -42,11 +42,8 @@ _AS_THEY_ARE = (
 
 
 def create_app(settings: Settings, *, services: Opener = running) -> FastAPI:
-    """Create the application; its lifespan opens and closes its services.
-
-    Args:
-        settings: settings of the server.
-        services: opens the store and the dispatcher; by default the real ones.
+    """Create the application; its lifespan opens and closes its ``services``, by default the real
+    ones.
     """
 
     @asynccontextmanager

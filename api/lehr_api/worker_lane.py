@@ -57,12 +57,7 @@ _MOST_WEIGHT = 0.1
 
 
 def serve_workers_first(app: FastAPI, guard: Callable[[ASGIApp], ASGIApp]) -> None:
-    """Put the lane before all middleware of ``app``; call it last.
-
-    Args:
-        app: the application.
-        guard: wraps an application with the checks before every route.
-    """
+    """Put the lane before all middleware of ``app``; call it last; ``guard`` checks first."""
     build = app.build_middleware_stack
 
     def build_stack() -> ASGIApp:

@@ -195,9 +195,7 @@ def repetition(digests: Curve, epochs: Curve, *, lasts: int) -> RepeatedBatches 
 def batches_note(agreements: Sequence[tuple[str, Agreement]], baseline: str) -> str:
     """Return as a sentence which runs trained on the batches of the baseline.
 
-    Args:
-        agreements: the name of each other run, and how its batches compare with the baseline's.
-        baseline: its name.
+    ``agreements`` has the name of each other run, with how its batches compare.
     """
     same = [(name, one.steps) for name, one in agreements if one.verdict == "same"]
     unknown = [name for name, one in agreements if one.verdict == "unknown"]

@@ -118,13 +118,7 @@ def compare(
     goal: Goal | None = "minimize",
     x_axis: Literal["step", "tokens", "time", "flops", "end"] = "step",
 ) -> ComparisonView:
-    """Compare runs; the first is the baseline.
-
-    Args:
-        runs: with their curves over ``x_axis``.
-        metric: that of the curves.
-        goal: the metric's; None if it is not known.
-        x_axis: where values are compared.
+    """Compare runs with their curves of ``metric`` over ``x_axis``; the first is the baseline.
 
     Raises:
         ValueError: fewer than two runs.

@@ -81,12 +81,7 @@ def draw(
 ) -> str:
     """Return the figure as an ``svg`` element, which ``title`` describes to screen readers.
 
-    Args:
-        figure: what to draw.
-        title: its name.
-        width: in pixels.
-        height: in pixels.
-        links: whether a point leads to the page of its run.
+    Sizes are in pixels. With ``links`` a point leads to the page of its run.
     """
     names, lines = _legend(figure, width)
     strip = any(points.role in STRIP and points.x for points in figure.points)

@@ -224,11 +224,7 @@ def gaps(
 ) -> list[GapView]:
     """Compare the first group with each other one, but for those of other held-out sets.
 
-    Args:
-        groups: the baseline's first.
-        noise: pooled over all groups.
-        metric: name of the values.
-        goal: of the metric; None where it is not known.
+    ``noise`` is pooled over all groups.
     """
     if not groups or not groups[0].values:
         return []

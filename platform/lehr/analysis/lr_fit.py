@@ -92,9 +92,8 @@ class LrFit:
     def notes(self, command: str | None = None, hours: float | None = None) -> list[str]:
         """Return what the verdict adds to a ranking, one sentence each.
 
-        Args:
-            command: adds the ``next_rates`` to the sweep, or the ``next_seeds``.
-            hours: GPU-hours of one trial so far; None if not known.
+        ``command`` adds the ``next_rates`` to the sweep, or the ``next_seeds``; ``hours`` are the
+        GPU-hours of one trial so far.
         """
         out = [note for note in (self.range_note(), self.cost_note()) if note is not None]
         out += self.remarks

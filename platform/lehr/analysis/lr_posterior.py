@@ -165,12 +165,8 @@ def _fall(posterior: Posterior, tried: tuple[tuple[float, int], ...]) -> float:
 
 
 def posterior(trials: tuple[RateResult, ...], noise: Noise | None = None) -> Posterior | None:
-    """Draw the curves that agree with the trials; None with fewer than three rates with a loss,
-    where rates differ by rounding only, and where all losses are equal.
-
-    Args:
-        trials: by ascending rate.
-        noise: between seeds of the same training in other sweeps.
+    """Draw the curves that agree with the trials, which are by ascending rate; None with fewer than
+    three rates with a loss, where rates differ by rounding only, and where all losses are equal.
     """
     # A page asks for a sweep and for its figure at once: the second waits for the first's curves.
     with _ONE_AT_A_TIME:

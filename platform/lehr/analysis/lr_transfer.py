@@ -43,13 +43,7 @@ class LrTransfer:
 
 
 def transfer(fit: LrFit, source: Setting, target: Setting, rule: str = DEFAULT) -> LrTransfer:
-    """Carry a sweep's best rate to another training.
-
-    Args:
-        fit: the sweep's verdict.
-        source: the training of its trials.
-        target: the training that needs a rate.
-        rule: a name of ``RULES``.
+    """Carry the best rate of a sweep, whose trials trained ``source``, to the training ``target``.
 
     Raises:
         KeyError: there is no such rule.

@@ -16,13 +16,7 @@ if TYPE_CHECKING:
 
 
 def untried(sweep: SweepDetail, rates: Iterable[float], parameter: str) -> tuple[float, ...]:
-    """Return the proposed rates of which the sweep has no trial, not even one without a value.
-
-    Args:
-        sweep: with all its trials.
-        rates: proposed, rounded.
-        parameter: path of the learning rate.
-    """
+    """Return those proposed rates of which the sweep has no trial, not even one without a value."""
     values = (trial.parameters.get(parameter) for trial in sweep.trials)
     known = {rounded(value) for value in values if isinstance(value, int | float)}
     return tuple(rate for rate in rates if rate not in known)
@@ -33,11 +27,6 @@ def next_trials(sweep: SweepDetail, rates: Sequence[float], parameter: str) -> N
 
     None where there are none, or where the sweep's method does not take values: a search chooses
     its points itself.
-
-    Args:
-        sweep: with its spec.
-        rates: to add.
-        parameter: path of the learning rate.
     """
     if not rates or sweep.method not in {"grid", "list"}:
         return None
@@ -64,10 +53,6 @@ def next_seeds(sweep: SweepDetail, count: int) -> NextTrials | None:
     """Return the extension that repeats each trial with ``count`` more seeds.
 
     None for no seeds, where the sweep has none of its own, or where its method is a search.
-
-    Args:
-        sweep: with its spec and all its trials.
-        count: seeds to add to each trial.
     """
     path = next((path for path in sweep.parameters if is_seed(path)), None)
     if not count or path is None or sweep.method not in {"grid", "list"}:

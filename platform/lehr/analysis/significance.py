@@ -230,9 +230,7 @@ _FAR = 12.0
 def cumulative(t: float, freedom: float) -> float:
     """Return the probability of a value of at most ``t``, to 1e-6 where that is at most 0.975.
 
-    Args:
-        t: the value.
-        freedom: degrees of freedom, at least 1; need not be a whole number.
+    ``freedom``: degrees of freedom, at least 1; it need not be a whole number.
     """
     # With t = sqrt(freedom) * tan(angle) the density is a power of the cosine: by Simpson's rule.
     angle = min(math.atan(abs(t) / math.sqrt(freedom)), _FAR / math.sqrt(freedom))

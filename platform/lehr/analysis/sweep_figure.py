@@ -38,14 +38,8 @@ def drawn_sweep(
     height: int = figure_svg.HEIGHT,
     links: bool = False,
 ) -> SweepFigure:
-    """Draw the sweep's metric against ``parameter``, or against the one that matters most.
-
-    Args:
-        detail: with all trials.
-        parameter: on the x axis.
-        width: of the drawing, in pixels.
-        height: of the drawing, in pixels.
-        links: whether a point leads to the page of its run.
+    """Draw the metric of a sweep, given with all trials, against ``parameter``, or against the one
+    that matters most. The rest is as for ``figure_svg.draw``.
 
     Raises:
         NotFound: the sweep does not vary ``parameter``.

@@ -49,11 +49,8 @@ class AttemptProtocol:
         return self._note(run, attempt_id, payload, fenced=fenced, keep=keep)
 
     def publish(self, living: Mapping[str, RunRow], senders: int) -> None:
-        """Set what heartbeats are answered from.
-
-        Args:
-            living: by attempt, as ``Loader.living`` returns it.
-            senders: how many workers send; they decide how often each should.
+        """Set what heartbeats are answered from: attempts as ``Loader.living`` returns them, and
+        how many workers send, which decides how often each should.
         """
         self._living = living
         self._pace = pace(senders)

@@ -108,9 +108,7 @@ def version_of(text: str) -> int:
 def problem(text: str, driven: tuple[int, int]) -> str | None:
     """Describe why the trainer cannot be driven; None if it can.
 
-    Args:
-        text: of the capsule's file; empty if it has none.
-        driven: the oldest and the newest version that this Lehr drives.
+    ``text`` is of the capsule's file; ``driven`` the oldest and newest version that can be.
     """
     version, (oldest, newest) = version_of(text), driven
     if oldest <= version <= newest:

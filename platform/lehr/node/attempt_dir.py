@@ -146,9 +146,6 @@ SECRETS_FILE = "secrets.json"
 def take_secrets(folder: str) -> dict[str, str]:
     """Return the variables with their values, and remove the file. Empty if there are none.
 
-    Args:
-        folder: the attempt's folder on its node.
-
     Raises:
         OSError: the file cannot be read or removed.
     """

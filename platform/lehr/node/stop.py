@@ -63,13 +63,9 @@ def stop_all(
 ) -> StoppedTrainings:
     """Stop the trainings of the home ``where``, and have what they saved copied.
 
-    Args:
-        where: the home.
-        command: which command of Lehr stops them; it is named as the reason of their end.
-        timeout_s: how long they may save; what has not ended by then is killed. As long again may
-            their copies take.
-        deliver_s: how long their streams may take to reach the server. 0: the next server of this
-            home has them delivered.
+    The reason of their end names ``command``. They may save for ``timeout_s`` and are then killed;
+    their copies may take as long again. Their streams have ``deliver_s`` to reach the server; with
+    0 the next server of this home has them delivered.
     """
     entries = _live(where)
     training = [entry for entry in entries if entry.exit() is None]

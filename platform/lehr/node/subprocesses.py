@@ -41,14 +41,10 @@ def start(
     output: int | None = None,
     keep: tuple[int, ...] = (),
 ) -> Child:
-    """Run ``command``; its output goes to the descriptor ``output``, its input is empty.
+    """Run ``command``, an argv with an absolute program, with an empty input.
 
-    Args:
-        command: argv, with the absolute path of the program.
-        environment: the complete environment.
-        folder: working folder.
-        output: for stdout and stderr; None keeps those of this process.
-        keep: descriptors to inherit.
+    ``environment`` is complete. ``output`` gets stdout and stderr; None keeps those of this
+    process. ``keep`` are descriptors to inherit.
 
     Raises:
         OSError: it could not be run.

@@ -121,16 +121,11 @@ def start(
     output: str,
     keep: tuple[int, ...],
 ) -> subprocesses.Child:
-    """Start it in the attempt's directory.
+    """Start the ranks of ``gang`` in the attempt's directory.
 
-    Args:
-        launch: the launch spec.
-        entry: the attempt's folder on this node.
-        gang: the ranks, and where they meet.
-        variables: of the spec, with the values of its secrets.
-        python: interpreter of the environment that the spec names; None: that of the node.
-        output: file that gets what the launcher writes.
-        keep: descriptors that stay open in it.
+    ``variables`` are of the spec, with the values of its secrets; ``python`` is the interpreter of
+    the environment that the spec names, else that of the node. The file ``output`` gets what the
+    launcher writes; the descriptors ``keep`` stay open in it.
 
     Raises:
         OSError: the output cannot be written, or the command cannot be run; ``filename`` shows

@@ -35,11 +35,7 @@ class Secret:
 
 
 class SecretStore:
-    """The secrets of one server. Thread-safe; each call reads the file, which people may restore.
-
-    Args:
-        home: Lehr's home.
-    """
+    """The secrets of one home. Thread-safe; each call reads the file, which people may restore."""
 
     def __init__(self, home: Path) -> None:
         self._path = home / FILE
@@ -51,11 +47,8 @@ class SecretStore:
     def set(self, name: str, value: str, *, by: str, at: float) -> Secret:
         """Set the value of a secret, old or new. Attempts that start from now on get it.
 
-        Args:
-            name: its name, which specs refer to.
-            value: 1 to 32,768 bytes of UTF-8 without NUL.
-            by: name of the token that sets it.
-            at: now, in seconds since the epoch.
+        The value has 1 to 32,768 bytes of UTF-8 without NUL. ``by`` is the name of a token, ``at``
+        the time in seconds since the epoch.
 
         Raises:
             UserError: the name or the value is not valid. The value is never quoted.

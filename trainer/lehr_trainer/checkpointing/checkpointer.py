@@ -210,10 +210,8 @@ class Checkpointer:
     def _complete(self, save: _Save, tensors: Tensors, blocked_s: float | None = None) -> None:
         """Write the checkpoint, record it, and remove checkpoints that are no longer kept.
 
-        Args:
-            save: everything but the tensors.
-            tensors: its state, which must not change meanwhile.
-            blocked_s: how long the loop waited for it; None while it waits.
+        ``save`` has all but the tensors, which must not change meanwhile; ``blocked_s`` is how long
+        the loop waited for it, None while it waits.
         """
         run_dir = self._context.place.run_dir
         written = checkpoint.write_checkpoint(

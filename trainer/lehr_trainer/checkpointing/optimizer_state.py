@@ -86,13 +86,6 @@ def restore(
     It goes through ``load_state_dict``, which knows where each kind of state belongs. That casts
     state to its parameter's type, so a project's optimizer gets its own types again afterwards.
 
-    Args:
-        directory: the checkpoint.
-        model: has the optimizer's parameters.
-        optimizer: as built.
-        document: what ``state.json`` says of it.
-        tensors: of the checkpoint's files.
-
     Raises:
         BadCheckpoint: it belongs to another optimizer, or lacks a tensor.
     """

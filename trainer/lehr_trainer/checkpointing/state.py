@@ -58,13 +58,8 @@ def describe(
 ) -> dict[str, Any]:
     """Make the JSON part of a checkpoint.
 
-    Args:
-        progress: of the run.
-        config: that of its stage.
-        data: of the last step.
-        scored: the data whose held-out set gives ``val/loss``.
-        versions: of the packages.
-        generators: one state for each rank.
+    ``data`` is that of the last step, ``scored`` the data whose held-out set gives ``val/loss``;
+    ``generators`` has one state for each rank.
     """
     return {
         "format": 1,

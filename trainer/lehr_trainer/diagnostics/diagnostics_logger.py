@@ -94,17 +94,10 @@ def quality(
 ) -> dict[str, Tensor]:
     """Compute ``top1_acc`` and ``raw_ce_fp32`` on the first sequences of a batch, all in fp32.
 
-    They are means over the targets that are not ``IGNORED``.
-    fp32 weights and inputs, no autocast, no TF32, no FP8, no compiled graph: the correct loss. If
-    the training's own loss on the same tokens, ``loss_same_tokens``, differs, that one is wrong.
-
-    Args:
-        model: the model itself, not wrapped.
-        inputs_BT: of a batch; at least one sequence is used.
-        targets_BT: the same batch's.
-        tokens: how many tokens to look at.
-        unwrapped_loss: the training's forward and loss, ``(inputs, targets) -> loss``.
-        make_input: what the model is called with.
+    They are means over the targets that are not ``IGNORED``, of about ``tokens`` tokens. fp32
+    weights and inputs, no autocast, no TF32, no FP8, no compiled graph: the correct loss. If the
+    training's own loss on the same tokens, ``loss_same_tokens``, differs, that one is wrong.
+    ``model`` is not wrapped; ``unwrapped_loss`` is the training's forward and loss.
     """
     count = max(1, tokens // inputs_BT.shape[1])
     inputs, targets = inputs_BT[:count], targets_BT[:count]
@@ -144,15 +137,10 @@ def sample(
     seed: int,
     longest: int,
 ) -> Tensor:
-    """Sample ``tokens`` tokens after ``prompt``, as a tensor on the model's device.
+    """Sample ``tokens`` tokens after the last ``longest`` of ``prompt``, on the model's device.
 
-    Args:
-        model: the model itself, not wrapped; in autocast if the caller opened it.
-        prompt: token ids; the last ``longest`` are read.
-        tokens: how many to write.
-        temperature: 0 takes the likeliest each time.
-        seed: of the sample's own generator.
-        longest: the longest sequence that the model reads.
+    ``model`` is not wrapped, and in autocast if the caller opened it. Temperature 0 takes the
+    likeliest token each time. ``seed`` is of the sample's own generator.
     """
     head = model.head_weight
     assert isinstance(head, Tensor)

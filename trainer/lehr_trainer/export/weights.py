@@ -40,12 +40,8 @@ def write_tokenizer(tokenizer: Tokenizer, out_dir: Path, *, longest: int) -> Spe
 
     It gives the same tokens as the training did: no token is put before or after a text. Documents
     were separated by the end-of-document token alone, so the model saw that token before each
-    document, and it is the first token (bos) too.
-
-    Args:
-        tokenizer: as the run loaded it.
-        out_dir: a folder that exists.
-        longest: tokens of the longest sequence that the model can read.
+    document, and it is the first token (bos) too. ``longest`` is what the model can read, in
+    tokens.
     """
     if isinstance(tokenizer, ByteTokenizer):
         fast, eos, pad = _of_bytes(), END_OF_BYTES, END_OF_BYTES
@@ -154,11 +150,7 @@ def fold_multipliers(
     """Return weights with which the standard model computes what ``model`` does under muP.
 
     Queries take the attention's scale, and the last norm takes the head's. A training that goes on
-    from such weights is not muP any more.
-
-    Args:
-        model: its config; in the standard parametrization nothing changes.
-        tensors: the model's own state, by name.
+    from such weights is not muP any more. In the standard parametrization nothing changes.
     """
     scale = attention_scale(model)
     if scale is None:

@@ -40,13 +40,8 @@ class TokenLoss(Protocol):
     def __call__(
         self, hidden: Tensor, weight: Tensor, targets: Tensor, weights: Tensor | None = None, /
     ) -> LossSum:
-        """Compute it, outside of autocast.
-
-        Args:
-            hidden: [..., H], the model's last states.
-            weight: [V, H], of the head.
-            targets: [...], token ids; with weights also ``IGNORED``, which has weight 0.
-            weights: [...], of each target's loss; None weighs all alike.
+        """Compute it, outside of autocast, of hidden states [..., H], the head's weight [V, H], and
+        targets and weights [...], as ``summed_cross_entropy`` states them.
         """
 
 

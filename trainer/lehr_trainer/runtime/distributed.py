@@ -145,11 +145,9 @@ class Ranks:
 
         gloo's threads release the last exchange some time after it is over, and its memory is
         Python's: once the interpreter has begun to end, that aborts the process. Only the group's
-        destructor joins these threads, so the last reference must be dropped here.
-
-        Args:
-            together: wait for all ranks, so that none closes its connections on another's last
-                exchange. Not where a signal struck them at different places.
+        destructor joins these threads, so the last reference must be dropped here. ``together``
+        waits for all ranks, so that none closes its connections on another's last exchange; not
+        where a signal struck them at different places.
         """
         if self.cpu_group is None:
             return

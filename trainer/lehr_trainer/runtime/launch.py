@@ -56,10 +56,7 @@ def wait_for_rank0_report() -> None:
 def find_place(path: Path, *, make_attempt: bool) -> RunPaths | None:
     """Return the attempt's folder if ``path`` is one; else the next attempt of the run ``path``.
 
-    Args:
-        path: what the command line names.
-        make_attempt: whether this process is the one that makes the next attempt; another one
-            gets None, and the folder later.
+    Where another process makes that attempt (not ``make_attempt``), None; the folder comes later.
 
     Raises:
         BadConfig: ``path`` is not a run, or its attempt was used before.

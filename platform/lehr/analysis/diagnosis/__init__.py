@@ -103,9 +103,7 @@ def unjudged(
 ) -> dict[AlertCode, list[str]]:
     """Return the rules that cannot judge a run, each with what it needs.
 
-    Args:
-        points: by metric, how many it has, and how many after the warmup.
-        total_steps: None if the run's length is not known.
+    ``points`` has for each metric how many it has, and how many after the warmup.
     """
     counts = dict(points)
     for name, count in points.items():

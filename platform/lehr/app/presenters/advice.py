@@ -20,13 +20,9 @@ if TYPE_CHECKING:
 def with_advice(
     detail: SweepDetail, verdict: SweepVerdict, goal: Goal, hours: float | None = None
 ) -> SweepDetail:
-    """Add the notes of its verdict, and the trials to try next.
+    """Add the notes of its verdict, and the trials to try next, to a finished sweep.
 
-    Args:
-        detail: a finished sweep with all its trials.
-        verdict: its ranking.
-        goal: of its metric.
-        hours: GPU-hours of one trial so far.
+    ``hours`` are the GPU-hours of one trial so far.
     """
     parameter = parameter_choice(detail)
     fit = sweep_fit(detail, parameter)

@@ -39,11 +39,8 @@ class Costs:
     ) -> CostView | None:
         """Return what these runs used together; None before the first attempt.
 
-        Args:
-            key: id of the run or sweep, under which the planned hours are kept.
-            run_ids: the runs.
-            device: the GPU that a trainer of theirs saw, if any.
-            gpu_type: the kind that their spec requests, if any.
+        The planned hours are kept under ``key``. ``device`` is the GPU that a trainer of theirs
+        saw, ``gpu_type`` the kind that their spec requests.
         """
         times = self._store.attempts.times(run_ids)
         if not times:
@@ -56,14 +53,10 @@ class Costs:
         return _view(gpu_hours(times, self._store.clock()), len(times), gpu, planned)
 
     def of_stages(self, key: str, stages: Sequence[StageUse]) -> list[CostView]:
-        """Return what the stages of a rollout used, beside the plan of all their runs.
+        """Return what all stages of a rollout used, beside the plan of all their runs.
 
         A stage that has not begun is planned on the kind of GPU that it requests, else on the one
-        that another stage used. A stage without GPUs costs nothing.
-
-        Args:
-            key: id of the rollout, under which the planned hours are kept.
-            stages: all of its stages.
+        that another stage used. A stage without GPUs costs nothing. Plans are kept under ``key``.
         """
         now = self._store.clock()
         seen = next((use.device for use in stages if use.gpus and use.device is not None), None)
@@ -208,12 +201,9 @@ def hours_on(spec: RunSpec, kind: str) -> float | None:
 
 
 def gpu_hours(attempts: Iterable[tuple[int, float, float | None]], now: float) -> float:
-    """Add up the GPU-hours of attempts.
+    """Add up GPU-hours of attempts: number of GPUs, begin and end of each, in seconds.
 
-    Args:
-        attempts: for each its number of GPUs and the times, in seconds, at which it began and
-            ended. One that lives has no end, and is counted until ``now``.
-        now: the time.
+    One that lives has no end, and is counted until ``now``.
     """
     return sum(
         gpus * max((now if ended is None else ended) - began, 0.0) / 3600

@@ -49,10 +49,7 @@ def points_of(
 ) -> list[Point]:
     """Return the sweep's points in its order, ranked by the mean over their seeds.
 
-    Args:
-        trials: run id and parameters of each.
-        values: the metric where trials are compared, finite, by run id.
-        goal: minimize or maximize.
+    ``values`` are finite, where trials are compared.
     """
     groups: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
     for run_id, parameters in trials:

@@ -103,14 +103,10 @@ class SweepPresenter:
         states: Collection[str] | None = None,
         run_ids: Collection[str] | None = None,
     ) -> SweepDetail:
-        """Return the sweep with a page of its trials.
+        """Return the sweep with a page of ``limit`` trials.
 
-        Args:
-            sweep: the sweep.
-            limit: the number of trials of a page.
-            cursor: ``next_cursor`` of the page before.
-            states: only trials whose run is in one of these states.
-            run_ids: only trials of these runs, and the standings of all.
+        ``states``: only trials whose run is in one of them. ``run_ids``: only trials of these runs,
+        and the standings of all.
         """
         judged = self._judge(sweep)
         found = judged.trials

@@ -266,12 +266,7 @@ def checkpoints(found: Sequence[CheckpointView]) -> Section:
 def alerts(
     found: Sequence[tuple[str, RunView]], diagnosed: Mapping[str, Sequence[AlertView]]
 ) -> list[ReportAlert]:
-    """Return each alert with its run's name, where there are several runs.
-
-    Args:
-        found: the runs, each with its name.
-        diagnosed: by the run's id, its explained alerts.
-    """
+    """Return each alert, explained or not, with its run's name where there are several runs."""
     several = len(found) > 1
     shown: list[ReportAlert] = []
     for name, run in found:

@@ -33,14 +33,7 @@ def run_report(
     *,
     deleted: bool,
 ) -> Document:
-    """Return the report.
-
-    Args:
-        run: with its spec, provenance and attempts.
-        series: by name, those of ``CURVES`` that it has.
-        checkpoints: its checkpoints.
-        deleted: whether its metrics and files were deleted.
-    """
+    """Return the report, with those of ``CURVES`` that the run has."""
     alerts = document.alerts([(run.name, run)], {run.id: run.diagnosis})
     sections = [
         Section("Result", facts=_run_facts(run), alerts=alerts, notes=_notes(run)),
@@ -135,14 +128,8 @@ def sweep_report(
     provenance: Mapping[str, Any],
     diagnosed: Mapping[str, Sequence[AlertView]],
 ) -> Document:
-    """Return the report.
-
-    Args:
-        sweep: with its trials.
-        figure: its metric against a parameter; None where it has no trials yet.
-        curves: by metric, each trial's label and points.
-        provenance: of its runs.
-        diagnosed: by the run's id, its explained alerts.
+    """Return the report. ``figure``: None where the sweep has no trials yet; ``curves``: by metric,
+    each trial's label and points.
     """
     trials = sorted(
         sweep.seeded, key=lambda trial: (trial.rank is None, trial.rank or 0, trial.number)
@@ -246,14 +233,7 @@ def rollout_report(
     provenance: Mapping[str, Any],
     diagnosed: Mapping[str, Sequence[AlertView]],
 ) -> Document:
-    """Return the report.
-
-    Args:
-        rollout: with its stages and gates.
-        curves: by metric, the name and points of each stage's run.
-        provenance: of its runs.
-        diagnosed: by the run's id, its explained alerts.
-    """
+    """Return the report. ``curves``: by metric, the name and points of each stage's run."""
     runs = [(one.run.name, one.run) for stage in rollout.stages for one in stage.runs]
     notes = [*([rollout.reason] if rollout.reason else []), *rollout.notes]
     if rollout.note:

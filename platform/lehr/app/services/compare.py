@@ -195,11 +195,8 @@ def groups_of(
 ) -> list[str]:
     """Return the name of each run's group.
 
-    Args:
-        runs: to be grouped.
-        specs: of each run.
-        metrics: newest values of each run.
-        by: paths of the config, metrics, ``tag``, ``tag:NAME`` or ``project``, with commas.
+    ``by`` has paths of the config, metrics (newest values), ``tag``, ``tag:NAME`` or ``project``,
+    with commas.
 
     Raises:
         NotFound: none of the runs has what ``by`` names.

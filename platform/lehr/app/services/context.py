@@ -86,11 +86,7 @@ def once(store: Store, key: str | None, operation: Operation[V], *, status: int)
 
     An operation that was recorded before is not checked again, whatever has changed since.
 
-    Args:
-        store: where keys are remembered.
-        key: the sender's name for the request; None: always carry it out.
-        operation: what to record.
-        status: the HTTP status to store with the answer.
+    ``key`` is the sender's name for the request; without one it is always carried out.
 
     Raises:
         Conflict: the key was used for another request.

@@ -82,17 +82,11 @@ def join(
     server_url: str,
     ray: RayAccess,
 ) -> JoinView:
-    """Return what the machine needs.
+    """Return what the machine needs to be a node of that name.
 
-    Args:
-        context: of the server.
-        node: the name that the machine will have.
-        readmit: whether a node that had left gets work again.
-        check: whether the machine only looks: then it gets no secrets, and nothing changes.
-        until: until when the machine is available; None: as declared before.
-        secret: the home's token.
-        server_url: where shippers reach this server.
-        ray: the address and token of Ray.
+    ``readmit``: a node that had left gets work again. ``check``: the machine only looks, so it gets
+    no secrets, and nothing changes. ``until``: when its availability ends; None: as declared
+    before. ``secret``: the home's token. ``server_url``: where shippers reach this server.
 
     Raises:
         RayStarting: Ray is not up yet.

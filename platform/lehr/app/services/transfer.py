@@ -48,14 +48,8 @@ def transfer_rate(
     *,
     rule: str | None = None,
 ) -> TransferView:
-    """Return the learning rate for ``spec`` by the sweep's verdict. Nothing is recorded.
-
-    Args:
-        context: of the services.
-        sweep: the sweep over learning rates.
-        spec: the target: a run or a rollout.
-        overrides: values that replace those of ``spec``.
-        rule: a name of ``RULES``; None takes the one with the least regret.
+    """Return the learning rate for ``spec``, a run or a rollout, by the sweep's verdict. Nothing is
+    recorded. Without ``rule`` the one with the least regret is taken.
 
     Raises:
         UserError: the sweep has no verdict on a learning rate, or no rule reaches the target.
@@ -269,12 +263,7 @@ def _view(
 
 
 def carried_yaml(spec: RunSpec | RolloutSpec, view: TransferView) -> str:
-    """Return YAML that ``load_spec`` reads: the spec's given fields, and the new rate.
-
-    Args:
-        spec: the target, valid.
-        view: the transfer; its own ``yaml`` is not read.
-    """
+    """Return YAML that ``load_spec`` reads: the spec's given fields, and the new rate."""
     data: dict[str, Any] = {"kind": spec.kind, **spec.model_dump(mode="json", exclude_unset=True)}
     run = data if spec.kind == "run" else data["run"]
     run["train"].setdefault("optimizer", {})["lr"] = view.rate

@@ -66,14 +66,7 @@ _INTERRUPTED = 130
 
 
 class MirrorController:
-    """Carries out ``tracking.wandb`` and ``Run.mirror()``.
-
-    Args:
-        store: read only.
-        presenter: for the summary of a run at its end.
-        home: Lehr's home.
-        every_s: how often active runs are checked.
-    """
+    """Carries out ``tracking.wandb`` and ``Run.mirror()``; looks each ``every_s``."""
 
     def __init__(
         self, store: Store, presenter: Presenter, home: Path, *, every_s: float = 3.0

@@ -64,11 +64,8 @@ class _Superseded(Exception):
 def mirror(home: Path, run_id: str, feed: Callable[[], RunFeed], stop: threading.Event) -> None:
     """Mirror a run until it has ended or is paused, its request has changed, or ``stop`` is set.
 
-    Args:
-        home: Lehr's home.
-        run_id: of the run.
-        feed: the newest message of the server about the run.
-        stop: set when this process is to end; an open W&B run is then finished as it is.
+    ``feed`` returns the server's newest message about the run. After ``stop``, which ends this
+    process, an open W&B run is finished as it is.
 
     Raises:
         wandb.Error: W&B rejected a request, or could not be reached at the start.

@@ -88,11 +88,7 @@ class Outbox(Records):
             return True
 
     def next(self, *, without: Collection[str] = ()) -> OutboxRow | None:
-        """Return the message that is due first; None if there is none.
-
-        Args:
-            without: webhooks whose messages are passed over.
-        """
+        """Return the message that is due first, but for those webhooks; None if there is none."""
         first = select(OutboxRow).order_by(col(OutboxRow.due_at), col(OutboxRow.id)).limit(1)
         if without:
             first = first.where(col(OutboxRow.webhook).not_in(without))

@@ -220,12 +220,7 @@ def put_rows(connection: sqlite3.Connection, table: str, rows: Sequence[tuple[An
     """Insert rows, or replace those with the same key; many by each statement.
 
     sqlite3 gives up Python's lock for each step of a statement. A thread that steps once a row
-    would wait for the lock that often, while the server answers requests.
-
-    Args:
-        connection: the writer's.
-        table: a name of the schema, never input.
-        rows: all columns of each.
+    would wait for the lock that often, while the server answers requests. ``table`` is never input.
     """
     first = 0
     while first < len(rows):
