@@ -217,11 +217,3 @@ test("a value of a spec that is shown shortened is known in full", () => {
     assert.equal(f.inFull(value, String(path)), null, String(value));
   }
 });
-
-test("cost is what was used beside what was planned, as far as it is known", () => {
-  const used = { gpu_hours: 1234.5, attempts: 1, gpu: "H100", dollars_per_gpu_hour: 3, dollars: 3703.5, planned_gpu_hours: 0.001, planned_dollars: 0.003, planned_basis: "at 42 % MFU (published)" };
-  assert.equal(f.cost(null), "—");
-  assert.equal(f.cost(used), "1,234.50 GPU-hours, $3,703.50 (H100); planned under 0.01 GPU-hours, under $0.01 at 42 % MFU (published)");
-  assert.equal(f.cost({ ...used, planned_gpu_hours: 0, planned_dollars: 0, planned_basis: null }), "1,234.50 GPU-hours, $3,703.50 (H100); planned under 0.01 GPU-hours, under $0.01");
-  assert.equal(f.cost({ ...used, gpu: null, dollars: null, planned_gpu_hours: null }), "1,234.50 GPU-hours");
-});

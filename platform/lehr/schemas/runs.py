@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
+from pydantic import computed_field
+
 from lehr.base import formats
 from lehr.schemas.base import Measured, View
 from lehr.schemas.streams import AlertView
@@ -42,6 +44,7 @@ class CostView(View):
     to 44 %)`. Runs measured here are not used. Recomputation is added. Null if none are planned.
     """
 
+    @computed_field  # type: ignore[prop-decorator]
     @property
     def text(self) -> str:
         """What was used and what was planned, as one line."""

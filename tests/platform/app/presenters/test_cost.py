@@ -116,6 +116,16 @@ def test_rollout_costs_the_gpu_hours_of_its_stages_beside_the_plan_of_all_its_ru
     assert whole["planned_dollars"] == pytest.approx(3.0 * expected)
 
 
+def test_text_has_what_was_used_beside_what_was_planned_as_far_as_it_is_known():
+    used = cost.CostView(
+        gpu_hours=1234.5, attempts=1, gpu="H100", dollars_per_gpu_hour=3.0, dollars=3703.5
+    )
+    assert used.text == "1,234.50 GPU-hours, $3,703.50 at $3.00 a GPU-hour (H100)"
+    planned = {"planned_gpu_hours": 0.001, "planned_dollars": 0.003, "planned_basis": "at 42 % MFU"}
+    more = "; planned under 0.01 GPU-hours, under $0.01 at 42 % MFU"
+    assert used.model_copy(update=planned).text == used.text + more
+
+
 def test_gpu_hours_count_each_gpu_of_each_attempt_and_living_ones_until_now():
     attempts = [(8, 0.0, 1800.0), (2, 3600.0, None), (0, 0.0, 9000.0)]
     assert gpu_hours(attempts, now=7200.0) == pytest.approx(4.0 + 2.0)

@@ -122,37 +122,6 @@ export function percent(wire) {
   return `${minus(Math.abs(hundred) < 10 && hundred !== 0 ? hundred.toPrecision(2) : hundred.toFixed(0))} %`;
 }
 
-/** @param {number} value */
-const gpuHours = (value) => (
-  value >= 0.01
-    ? `${value.toLocaleString("en-US", { minimumFractionDigits: 2, maximumFractionDigits: 2 })} GPU-hours`
-    : "under 0.01 GPU-hours"
-);
-
-/** @param {number} value */
-const dollars = (value) => (
-  value >= 0.01
-    ? `$${value.toLocaleString("en-US", { minimumFractionDigits: 2, maximumFractionDigits: 2 })}`
-    : "under $0.01"
-);
-
-/**
- * Format what was used, beside what was planned: 2.50 GPU-hours, $7.50 (H100); planned 3.10 GPU-hours, $9.30 at 42 %
- * MFU (published ...).
- *
- * @param {import("./types.js").CostView | null} view
- */
-export function cost(view) {
-  if (view === null) return NONE;
-  const used = [gpuHours(view.gpu_hours), ...(view.dollars === null ? [] : [dollars(view.dollars)])].join(", ");
-  const kind = view.gpu === null ? "" : ` (${view.gpu})`;
-  if (view.planned_gpu_hours === null) return used + kind;
-  const planned = [
-    gpuHours(view.planned_gpu_hours), ...(view.planned_dollars === null ? [] : [dollars(view.planned_dollars)]),
-  ].join(", ");
-  return `${used}${kind}; planned ${planned}${view.planned_basis === null ? "" : ` ${view.planned_basis}`}`;
-}
-
 /** Format a duration: 9 h 12 m. @param {unknown} wire seconds */
 export function duration(wire) {
   const value = fromWire(wire);

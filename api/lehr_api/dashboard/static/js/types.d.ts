@@ -296,6 +296,7 @@ export interface CostView {
   planned_gpu_hours: number | null;
   planned_dollars: number | null;
   planned_basis: string | null;
+  text: string;
 }
 
 export interface GpuRef {

@@ -103,7 +103,7 @@ function drawHead(it) {
       "div.status-line", {}, stateMark(it.state), h("span", {}, "submitted ", f.time(it.created_at)),
       it.ended_at !== null
         && h("span", {}, "took ", f.duration(it.ended_at - it.created_at), ", ended ", f.time(it.ended_at)),
-      it.cost && h("span.cost", { title: f.COST }, f.cost(it.cost)),
+      it.cost && h("span.cost", { title: f.COST }, it.cost.text),
     ),
     h("p.verdict", { id: "verdict" }, verdict(it)),
   );

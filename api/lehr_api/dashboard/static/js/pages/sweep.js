@@ -88,7 +88,7 @@ function drawHead() {
       h("span", {}, `${sweep.method} over ${sweep.parameters.join(" × ")}, ${sweep.metric} ${sweep.goal}d`),
       sweep.trials_remaining > 0 && h("span", {}, `${sweep.trials_remaining} to come`),
       h("span", {}, "submitted ", f.time(sweep.created_at)),
-      sweep.cost && h("span.cost", { title: f.COST }, f.cost(sweep.cost)),
+      sweep.cost && h("span.cost", { title: f.COST }, sweep.cost.text),
     ),
     // If the held-out sets differ, the verdict already states it.
     sweep.held_out_note && sweep.held_out !== "different" && h("div.alert", {}, sweep.held_out_note),

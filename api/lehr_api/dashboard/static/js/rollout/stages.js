@@ -129,7 +129,7 @@ function facts(stage) {
     h("span", {}, `${f.integer(stage.steps)} steps of ${f.integer(stage.tokens_per_step)} tokens`),
     h("span", {}, `judged at step ${f.integer(stage.judged_at_step)}`),
     took && h("span", {}, `took ${took}`),
-    stage.cost && stage.gpus > 0 && h("span.cost", { title: f.COST }, f.cost(stage.cost)),
+    stage.cost && stage.gpus > 0 && h("span.cost", { title: f.COST }, stage.cost.text),
   );
 }
 

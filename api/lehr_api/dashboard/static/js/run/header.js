@@ -238,7 +238,7 @@ export function drawHeader(place, run, about) {
       run.device && h("span", {}, run.device),
       h("span", {}, places(run)),
       run.attempt > 1 && h("span", {}, `attempt ${run.attempt}`),
-      run.cost && h("span.cost", { title: f.COST }, f.cost(run.cost)),
+      run.cost && h("span.cost", { title: f.COST }, run.cost.text),
     ),
     Object.keys(run.parameters_varied).length > 0 &&
       h("div.status-line", {}, Object.entries(run.parameters_varied).map(
