@@ -42,11 +42,15 @@ _ODD = (
     *("a'b", 'a"b', "' OR 1=1 --", '"; DROP TABLE runs; --', "%", "%s%n", "_", "{{7*7}}"),
     *("<script>alert(1)</script>", "javascript:alert(1)", "__proto__", "nul", "-1", "1e400"),
     *("9" * 400, "a" * 5000, "\U0001f4a9" * 300),
-    *(f"{STEP}/", f"{STEP}\n", "attempt-01/checkpoints/step-00000005", "attempt-1"),
+    *(f"{STEP}/", f"{STEP}\n", f"{STEP}/more", "attempt-1", "attempt-1//checkpoints/step-00000005"),
+    *(f"attempt-{n}/checkpoints/step-00000005" for n in ("0", "01")),
+    *(f"attempt-1/{name}" for name in ("profiles/step-00000005", "checkpoints/step-0000005")),
     "attempt-\u0661/checkpoints/step-00000005",
     "attempt-1/checkpoints/step-\u0660\u0660\u0660\u0660\u0660\u0660\u0660\u0665",
 )
 PATHS = tuple(dict.fromkeys([*(way + target for way in _WAYS for target in _TARGETS), *_ODD]))
+OTHERS = ("attempt-2/checkpoints/step-00000005", "attempt-1/checkpoints/step-00000006")
+"""Paths of another attempt and of another step: well formed, and not of this checkpoint."""
 WORST = (
     "../../../etc/passwd",
     "/etc/passwd",
@@ -191,6 +195,7 @@ def test_no_static_file_outside_the_dashboard_is_served(scene):
 def test_no_hostile_path_in_a_record_changes_a_checkpoint(scene, kind):
     record = {"step": 5, "size_bytes": 1, "digest": "d"}
     scene.send(line("checkpoint", path=STEP, **record))
+    scene.send(*(line("checkpoint", path=path, **record) for path in OTHERS))
     scene.send(*(line(kind, path=path, **record) for path in PATHS if path != STEP))
     rows = scene.api.store.checkpoints.of_run(scene.run, removed=True)
     assert [(row.path, row.removed_at) for row in rows] == [(STEP, None)]

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from lehr.base.stopped import Stopped, never
 from lehr.checkpoints.copies import Copy, Folder, Known, verify_folder
 from lehr.checkpoints.copy_files import FolderFiles
-from lehr.control.saved_points import copies_at
 from lehr.errors import Conflict, LehrError, NotFound
 from lehr.schemas.checkpoints import (
     CheckpointDeletion,
@@ -58,8 +57,8 @@ def find(
 class CheckpointLocations:
     """The locations of one checkpoint: its folder, if this machine has it, and its copy.
 
-    Workers report these locations, so each is compared with where this run's checkpoints must be.
-    Other locations are neither read nor removed.
+    Workers report these locations, and only a run's own are recorded. A link that leads out of its
+    directory is neither read nor removed.
     """
 
     def __init__(self, runs_dir: Path, run: RunRow, row: CheckpointRow) -> None:
@@ -67,25 +66,21 @@ class CheckpointLocations:
         self.root = runs_dir.resolve()
         """The runs' folder may be a link, but nothing below it."""
         self.folder = self.root / run.id / row.path
-        self.stray_folder = _stray_folder(runs_dir, run, row)
+        self.stray_folder = _stray_folder(self.root / run.id, row)
         """Why its path does not belong to this run; None when it does."""
-        copy_url = row.copy_url if row.copy_state == THERE else None
-        self.stray_copy = _stray_copy(run, row, copy_url)
-        """Why its copy's URL does not belong to this run; None when it does, and without a copy."""
-        self.copy_url = copy_url if self.stray_copy is None else None
+        self.copy_url = row.copy_url if row.copy_state == THERE else None
 
     @property
     def here(self) -> bool:
         return self.stray_folder is None and (self.folder / layout.MANIFEST).is_file()
 
     def require_own(self) -> None:
-        """Raise Conflict when one of its locations does not belong to this run."""
-        for why in (self.stray_folder, self.stray_copy):
-            if why is not None:
-                raise Conflict(
-                    f"the checkpoint at step {self.row.step:,} cannot be used: {why}.",
-                    hint="An attempt registered this location. Inspect it before removing it.",
-                )
+        """Raise Conflict when its folder does not belong to this run."""
+        if self.stray_folder is not None:
+            raise Conflict(
+                f"the checkpoint at step {self.row.step:,} cannot be used: {self.stray_folder}.",
+                hint="An attempt registered this location. Inspect it before removing it.",
+            )
 
     def readable(self, hold: Collection[str] = ()) -> tuple[Source, Known]:
         """Return the folder if it is complete, else the copy; close it after reading.
@@ -103,8 +98,6 @@ class CheckpointLocations:
                 why = str(error) if self.here else "its folder is not on the server's machine"
             else:
                 return held, held.known
-        if self.stray_copy is not None:
-            why = f"{why}; {self.stray_copy}"
         if self.copy_url is not None:
             try:
                 copy = Copy(self.copy_url)
@@ -140,14 +133,9 @@ class CheckpointLocations:
 
     def verify(self, stopped: Stopped = never) -> CheckpointVerdict:
         """Read every location completely; compare it with its manifest, and that with the store."""
-        places = [
-            PlaceVerdict(place=place, ok=False, message=why)
-            for place, why in (
-                (self.row.path, self.stray_folder),
-                (self.row.copy_url or "", self.stray_copy),
-            )
-            if why is not None
-        ]
+        places = []
+        if self.stray_folder is not None:
+            places.append(PlaceVerdict(place=self.row.path, ok=False, message=self.stray_folder))
         its_own = self.stray_folder is None and self.row.removed_at is None
         if its_own and (self.here or self.copy_url is None):
             places.append(self._judge(str(self.folder), lambda: self._verify_folder(stopped)))
@@ -189,7 +177,7 @@ class CheckpointLocations:
     def weigh(self) -> CheckpointDeletion:
         """Return what removing it would free, as far as this machine can see."""
         places = []
-        notes = [f"not removed: {why}" for why in (self.stray_folder, self.stray_copy) if why]
+        notes = [] if self.stray_folder is None else [f"not removed: {self.stray_folder}"]
         if self.row.removed_at is None and self.stray_folder is None:
             if self.here:
                 places.append(str(self.folder))
@@ -229,7 +217,7 @@ class CheckpointLocations:
         """Remove the folder, its manifest first, so that no partial checkpoint looks complete.
 
         Raises:
-            Conflict: one of its locations does not belong to this run.
+            Conflict: it does not belong to this run.
         """
         self.require_own()
         FolderFiles(self.folder, root=self.root).remove(layout.MANIFEST)
@@ -250,22 +238,7 @@ def own_folder(runs_dir: Path, run_id: str) -> Path:
     return folder
 
 
-def _stray_folder(runs_dir: Path, run: RunRow, row: CheckpointRow) -> str | None:
-    at = layout.checkpoint_at(row.path)
-    if at is None or at[0] > row.attempt:
-        return (
-            f"its path is {row.path[:200]!r}, not "
-            f"attempt-<1 to {row.attempt}>/{layout.CHECKPOINTS}/step-<8 digits>"
-        )
-    root = runs_dir.resolve() / run.id
-    if not (root / row.path).resolve().is_relative_to(root):
-        return f"its path {row.path!r} leads out of the run's directory by a link"
-    return None
-
-
-def _stray_copy(run: RunRow, row: CheckpointRow, url: str | None) -> str | None:
-    place = copies_at(run.spec, run.id, row.path)
-    if url is None or url == place:
+def _stray_folder(root: Path, row: CheckpointRow) -> str | None:
+    if (root / row.path).resolve().is_relative_to(root):
         return None
-    expected = f"not {place}" if place else "but the run's spec does not request copies"
-    return f"its copy's url is {url[:200]!r}, {expected}"
+    return f"its path {row.path!r} leads out of the run's directory by a link"

@@ -173,8 +173,7 @@ def _estimate_run(context: Context, run: RunRow, *, deleted: bool) -> Deletion:
     notes = [
         f"the checkpoint at step {one.row.step:,} is left alone: {why}"
         for one in checkpoints
-        for why in (one.stray_folder, one.stray_copy)
-        if why is not None
+        if (why := one.stray_folder) is not None
     ]
     if folder.is_symlink():
         notes.append(f"refused for now: {folder} is a link")
