@@ -2,7 +2,7 @@
 
 **Published sweeps** (tests/data/lr_sweeps.csv: 1,295 pretraining runs, Step Law, arXiv:2503.04715):
 a curve of 9 to 12 rates is thinned to every second, third or fourth rate, at each offset.
-**Own trainings** (tests/data/lr_trainings.csv, made by lr_trainings.py): six families of 10 rates x
+**Own trainings** (tests/data/lr_trainings.csv): six families of 10 rates x
 10 seeds; a sweep is one, two or three seeds drawn at each rate, of every rate to every fourth.
 
 The truth of both is the minimum of a weighted polynomial through the whole curve: of degree 2, 3 or

@@ -76,17 +76,6 @@ def test_a_sweep_is_planned_launched_watched_and_ranked(server, corpus, write):
     assert shown["best_parameters"] == {"train.optimizer.lr": 1e-3}
 
 
-@pytest.mark.nightly  # test_platform.py cancels at each change.
-def test_cancel_stops_a_run(server, corpus, write):
-    file = write(faked(run(corpus, "cli-cancel", steps=100_000)))
-    server.cli("submit", file)
-    client = server.client()
-    until(lambda: client.run("cli-cancel").state == "running", within_s=120, what="it to run")
-    assert "cli-cancel" in server.cli("cancel", "cli-cancel").stdout
-    watched = server.cli("watch", "cli-cancel")
-    assert "cancelled" in watched.stdout
-
-
 def test_ending_a_watch_does_not_stop_the_run(server, corpus, write):
     server.cli("submit", write(faked(run(corpus, "cli-detach", steps=100_000))))
     client = server.client()

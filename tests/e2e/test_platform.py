@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
 from pathlib import Path
 
 import pytest
@@ -19,17 +16,6 @@ pytestmark = [
     pytest.mark.timeout(600),
     pytest.mark.xdist_group("platform"),
 ]
-
-
-def digest_of_weights(server, run_id, attempt, step):
-    """SHA-256 by file of a checkpoint's tensors, from its manifest."""
-    path = server.home / "runs" / run_id / f"attempt-{attempt}" / "checkpoints" / f"step-{step:08d}"
-    manifest = json.loads((path / "manifest.json").read_text())
-    return {
-        name: entry["sha256"]
-        for name, entry in manifest["files"].items()
-        if name.endswith(".safetensors")
-    }
 
 
 def test_each_of_two_ranks_trains_and_locks_its_own_gpu(server, corpus):
@@ -47,31 +33,6 @@ def test_each_of_two_ranks_trains_and_locks_its_own_gpu(server, corpus):
     r.wait(timeout_s=60)
     names = {stream.name for stream in r.log_streams()}
     assert {"rank-0.log", "rank-1.log"} <= names
-
-
-@pytest.mark.nightly  # trainer/process/test_runs.py kills and compares.
-def test_killed_trainer_resumes_with_bitwise_equal_weights(server, corpus):
-    client = server.client()
-    undisturbed = client.submit(run(corpus, "undisturbed", steps=120))
-    killed = client.submit(paced(run(corpus, "killed", steps=120, retries={"user": 1})))
-
-    def far_enough():
-        view = killed.refresh()
-        return any(c.step >= 10 for c in killed.checkpoints()) and view.state == "running"
-
-    until(far_enough, within_s=120, what="a checkpoint past step 10")
-    [rank] = rank_pids(f"{killed.id}-1")
-    os.kill(rank, signal.SIGKILL)
-    for r in (undisturbed, killed):
-        r.wait(timeout_s=300)
-        assert r.state == "completed", r.reason
-    assert killed.refresh().attempt == 2
-    assert digest_of_weights(server, killed.id, 2, 120) == digest_of_weights(
-        server, undisturbed.id, 1, 120
-    )
-    history = killed.history("train/loss")
-    assert list(history["step"]) == list(range(1, 121))
-    assert list(history["train/loss"]) == list(undisturbed.history("train/loss")["train/loss"])
 
 
 def test_cancel_releases_the_gpu_and_leaves_no_process(server, corpus):

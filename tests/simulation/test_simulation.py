@@ -97,14 +97,6 @@ def test_ends_of_nodes_break_no_invariant_although_servers_are_killed() -> None:
     assert result.counts["stopped: node_until"] >= 1
 
 
-@pytest.mark.nightly  # test_failed_ticks has ticks that fail, test_full_disks a full disk.
-def test_ticks_that_the_disk_of_the_server_refuses_break_no_invariant() -> None:
-    busy = {"sweeps": 0.5, "failing": 0.3, "people": 10.0, "hours": 0.5}
-    result = simulate(3, **plan("server_disk_full", rate=20.0, **busy))
-    assert not result.violations, explain(result)
-    assert result.counts["failed ticks"] >= 10
-
-
 def test_server_stops_though_the_disk_refuses_its_last_heartbeats() -> None:
     busy = {"sweeps": 0.5, "failing": 0.3, "people": 10.0, "hours": 0.3}
     result = simulate(1, **plan("server_disk_full", "server_restart", rate=200.0, **busy))
