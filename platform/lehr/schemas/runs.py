@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
-
-from pydantic import computed_field
+from pydantic import ConfigDict, Field, computed_field
 
 from lehr.base import formats
 from lehr.schemas.base import Measured, View
