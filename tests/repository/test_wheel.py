@@ -15,6 +15,7 @@ from lehr_testing.paths import ROOT
 PACKAGES = {
     "lehr": ROOT / "platform" / "lehr",
     "lehr_trainer": ROOT / "trainer" / "lehr_trainer",
+    "lehr_log": ROOT / "trainer" / "lehr_log",
     "lehr_api": ROOT / "api" / "lehr_api",
 }
 
@@ -50,7 +51,7 @@ def test_every_file_of_a_package_is_in_the_wheel(installed: Path, package: str) 
     source = PACKAGES[package]
     tracked = run("git", "ls-files", "-z", ".", cwd=source).split("\0")
     wanted = {name for name in tracked if name and (source / name).is_file()}
-    assert len(wanted) > 20
+    assert len(wanted) > 2
     found = {
         str(path.relative_to(installed / package))
         for path in (installed / package).rglob("*")
