@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from lehr.base import formats
+
 
 class Budget(StrEnum):
     USER = "user"
@@ -186,6 +188,21 @@ _NO_ERROR = re.compile(
     "|^Exception ignored "
 )
 """Progress bars, warnings, rulers, details of another line, and what Hydra adds to each error."""
+
+
+def exit_reason(entry: str, code: int, output: str, log: str) -> str:
+    """Return why a program failed; ``log`` is the command that prints its output."""
+    if code < 0:
+        return f"{entry} was killed by {formats.signal_name(-code)}; its output: {log}"
+    # Python exits with 1 for an exception that nothing has caught.
+    exception = raised(output) if code == 1 else None
+    error = exception or last_line(output)
+    how = f"{entry} exited with code {code}"
+    if error is None:
+        return f"{how}, and printed no error; its output: {log}"
+    if exception or "error" in error.lower():
+        return f"{error} ({how}; {log})"
+    return f"{how}; the last line of its output: {error} ({log})"
 
 
 def raised(output: str) -> str | None:

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import math
+import os
 import re
+import shutil
+import signal
+import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lehr.base.names import is_rate
-from lehr.errors import UserError
+from lehr.errors import LehrError, UserError
 from lehr.faces.cli.launch import DryRunOption, WatchOption, launch_run
-from lehr.faces.cli.output import JsonOption, notes
+from lehr.faces.cli.output import JsonOption, escaped, notes, print_result, warn
+
+if TYPE_CHECKING:
+    from lehr.specs import RunSpec
 
 app = typer.Typer(rich_markup_mode=None)
+_TAIL = 65_536
+"""Bytes of the output in which the reason of a failure is searched for."""
 _PYTHON = re.compile(r"python(3(\.\d+)?)?")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,199}")
 _WHOLE = re.compile(r"-?(0|[1-9]\d{0,17})")
@@ -35,7 +44,17 @@ def run(
         str | None, typer.Option(help="Name of the run. Default: that of the script.")
     ] = None,
     project: Annotated[str, typer.Option(help="Project of the run.")] = "default",
-    gpus: Annotated[int, typer.Option(help="GPUs, with one process each; 0 uses the CPU.")] = 1,
+    here: Annotated[
+        bool,
+        typer.Option(
+            "--here",
+            help="Start it here and now, and record what it prints or logs by lehr_log or wandb. "
+            "Without a server it is kept on disk, for `lehr sync`.",
+        ),
+    ] = False,
+    gpus: Annotated[
+        int | None, typer.Option(help="GPUs, with one process each; 0: the CPU. Default: 1.")
+    ] = None,
     time_limit: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="Stop it after so long.")
     ] = None,
@@ -64,7 +83,8 @@ def run(
     Its options become `trainer.args`, so that sweeps and forks can vary them:
     lehr fork RUN trainer.args.lr=3e-4
 
-    JSON: {run: RunDetail}; with --dry-run the JSON of `lehr plan --json`.
+    JSON: {run: RunDetail}; with --dry-run the JSON of `lehr plan --json`; with --here {run: {id,
+    name, folder, outcome, reason}}, and the output of the command on standard error.
     """
     from lehr.code.script_spec import read_script, run_name
     from lehr.specs import RunSpec, load_spec
@@ -74,20 +94,91 @@ def run(
         prints = read_script(Path.cwd(), trainer["script"]).prints
         if prints:
             notes().print(f"Reads its lines: {', '.join(prints)}", markup=False)
-    trainer |= {"prints": prints or [], "data": data or []}
     fields = {
         "kind": "run",
         "name": name or run_name(trainer.get("script") or trainer["module"]),
         "project": project,
-        "resources": {"gpus": gpus},
-        "trainer": trainer,
+        **({"resources": {"gpus": gpus}} if gpus is not None else {}),
+        "trainer": {**trainer, "prints": prints or [], "data": data or []},
         **({"time_limit_s": time_limit} if time_limit is not None else {}),
         # A module of the project needs its files; those of a script are found by its imports.
         **({"code": {"include": ["."]}} if _is_here(trainer.get("module")) else {}),
     }
     spec = load_spec(fields)
     assert isinstance(spec, RunSpec)
-    launch_run(spec, dry_run=dry_run, watch=watch, as_json=as_json)
+    if not here:
+        return launch_run(spec, dry_run=dry_run, watch=watch, as_json=as_json)
+    queued = {"--gpus": gpus, "--time-limit": time_limit, "--data": data}
+    queued |= {"--dry-run": dry_run or None, "--watch": watch or None}
+    if more := [option for option, value in queued.items() if value is not None]:
+        raise UserError(
+            f"--here starts the command as it is, and takes no {', '.join(more)}.",
+            hint="Without --here it is queued, and the options hold.",
+        )
+    raise typer.Exit(_run_here(command, spec, as_json=as_json))
+
+
+def _run_here(command: list[str], spec: RunSpec, *, as_json: bool) -> int:
+    """Run the command and record it as `lehr_log.init` does; return an exit code of `lehr`."""
+    import lehr_log
+    from lehr.control.error_patterns import exit_reason
+    from lehr.specs.prints import PrintedLines
+    from lehr_log.run import LOG, STOP, Outcome
+    from lehr_trainer.contract import layout
+
+    trainer = spec.trainer
+    assert trainer is not None
+    if shutil.which(command[0]) is None:
+        raise UserError(f"{command[0]}: there is no such command.")
+    run = lehr_log.init(spec.project, spec.name, trainer.args)
+    if run.folder is None:
+        raise LehrError("The run cannot be recorded here, so it was not started.")
+    package, modules = Path(lehr_log.__file__).parent, run.folder / "modules"
+    modules.mkdir()
+    (modules / "lehr_log").symlink_to(package)  # Its Python may be of another environment.
+    paths = [str(package / "as_wandb"), str(modules), os.environ.get("PYTHONPATH", "")]
+    own = {"LEHR_STOP": str(run.folder / STOP), "PYTHONUNBUFFERED": "1"}
+    own |= {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    # As in a launch, the output is all if it is read.
+    own |= {} if trainer.prints else {"LEHR_LOG": str(run.folder / LOG)}
+    lines, tail = PrintedLines(trainer.prints), b""
+    # Ctrl-C is for the command, whose end decides.
+    signal.signal(signal.SIGINT, lambda *_: None)
+    process = subprocess.Popen(
+        command, env=os.environ | own, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    shown = (sys.stderr if as_json else sys.stdout).buffer
+    with layout.rank_log(run.folder, 0).open("wb") as log, process:
+        assert process.stdout is not None
+        rest = b""
+        while output := os.read(process.stdout.fileno(), 1 << 16):
+            for stream in (shown, log):
+                stream.write(output)
+                stream.flush()
+            *whole, rest = (rest + output).replace(b"\r", b"\n").split(b"\n")
+            tail = (tail + output)[-_TAIL:]
+            for line in whole:
+                if row := lines.row(line.decode("utf-8", "replace")):
+                    run.log(row[1], row[0])
+    code, reason = process.returncode, None
+    outcome: Outcome = "completed"
+    if code in {-signal.SIGINT, 130}:
+        outcome, reason = "stopped", "interrupted by Ctrl-C"
+    elif code != 0:
+        text = tail.decode("utf-8", "replace")
+        outcome, reason = "failed", exit_reason(trainer.entry, code, text, f"lehr logs {run.id}")
+    elif lines.unmatched:
+        warn(f"--prints: no line matches {', '.join(lines.unmatched)}", on=notes())
+    run.finish(outcome, reason)
+    about = {"id": run.id, "name": spec.name, "folder": str(run.folder), "outcome": outcome}
+    sent = (run.folder / "delivered").exists()
+    then = f"lehr show {run.id}" if sent else f"lehr sync {run.folder}"
+    print_result(
+        {"run": about | {"reason": reason}},
+        escaped(f"{spec.name}  {run.id}  {reason or outcome}\n  Next: {then}"),
+        as_json=as_json,
+    )
+    return {"completed": 0, "failed": 1, "stopped": 130}[outcome]
 
 
 def _is_here(module: str | None) -> bool:

@@ -14,8 +14,8 @@ import signal
 import time
 import traceback
 
-from lehr.base import formats, procfs
-from lehr.control.error_patterns import last_line, raised
+from lehr.base import procfs
+from lehr.control.error_patterns import exit_reason
 from lehr.node import exit_report, subprocesses
 from lehr.node.programs.keeper import Keeper
 from lehr.node.programs.log_tail import LogTail
@@ -186,18 +186,7 @@ class Supervisor:
     def _reason(self, code: int) -> str:
         """Return why the program failed, with the command that prints its output."""
         log = f"lehr logs {self._note.run_id}{f' --rank {self._rank}' if self._rank else ''}"
-        entry = self._program.entry
-        if code < 0:
-            return f"{entry} was killed by {formats.signal_name(-code)}; its output: {log}"
-        # Python exits with 1 for an exception that nothing has caught.
-        exception = raised(self._output()) if code == 1 else None
-        error = exception or last_line(self._output())
-        how = f"{entry} exited with code {code}"
-        if error is None:
-            return f"{how}, and printed no error; its output: {log}"
-        if exception or "error" in error.lower():
-            return f"{error} ({how}; {log})"
-        return f"{how}; the last line of its output: {error} ({log})"
+        return exit_reason(self._program.entry, code, self._output(), log)
 
     def _output(self) -> str:
         """Return the end of the program's output, without the values of secrets."""

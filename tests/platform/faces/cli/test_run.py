@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +16,7 @@ from lehr.faces.cli.run import program
 from lehr.specs.program import Program, arguments
 from lehr_testing.api import TOKEN, served
 from lehr_testing.cli import call
+from lehr_testing.waiting import until
 
 
 @pytest.mark.parametrize(
@@ -77,3 +83,75 @@ def test_command_is_submitted_and_its_specs_are_planned(tmp_path):
     refused = lehr("spec", "new", "rollout", "--script", "train.py")
     assert "A rollout takes no script." in refused.stderr
     assert "--log needs the script" in lehr("spec", "new", "--log", "x").stderr
+
+
+def here(folder: Path, address: str, source: str, *more: str) -> subprocess.Popen:
+    """Start ``lehr run --here`` for a script; its standard output is JSON."""
+    (folder / "train.py").write_text(source)
+    known = {"LEHR_SERVER": address, "LEHR_TOKEN": TOKEN, "LEHR_HOME": str(folder / "none")}
+    lehr = Path(sys.executable).with_name("lehr")
+    command = [lehr, "run", "--here", "--json", *more, "--", sys.executable, "train.py", "--lr=0.1"]
+    return subprocess.Popen(
+        command,
+        cwd=folder,
+        env={**os.environ, **known},
+        stdout=subprocess.PIPE,
+        stderr=(folder / "stderr").open("w"),
+        start_new_session=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "ends", "steps"),
+    [
+        ("for i in range(1, 4): print(f'iter {i}: loss {3 / i}')", (0, "completed", None), [1, 2, 3]),
+        (
+            "import wandb\nwandb.init()\nwandb.log({'loss': 1}, step=5)\nraise ValueError('no data')",
+            (1, "failed", "ValueError: no data (train.py exited with code 1; lehr logs "),
+            [5],
+        ),
+    ],
+)  # fmt: skip
+def test_command_runs_here_and_is_recorded_with_its_end(tmp_path, source, ends, steps):
+    with served(tmp_path / "home") as (api, address):
+        process = here(tmp_path, address, source)
+        answer = json.loads(process.communicate(timeout=100)[0])["run"]
+        code, state, reason = ends
+        assert (process.returncode, answer["outcome"]) == (code, state)
+        assert (answer["reason"] or "").startswith(reason or "")
+        run = until(lambda: api.store.runs.page(states=[state]).items, within_s=30, what=state)[0]
+        assert (run.id, run.stored.config["args"]) == (answer["id"], {"lr": 0.1})
+        assert list(api.store.series.read(run.id, "train/loss", exact=True).step) == steps
+        assert (Path(answer["folder"]) / "rank-0.log").read_text() in (
+            tmp_path / "stderr"
+        ).read_text()
+
+
+def test_command_without_a_server_ends_at_ctrl_c_and_is_kept(tmp_path):
+    source = "import time\nprint('iter 1: loss 2')\ntime.sleep(100)"
+    process = here(tmp_path, "http://127.0.0.1:9", source)
+    printed = lambda: "iter 1" in (tmp_path / "stderr").read_text()  # noqa: E731
+    until(printed, within_s=60, what="output")
+    os.killpg(process.pid, signal.SIGINT)
+    answer = json.loads(process.communicate(timeout=100)[0])["run"]
+    assert (process.returncode, answer["outcome"]) == (130, "stopped")
+    events = Path(answer["folder"]) / "events.jsonl"
+    until(
+        lambda: events.exists() and "interrupted by Ctrl-C" in events.read_text(),
+        within_s=60,
+        what="its end",
+    )
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--gpus", "2", "python"], "takes no --gpus."),
+        (["--prints", "loss {loss", "python"], "trainer.prints: 'loss {loss': expected '}'"),
+        (["python3.99"], "python3.99: there is no such command."),
+    ],
+)
+def test_command_that_cannot_run_here_is_not_recorded(tmp_path, args, message):
+    done = call("run", "--here", *args, "gone.py", cwd=tmp_path, LEHR_HOME=str(tmp_path))
+    assert (done.returncode, message in done.stderr) == (2, True), done.stderr
+    assert not (tmp_path / "lehr-runs").exists()
