@@ -66,12 +66,9 @@ class HeldOut:
         return None not in digests and digests[0] != digests[1]
 
     def note(self, metric: str, names: Mapping[str, str], what: str = "runs") -> str | None:
-        """Return the verdict as a sentence; None where the sets are the same.
+        """Return the verdict on ``metric`` as a sentence; None where the sets are the same.
 
-        Args:
-            metric: the metric to compare.
-            names: by run id.
-            what: what the names are: runs or trials.
+        ``names`` of runs or trials (``what``) are by run id.
         """
         if self.verdict == "same":
             return None

@@ -50,18 +50,12 @@ def recorded(home: Path) -> RayProcess | None:
 
 
 def ensure(home: Path, gpus: int, *, node: str, public_host: str | None = None) -> RayProcess:
-    """Return the running head of this home, or start one.
+    """Return the running head of this home, or start one that offers so many GPUs.
 
     A head with another number of GPUs, of another version of Python or Ray, with a token that is
     lost, or one that is only half alive, is stopped first. Trainings are not its children and
-    continue.
-
-    Args:
-        home: Lehr's home.
-        gpus: how many GPUs it offers.
-        node: its node name.
-        public_host: the host by which other machines reach this one. Then its ports are fixed, so
-            that a firewall can open them, and nodes find it again after a restart.
+    continue. By ``public_host`` other machines reach this one: then its ports are fixed, so that a
+    firewall can open them, and nodes find it again after a restart.
 
     Raises:
         InternalError: Ray did not start; the message has its last lines.

@@ -146,12 +146,8 @@ def fetch_checkpoint(run_dir: Path, candidates: list[dict[str, Any]]) -> str | N
     """Fetch a checkpoint to resume from. Return None on success, else the reason.
 
     An existing one stays. Otherwise the first copy that can be fetched completely is placed where
-    the trainer expects it.
-
-    Args:
-        run_dir: folder that the candidates' relative paths refer to.
-        candidates: ``path`` of the checkpoint and ``url`` of its copy (None without one), in order
-            of preference.
+    the trainer expects it. Candidates have the ``path`` of the checkpoint in ``run_dir`` and the
+    ``url`` of its copy (None without one), in order of preference.
     """
     from lehr.checkpoints.copies import Copy, whole
     from lehr.specs.storage_url import short

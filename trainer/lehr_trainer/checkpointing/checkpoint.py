@@ -85,13 +85,10 @@ def write_checkpoint(
     documents: Mapping[str, Any],
     manifest: Manifest,
 ) -> Written:
-    """Write a checkpoint folder, atomically.
+    """Write a checkpoint folder, atomically. ``directory`` must not exist.
 
-    Args:
-        directory: its final name, which must not exist.
-        tensors: for each kind (``model``, ``optimizer``) its tensors by name.
-        documents: for each name a JSON document, written as ``<name>.json``.
-        manifest: its description; ``files`` is filled in here.
+    ``tensors`` has for each kind (``model``, ``optimizer``) its tensors by name; a document is
+    written as ``<name>.json``; the ``files`` of the manifest are filled in here.
 
     Raises:
         DiskFull: there was no space. The unfinished folder was removed.

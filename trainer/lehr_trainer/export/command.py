@@ -74,21 +74,13 @@ def export(
     overwrite: bool = False,
     facts: dict[str, Any] | None = None,
 ) -> Path:
-    """Write a checkpoint to ``out_dir``.
+    """Write a checkpoint to ``out_dir``; return the checkpoint that it was taken from.
 
-    Args:
-        path: a run directory, or the folder of one checkpoint.
-        out_dir: the folder to make.
-        step: of the checkpoint; ``last`` is the newest that verifies, ``best`` has the lowest
-            val/loss.
-        average: export the running average of its weights (``train.average``).
-        tokenizer: where the run's tokenizer is on this machine, if not where the run found it;
-            ``none`` exports no tokenizer.
-        overwrite: replace an earlier export.
-        facts: what the platform knows about the run, for the model card.
-
-    Returns:
-        The checkpoint that it was taken from.
+    ``path`` is a run directory or the folder of one checkpoint. The step ``last`` is the newest
+    that verifies, ``best`` has the lowest val/loss. ``average`` exports the running average of the
+    weights (``train.average``), ``overwrite`` replaces an earlier export. ``tokenizer`` is where
+    the run's tokenizer is on this machine, if not where the run found it; ``none`` exports none.
+    ``facts`` are what the platform knows about the run, for the model card.
 
     Raises:
         BadConfig: there is no such run, or ``out_dir`` holds something already.

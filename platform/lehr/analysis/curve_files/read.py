@@ -46,11 +46,9 @@ class FileCurves:
 
 
 def read_curves(path: Path, given: dict[str, str] | None = None) -> FileCurves:
-    """Read the curves of one run, in bounded memory.
+    """Read the curves of one run, a file or a folder, in bounded memory.
 
-    Args:
-        path: a file or a folder.
-        given: metrics by the file's names, which go before the usual names.
+    ``given`` has metrics by the file's names, which go before the usual names.
 
     Raises:
         UserError: there is no such file, it is empty or of another kind, a value is no number,

@@ -98,12 +98,9 @@ def rule(
 ) -> Callable[[Rule], Rule]:
     """Register a rule.
 
-    Args:
-        code: the name of its alerts.
-        needs: one metric of each group. Default: the loss.
-        points: fewest points of the last group that it judges.
-        after_warmup: points of the warmup do not count.
-        length: it does not judge without the run's number of steps.
+    It needs one metric of each group of ``needs``, by default the loss, and so many ``points`` of
+    the last group, ``after_warmup`` without those of the warmup. With ``length`` it does not judge
+    without the run's number of steps.
     """
 
     def register(found: Rule) -> Rule:

@@ -50,11 +50,8 @@ class AdminMethods:
     ) -> CreatedToken:
         """Create a named token; its value is only in this answer. Needs the role admin.
 
-        Args:
-            name: its name, e.g. anna-laptop.
-            role: viewer, researcher or admin.
-            expires_in_days: when it ends; None: never.
-            gpu_hours: the budget of all runs submitted with it; None: no limit.
+        The role is viewer, researcher or admin. Without ``expires_in_days`` it never ends;
+        ``gpu_hours`` is the budget of all runs submitted with it.
         """
         body: dict[str, Any] = {"name": name, "role": role}
         body |= {"expires_in_days": expires_in_days, "gpu_hours": gpu_hours}
@@ -78,10 +75,8 @@ class AdminMethods:
     ) -> list[AuditEntry]:
         """Return the newest requests that changed something or were refused, newest first.
 
-        Args:
-            name: only requests with this token.
-            since: only from this time on, in seconds since the epoch.
-            limit: most entries.
+        ``name``: only with this token. ``since``: only from this time on, in seconds since the
+        epoch.
         """
         query = {"name": name, "since": since}
         return self.transport.pages("/audit", AuditPage, query, limit)

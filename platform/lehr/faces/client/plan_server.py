@@ -78,10 +78,7 @@ class PlanServer:
     ) -> tuple[SpecPlan, PlanRefused | None]:
         """Plan a run, sweep or rollout for this cluster, with the error if it cannot work.
 
-        Args:
-            spec: for Lehr's trainer.
-            price: dollars per GPU-hour.
-            built: counts the project's own model.
+        ``price`` is in dollars per GPU-hour; ``built`` counts the project's own model.
         """
         runs = [run for _, run in known_runs(spec)]
 
@@ -114,9 +111,7 @@ class PlanServer:
     def refuse_if_impossible(self, given: RunSpec, plan: RunPlan) -> None:
         """Reject a run that cannot work on the GPU that it names, or else on the cluster's one.
 
-        Args:
-            given: its spec, before ``on_this_cluster``.
-            plan: of the run on this cluster.
+        ``given`` is its spec before ``on_this_cluster``, ``plan`` that of the run on this cluster.
 
         Raises:
             PlanRefused: it does not fit.
@@ -136,9 +131,8 @@ class PlanServer:
     def refuse(self, runs: Sequence[tuple[RunSpec, RunPlan]], places: int = 1) -> None:
         """Reject runs of which one cannot work, or whose checkpoints no disk of a node can hold.
 
-        Args:
-            runs: that are launched together, as for ``refuse_if_impossible``.
-            places: how many of them train at once.
+        They are launched together, as for ``refuse_if_impossible``, and ``places`` of them train at
+        once.
 
         Raises:
             PlanRefused: one does not fit, or the folders of runs have too little free space.
@@ -156,12 +150,8 @@ class PlanServer:
         refuse_without_space(plans, places, free if len(free) == len(reported) else ())
 
     def measured(self, spec: RunSpec, parameters: int) -> Sequence[Measured]:
-        """Return the speeds of completed runs, newest first, each with how it differs from a run
-        of this spec. Nothing follows the first one of the same kind.
-
-        Args:
-            spec: what is planned, on the GPU that it will get (``on_this_cluster``).
-            parameters: of its model.
+        """Return the speeds of completed runs, newest first, each with how it differs from a run of
+        this spec, on the GPU that it will get. Nothing follows the first one of the same kind.
         """
         if spec.trainer is not None:
             return ()

@@ -220,14 +220,12 @@ class RunData(ObjectMethods[RunView, RunDetail]):
         follow: bool = False,
         offset: int | None = None,
     ) -> Iterator[str]:
-        """Return lines of a log, by default rank 0 of the newest attempt.
+        """Return lines of a log, by default rank 0 of the newest attempt; ``log_streams()`` lists
+        all.
 
-        Args:
-            name: name of the log; ``log_streams()`` lists them.
-            attempt: number of the attempt. Default: the newest.
-            tail: return only the last lines, this many.
-            follow: continue with new lines, through later attempts, until the run has ended.
-            offset: begin at this byte instead, as returned by ``search_logs``.
+        ``tail``: only so many last lines. ``follow``: continue with new lines, through later
+        attempts, until the run has ended. ``offset``: begin at this byte, as returned by
+        ``search_logs``.
         """
         if attempt is None:
             attempt = self._newest_attempt(name, wait=follow)
@@ -243,13 +241,8 @@ class RunData(ObjectMethods[RunView, RunDetail]):
     def search_logs(
         self, text: str, name: str = "rank-0.log", *, attempt: int | None = None, offset: int = 0
     ) -> Iterator[LogHit]:
-        """Return lines of a log that contain ``text``, ignoring case; by default of rank 0.
-
-        Args:
-            text: text that a line must contain.
-            name: name of the log; ``log_streams()`` lists them.
-            attempt: number of the attempt. Default: the newest that wrote this log.
-            offset: search from this byte.
+        """Return lines of a log that contain ``text``, ignoring case; by default of rank 0, in the
+        newest attempt that wrote this log, from byte ``offset`` on.
         """
         at: int | None = offset
         while at is not None:

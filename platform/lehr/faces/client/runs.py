@@ -46,11 +46,8 @@ class Run(RunData):
     ) -> Path:
         """Download a checkpoint into a new folder and check every digest.
 
-        Args:
-            step: step of the checkpoint.
-            folder: folder for its files.
-            attempt: number of the attempt. Default: the newest that saved at this step.
-            progress: called with the bytes so far, and the total.
+        Default of ``attempt``: the newest that saved at this step. ``progress`` is called with the
+        bytes so far, and the total.
 
         Raises:
             NotFound: there is no checkpoint at that step; the nearest is named.
@@ -133,10 +130,8 @@ class Run(RunData):
         return self._act("retry")
 
     def set_priority(self, priority: int) -> Self:
-        """Change its place in the queue: runs of a higher priority start first.
-
-        Args:
-            priority: from -100 to 100. Specs have 0 unless they say otherwise.
+        """Change its place in the queue, from -100 to 100: runs of a higher priority start first.
+        Specs have 0 unless they say otherwise.
         """
         return self._update(self._transport.put(f"{self._path}/priority", {"priority": priority}))
 
@@ -254,15 +249,11 @@ class Run(RunData):
         provenance: Mapping[str, Any] | None = None,
         idempotency_key: str | None = None,
     ) -> Sweep:
-        """Repeat it ``n`` times with new seeds, as a sweep over the seed.
+        """Repeat it ``n`` times, 1 to 20, with new seeds, as a sweep over the seed.
 
         Once they have ended, ``client.compare`` of this run, the sweep's runs and other runs judges
-        differences by the noise between seeds.
-
-        Args:
-            n: number of runs to add, 1 to 20.
-            provenance: where the request comes from. Default: commit, host and command.
-            idempotency_key: identifies this request, so that repeating it is safe.
+        differences by the noise between seeds. With ``idempotency_key``, repeating the request is
+        safe.
 
         Raises:
             UserError: ``n`` is out of its range.

@@ -145,13 +145,12 @@ class ObjectMethods(Generic[View, Detail]):
     def wait(
         self, *, timeout_s: float | None = None, progress: Callable[[Detail], None] | None = None
     ) -> Self:
-        """Wait until it has ended. Interrupting only stops the waiting, never a run.
+        """Wait until it has ended, at most ``timeout_s``. Interrupting only stops the waiting,
+        never a run.
 
-        Args:
-            timeout_s: give up after this time.
-            progress: called with each new view; of a sweep of more than 1,000 trials, with those
-                that train or failed. Without it, a notebook shows a live table, a terminal a line
-                on stderr.
+        ``progress`` is called with each new view; of a sweep of more than 1,000 trials, with those
+        that train or failed. Without it, a notebook shows a live table, a terminal a line on
+        stderr.
 
         Raises:
             TimeoutError: it had not ended in time.

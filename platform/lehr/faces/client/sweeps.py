@@ -142,11 +142,8 @@ class Sweep(ObjectMethods[SweepView, SweepDetail]):
     ) -> Self:
         """Add trials, also after it has finished.
 
-        Args:
-            parameters: for a grid, more values by dotted path.
-            points: for a list, more points, each with its values by dotted path.
-            trials: for a search, the number of points to add.
-            idempotency_key: identifies this request, so that repeating it is safe.
+        To a grid more values by dotted path, to a list more points, each with its values by dotted
+        path, to a search so many points. With ``idempotency_key``, repeating the request is safe.
         """
         more = {"parameters": parameters, "points": points, "trials": trials}
         body = {name: v for name, v in more.items() if v is not None}
@@ -161,13 +158,9 @@ class Sweep(ObjectMethods[SweepView, SweepDetail]):
     ) -> TransferView:
         """Return the learning rate for a larger training, with its interval and its reasons.
 
-        ``yaml`` of the answer is the spec with that rate. Nothing is recorded.
-
-        Args:
-            spec: the run or rollout that needs a rate: the path of a file, YAML text, a dict or
-                a spec.
-            overrides: values by dotted path that replace those of ``spec``.
-            rule: name of a rule; by default the one with the least regret on published runs.
+        ``yaml`` of the answer is the spec with that rate. Nothing is recorded. ``spec`` is the run
+        or rollout that needs a rate: the path of a file, YAML text, a dict or a spec. Without
+        ``rule``, the one with the least regret on published runs is taken.
 
         Raises:
             SpecError: the spec is not valid.

@@ -149,11 +149,7 @@ class AuditRecords(Records):
     ) -> tuple[list[AuditRow], int]:
         """Return rows, newest first, and how many match in all.
 
-        Args:
-            name: only of this token.
-            since: only from this time on, in seconds since the epoch.
-            before: only rows before the one of this id, for the next page.
-            limit: most rows.
+        ``since`` is in seconds since the epoch; ``before`` an id, for the next page.
         """
         wanted = []
         if name is not None:
