@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from lehr.base import formats
 from lehr.errors import Conflict, NotFound
@@ -170,23 +170,6 @@ class Sweep(ObjectMethods[SweepView, SweepDetail]):
         body = {"spec": plain(loaded), "rule": rule}
         answer = self._transport.post(f"/sweeps/{self.id}/transfer", body)
         return TransferView.model_validate_json(answer)
-
-    def mirror(
-        self,
-        mode: Literal["online", "offline", "off"] = "online",
-        *,
-        project: str | None = None,
-        entity: str | None = None,
-        tags: Sequence[str] = (),
-    ) -> Self:
-        """Mirror its runs to Weights & Biases, as one group. The server does it.
-
-        Raises:
-            UserError: the server lacks the package wandb, or a key for ``online``.
-        """
-        for run in self.runs():
-            run.mirror(mode, project=project, entity=entity, tags=tags)
-        return self.refresh()
 
     def _watched(self) -> SweepDetail:
         partly = sum(self.view.counts.values()) > PAGE
