@@ -242,22 +242,6 @@ def release(home: Home = None, as_json: JsonOption = False) -> None:
     print_result({"released": was_held}, f"{escaped(str(where))} {text}.", as_json=as_json)
 
 
-@db.command("new")
-def new(home: Home = None, as_json: JsonOption = False) -> None:
-    """Begin an empty lehr.db where the last one was lost. It knows no earlier run.
-
-    All other files stay, also the code of earlier runs. The server must be stopped. JSON: {home}.
-    """
-    _upkeep()
-    from lehr.store.upkeep import lost_record
-
-    where = (home or homes.home()).expanduser().absolute()
-    _needs_it_down(where, "new")
-    lost_record.begin_anew(where)
-    text = f"{escaped(str(where / 'lehr.db'))} is new and empty. Start: lehr up"
-    print_result({"home": str(where)}, text, as_json=as_json)
-
-
 def _upkeep() -> ModuleType:
     extras.need("sqlmodel")
     from lehr.store.upkeep import backup

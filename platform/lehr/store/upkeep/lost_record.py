@@ -1,4 +1,4 @@
-"""A home whose ``lehr.db`` is lost: what shows that it had one, and how to begin another."""
+"""A home whose ``lehr.db`` is lost: what shows that it had one."""
 
 from __future__ import annotations
 
@@ -10,18 +10,14 @@ from pathlib import Path
 from lehr.base import formats
 from lehr.base import home as homes
 from lehr.code.capsule_store import CapsuleStore
-from lehr.errors import Conflict, HomeUnusable
-from lehr.store.changes import Changes
-from lehr.store.database import Database
+from lehr.errors import HomeUnusable
 from lehr.store.ids import split_attempt_id
 from lehr.store.upkeep import migrate
 from lehr_trainer.contract import layout
 
-_BEGUN_ANEW = 1
-"""``PRAGMA user_version`` of a record that a person began beside the files of another."""
 WAYS_ON = (
     "To make it again from these files: lehr db rebuild. From a backup: lehr db restore FOLDER. "
-    "To begin an empty one, which knows no earlier run: lehr db new."
+    "To begin without the earlier runs: another LEHR_HOME, or move these files away."
 )
 
 
@@ -80,24 +76,8 @@ def with_folder(home: Path) -> set[str]:
     return {name for name in names if layout.attempts(runs / name)}
 
 
-def begin_anew(home: Path) -> None:
-    """Begin an empty record beside the files of another, which stay.
-
-    Raises:
-        Conflict: there is a record with runs.
-    """
-    path = homes.ensure_home(home) / "lehr.db"
-    with homes.lock(home):
-        if migrate.revision(path) is not None and _has_runs(path):
-            raise Conflict(f"{path} has runs.", hint="Another LEHR_HOME gives another record.")
-        CapsuleStore(home).keep_all()
-        Database(path, Changes()).close()
-        with closing(sqlite3.connect(path)) as connection:
-            connection.execute(f"PRAGMA user_version={_BEGUN_ANEW}")
-
-
 def _has_runs(path: Path) -> bool:
-    """Return whether the record has a run, or was begun without any on purpose."""
+    """Return whether the record has a run, or was begun without any, as 0.1.0 could (version 1)."""
     try:
         with closing(sqlite3.connect(path)) as connection:
             (anew,) = connection.execute("PRAGMA user_version").fetchone()

@@ -94,7 +94,7 @@ def test_a_backup_taken_while_another_process_writes_restores_clean(
     assert 19 <= len(steps) <= written[0]
 
 
-def test_lost_record_is_refused_and_a_new_one_is_begun_on_request(tmp_path: Path) -> None:
+def test_lost_record_is_refused(tmp_path: Path) -> None:
     home = tmp_path / "home"
     with fresh_store(home) as store:
         recorded_attempt(store)
@@ -103,9 +103,6 @@ def test_lost_record_is_refused_and_a_new_one_is_begun_on_request(tmp_path: Path
         done = lehr(home, *command)
         assert done.returncode == 2
         assert f"lehr.db is missing, but it has left 1 run in {home / 'replica'}" in done.stderr
-        assert "lehr db new" in done.stderr
-    assert json.loads(lehr(home, "new", "--json").stdout) == {"home": str(home)}
-    assert lehr(home, "check").returncode == 0
 
 
 def test_rebuild_of_a_lost_record_lists_what_it_cannot_know(tmp_path: Path) -> None:

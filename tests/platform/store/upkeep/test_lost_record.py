@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from lehr.base import home as homes
-from lehr.code.archive import SourceFile
-from lehr.code.capsule_store import CapsuleStore
-from lehr.errors import Conflict, HomeUnusable
+from lehr.errors import HomeUnusable
 from lehr.store import Store
 from lehr.store.upkeep import lost_record
-from lehr_testing.stores import ingest, line, new_attempt
 
 
 def without_record(store: Store) -> Path:
@@ -46,31 +42,12 @@ def test_empty_record_beside_files_of_runs_is_refused(
         Store.open(home)
     kind = "attempt" if left == "node" else "run"
     assert f"1 {kind} in {home / left}" in refused.value.message
-    for command in ("lehr db rebuild", "lehr db restore", "lehr db new"):
+    for command in ("lehr db rebuild", "lehr db restore"):
         assert command in (refused.value.hint or "")
     assert ((home / "lehr.db").read_bytes() if (home / "lehr.db").exists() else None) == before
     folder.rmdir()
     folder.parent.rmdir()
     Store.open(home).close()
-
-
-def test_new_record_is_begun_on_request_and_keeps_the_code_of_earlier_runs(store: Store) -> None:
-    attempt = new_attempt(store)
-    ingest(store, attempt.id, line("started"))
-    source = store.home / "a.py"
-    source.write_text("a = 1")
-    capsules = CapsuleStore(store.home)
-    code = capsules.make([SourceFile("project/a.py", str(source), 0o644)])
-    with pytest.raises(Conflict, match="has runs"):
-        lost_record.begin_anew(store.home)
-    home = without_record(store)
-    lost_record.begin_anew(home)
-    for _ in range(2):
-        with Store.open(home) as new:
-            os.utime(capsules.path(code), (0, 0))
-            assert new.collect_capsules() == []
-            assert not new.runs.by_ids({attempt.run_id})
-    assert (home / "replica" / attempt.id / "events.jsonl").is_file()
 
 
 def test_server_without_runs_starts_beside_a_folder_of_runs_that_servers_share(
