@@ -8,8 +8,8 @@ from typing import Any
 
 from sqlmodel import SQLModel, col, select
 
-from lehr.errors import OffsetMismatch
-from lehr.store.records.run_rows import announce_runs, get_run, refuse_deleted
+from lehr.errors import Conflict, OffsetMismatch
+from lehr.store.records.run_rows import announce_runs, is_deleted
 from lehr.store.store import Store
 from lehr.store.tables import (
     Attempt,
@@ -51,8 +51,11 @@ def add_recording(store: Store, packed: bytes) -> str:
             for table in TABLES:
                 session.add_all(table(**row) for row in recording["rows"][table.__tablename__])
                 session.flush()
-        for run_id in runs:
-            refuse_deleted(session, get_run(session, run_id))
+        if any(is_deleted(session, run_id) for run_id in runs):
+            raise Conflict(
+                f"the recorded sweep {sweep['name']} ({sweep['id']}) was deleted from this home.",
+                hint="Show it in another home (LEHR_HOME), or install torch: lehr demo trains it.",
+            )
         announce_runs(store.db, [(run_id, sweep["id"]) for run_id in runs])
     for attempt_id, streams in recording["streams"].items():
         for name, text in streams.items():

@@ -95,5 +95,5 @@ def test_deleted_recording_is_not_recorded_again(store):
     sweep_id = add_recording(store, PACKED)
     run = store.sweeps.runs(sweep_id)[0]
     store.runs.mark_deleted(run.id, actor="user")
-    with pytest.raises(Conflict, match=f"{run.name} .* was deleted"):
+    with pytest.raises(Conflict, match=f"{sweep_id}. was deleted from this home"):
         add_recording(store, PACKED)
