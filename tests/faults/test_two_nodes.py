@@ -119,7 +119,7 @@ def test_node_with_repeated_faults_is_excluded_until_it_is_readmitted(server, se
     server.up()
     assert excluded(server, other)
     assert run.refresh().state == "queued"
-    server.cli("cluster", "readmit", other)
+    server.cli("node", "readmit", other)
     run.wait(timeout_s=120)
     assert (run.state, run.attempt) == ("completed", 3), run.reason
     assert run.detail.placement == [] or run.detail.placement[0].node == other
