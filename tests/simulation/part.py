@@ -224,6 +224,7 @@ class Part:
     def _work(self) -> bool:
         if self.offsets is None:
             self.offsets = self.http("offsets", lambda s: s.store.streams.sizes(self.attempt_id))
+            self._note_step(bytes(self.files.get(EVENTS, b""))[: self.offsets.get(EVENTS, 0)])
         ended = self.exit
         if ended is None and self.world.timeline.now >= self.next_heartbeat:
             self._heartbeat()

@@ -111,6 +111,7 @@ class Shipper:
         """
         if self.offsets is None:
             self.offsets = self.server.get("streams").json()["offsets"]
+            self.note_sent_step()
         ended = self.entry.exit()
         if ended is not None:
             self.next_heartbeat = math.inf
@@ -179,6 +180,16 @@ class Shipper:
                 self.note_step(data)
             return True
         return False
+
+    def note_sent_step(self) -> None:
+        """Read the step of what the server has: another shipper sent it, or its answer was lost.
+
+        A training that makes no further step would never count as stalled.
+        """
+        end = min((self.offsets or {}).get(EVENTS, 0), self.sizes().get(EVENTS, 0))
+        if end:
+            begin = max(0, end - CHUNK)
+            self.note_step(_read(self.streams()[EVENTS], begin, end - begin))
 
     def note_step(self, data: bytes) -> None:
         for line in reversed(data.splitlines()):

@@ -82,6 +82,18 @@ def test_shipper_sends_as_often_as_the_server_asks(tmp_path):
     assert requested(server)[-2:] == ["launcher.log?offset=14", "exit"]
 
 
+def test_heartbeat_has_the_step_of_events_that_another_shipper_has_sent(tmp_path):
+    """Or that it has sent itself, and whose answer was lost: it asks for the offsets again."""
+    events = b'{"kind": "metrics", "step": 20}\n'
+    offsets = json.dumps({"offsets": {"events.jsonl": len(events), "launcher.log": 7}}).encode()
+    server, sender = shipper_of(tmp_path, reply(offsets), heartbeat_reply(send_s=600))
+    (tmp_path / "attempt-1/events.jsonl").write_bytes(events + b'{"kind": "metrics", "st')
+    sender.next_heartbeat = 0.0
+    assert not sender.work()
+    server.listener.close()
+    assert json.loads(server.requests[1].partition(b"\r\n\r\n")[2])["step"] == 20
+
+
 def test_shipper_tells_once_that_a_stream_became_shorter_or_is_gone(tmp_path):
     server, sender = shipper_of(
         tmp_path,
