@@ -120,6 +120,21 @@ def test_verification_finds_damage_in_each_location(api):
     assert "not the recorded one" in found["places"][0]["message"]
 
 
+def test_removed_copy_stays_removed_until_its_checkpoint_is_saved_again(api):
+    """A report may arrive late, or twice."""
+    api_, client = api
+    run = saved(api_)
+    there = copy_at(api_, run, 5)
+    report(client, run, there)
+    report(client, run, there | {"state": "removed"})
+    assert report(client, run, there)["unknown"] == [path_of(5)]
+    assert not api_.store.checkpoints.copied(run)
+    shutil.rmtree(api_.settings.home / "runs" / run / path_of(5))
+    save(api_, run, 5)
+    assert report(client, run, there)["unknown"] == []
+    assert [point.step for point in api_.store.checkpoints.copied(run)] == [5]
+
+
 def test_checkpoint_is_deleted_with_its_copy_if_nothing_needs_it(api):
     api_, client = api
     run = saved(api_)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from sqlalchemy import func, update
+from sqlalchemy import case, func, update
 from sqlalchemy.dialects.sqlite import insert
 from sqlmodel import Session, col, select
 
@@ -18,6 +18,7 @@ from lehr_trainer.contract.records import Checkpoint
 
 CopyState = Literal["uploading", "there", "failed", "removed"]
 THERE: CopyState = "there"
+REMOVED: CopyState = "removed"
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,9 @@ class Checkpoints(Records):
     def note_copies(self, run_id: str, reports: Sequence[CopyReport]) -> list[str]:
         """Record what a node reports; return the paths that are not registered yet.
 
-        A copy may be done before its checkpoint's record has arrived: then the node repeats it.
+        A copy may be done before its checkpoint's record has arrived: then the node repeats it. A
+        removed copy stays removed until its checkpoint is saved again: a report that comes late, or
+        twice, is older than the removal.
         """
         unknown: list[str] = []
         with self._db.write() as session:
@@ -76,7 +79,7 @@ class Checkpoints(Records):
             changed = False
             for report in reports:
                 row = rows.get(report.path)
-                if row is None:
+                if row is None or (row.copy_state == REMOVED != report.state):
                     unknown.append(report.path)
                 elif (row.copy_url, row.copy_state, row.copy_error) != (
                     report.url,
@@ -121,11 +124,15 @@ def put_checkpoint(session: Session, run_id: str, attempt: int, record: Checkpoi
     """Register a checkpoint that an attempt has written, also in place of an earlier one."""
     fields = record.model_dump(include={"path", "size_bytes", "digest", "reason", "val_loss"})
     row = {"run_id": run_id, "attempt": attempt, "step": record.step, "created_at": record.time}
+    may_be_copied = case(
+        (col(CheckpointRow.copy_state) == REMOVED, None), else_=CheckpointRow.copy_state
+    )
     session.connection().execute(
         insert(CheckpointRow)
         .values(**row, **fields)
         .on_conflict_do_update(
-            index_elements=["run_id", "attempt", "step"], set_={**fields, "removed_at": None}
+            index_elements=["run_id", "attempt", "step"],
+            set_={**fields, "removed_at": None, "copy_state": may_be_copied},
         )
     )
 
