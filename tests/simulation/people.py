@@ -277,6 +277,7 @@ class People:
         server = self.world.server
         self._readmit_all()
         self.world.node_ends.settle()
+        self.world.verbs.settle()
         # The last faults may exclude a node after that.
         self.world.after(READMITTED_S, "readmit", self._readmit_all)
         if self.world.plan.pace > 1.0:

@@ -121,6 +121,13 @@ class Verbs:
         self.world.note(f"deleted: {run.id}")
         self.world.count("deletions")
 
+    def settle(self) -> None:
+        """Repeat the deletions that were interrupted, as their documentation says."""
+        server = self.world.server
+        gone = server.call(server.store.runs.deleted_ids)
+        for run in server.call(lambda: server.store.runs.by_ids(sorted(gone - self.deleted))):
+            self.world.people.attempt(lambda run=run: self._delete_run(run))
+
     def _delete_sweep(self) -> None:
         sweep = self._sweep()
         if sweep is None:

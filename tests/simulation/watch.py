@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lehr.cluster.dispatcher import TICK_S
+from lehr.cluster.run_values import saved
 from lehr.control.lifecycle import ACTIVE, RunState
 from lehr.control.nodes import Exclude
 from lehr.control.queue import StartRun
@@ -288,7 +289,7 @@ class Watch:
         if not world.server.up or any(node.entries for node in world.nodes if node.joined):
             return False
         rows = world.server.dispatcher._loader._runs._rows.values()
-        if any(row.state != "paused" or row.desired != "pause" for row in rows):
+        if not all(self._may_rest(row) for row in rows):
             return False
         now = world.timeline.now
         due = world.server.dispatcher.alarm.due
@@ -296,9 +297,23 @@ class Watch:
             return False
         return all(self._out_of_reach(row) for row in world.server.store.attempts.list_open())
 
+    def _may_rest(self, run: RunRow) -> bool:
+        """Return whether it is paused, or waits for a node that is gone for good with its only
+        checkpoints: docs/operations.md says that it waits, and that its reason names the node.
+        """
+        if (run.state, run.desired) != ("queued", "run"):
+            return (run.state, run.desired) == ("paused", "pause")
+        if "its checkpoint" not in (run.pending_reason or ""):
+            return False
+        there = saved(self.world.server.store, run)
+        return there is not None and not there.copied and self._gone() >= set(there.nodes)
+
+    def _gone(self) -> set[str]:
+        return {node.name for node in self.world.nodes if not node.joined}
+
     def _out_of_reach(self, row: Attempt) -> bool:
         """Return whether its streams may still be on a node that is gone for good."""
-        gone = {node.name for node in self.world.nodes if not node.joined}
+        gone = self._gone()
         return row.exited_at is not None and any(s["node"] in gone for s in row.placement)
 
     def finally_(self) -> None:
@@ -311,8 +326,7 @@ class Watch:
             if run_id not in known:
                 self.fail("stuck", f"{run_id} was confirmed, and is lost")
         for run in runs:
-            state = RunState(run.state)
-            if not state.ended and (run.state, run.desired) != ("paused", "pause"):
+            if not RunState(run.state).ended and not self._may_rest(run):
                 self.fail("stuck", f"{run.id} is {run.state} ({run.desired}): {run.pending_reason}")
             if run.cause == "internal":
                 self.fail("internal", f"{run.id} ended with {run.reason}")
