@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -141,8 +142,8 @@ def init(
                 "config": given,
                 "tags": [str(tag) for tag in tags],
                 "notes": str(notes),
-                "steps": steps,
-                "tokens_per_step": tokens_per_step,
+                "steps": int(steps) if steps and steps > 0 else None,
+                "tokens_per_step": max(1, int(tokens_per_step)),
                 "started_at": time.time(),
                 "command": sys.argv,
                 **_process(),
@@ -173,35 +174,29 @@ def use_as_wandb() -> None:
     sys.path.insert(0, str(Path(__file__).parent / "as_wandb"))
 
 
-def _claim(base: Path, run_id: str, *, resume: bool) -> Path:
+def _claim(base: Path, given: str, *, resume: bool) -> Path:
     """Make the folder of a new attempt, which no other process has."""
-    given, fresh = run_id, secrets.choice(_LETTERS)
-    fresh += "".join(secrets.choice(_LETTERS + "23456789") for _ in range(7))
+    run_id = given
     if given and not _ID.fullmatch(given):
         run_id = f"x{hashlib.sha256(given.encode()).hexdigest()[:11]}"
+        lehr_log._tell(given, f"the id {given[:50]!r} is no id of Lehr's: it is {run_id}")  # noqa: SLF001
     try:
         base.mkdir(parents=True, exist_ok=True)
     except OSError:
         base = Path(tempfile.gettempdir()) / FOLDER
-        base.mkdir(parents=True, exist_ok=True)
-    if not resume:
+        base.mkdir(exist_ok=True)
+    (base / ".gitignore").write_text("*\n")
+    if not run_id or ((base / run_id).exists() and not resume):
+        fresh = [secrets.choice(_LETTERS + "23456789") for _ in range(7)]
+        run_id = "".join([secrets.choice(_LETTERS), *fresh])
+        if given:
+            print(f"lehr_log: the id {given!r} is in use: the run is {run_id}", file=sys.stderr)
+    for number in itertools.count(1):
+        attempt = base / run_id / f"attempt-{number}"
         with contextlib.suppress(FileExistsError):
-            (base / (run_id or fresh)).mkdir()
-            fresh = run_id or fresh
-        (base / fresh).mkdir(exist_ok=True)
-    else:
-        fresh = run_id or fresh
-        (base / fresh).mkdir(exist_ok=True)
-    if given and given != fresh:
-        why = "is in use" if fresh != run_id else "is no id of Lehr's"
-        print(f"lehr_log: the id {given[:50]!r} {why}: the run is {fresh}", file=sys.stderr)
-    number = 1
-    while True:
-        attempt = base / fresh / f"attempt-{number}"
-        with contextlib.suppress(FileExistsError):
-            attempt.mkdir()
+            attempt.mkdir(parents=True)
             return attempt.absolute()
-        number += 1
+    raise AssertionError
 
 
 def _step_before(attempt: Path) -> int:
@@ -217,6 +212,8 @@ def _send(
     attempt: Path, mode: str | None, server: str | None, token: str | None
 ) -> subprocess.Popen[bytes]:
     """Start the process that sends."""
+    if (mode or os.environ.get("LEHR_MODE", "online")) not in {"online", "offline"}:
+        lehr_log._tell("mode", "mode, or LEHR_MODE, is neither online nor offline: online is taken")  # noqa: SLF001
     given = {"LEHR_SERVER": server, "LEHR_TOKEN": token, "LEHR_MODE": mode}
     environment = os.environ | {name: value for name, value in given.items() if value}
     # Safe path: modules of the current folder must not stand in for those that it imports. A

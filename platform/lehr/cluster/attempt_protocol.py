@@ -134,7 +134,10 @@ class AttemptProtocol:
             else:
                 complete_as_a_whole = complete
                 if attempt.exited_at is None:
-                    store.attempts.update(attempt_id, exit=payload["exit"], exited_at=store.clock())
+                    ended_at = store.clock()
+                    if not attempt.placement:  # Its process may have ended days ago, offline.
+                        ended_at = min(ended_at, report.get("ended_at") or ended_at)
+                    store.attempts.update(attempt_id, exit=payload["exit"], exited_at=ended_at)
         if complete_as_a_whole:
             self._finalize(attempt_id)
             store.attempts.close(attempt_id)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import os
 import platform
 import sys
@@ -70,7 +71,6 @@ class ExternalAttempt:
         self._unwritten = b""
         self._resumes = bool(begun["resume"])
         self._sender: Sender | None = None
-        self._server: str | None = None
         self._recorder = Recorder(self, tokens_per_step=begun["tokens_per_step"])
         self._log = DirectLog(self.folder / LOG, self._recorder)
         position = procfs.read_json(str(self.folder / POSITION)) or {"log": 0, "events": 0}
@@ -183,18 +183,16 @@ class ExternalAttempt:
         """Send what is new; return whether everything of an ended run is delivered.
 
         Raises:
-            LehrError: the server cannot be reached, or refuses the run.
+            LehrError: no server is known, or it refuses the run.
             Outage: it cannot be reached now.
         """
-        if self._sender is None:
-            self._sender = self._begin()
         try:
+            self._sender = self._sender or self._begin()
             done = self._sender.work()
         except Outage as outage:
             # It may come back at another address, or from a backup that lacks the attempt.
-            self._sender.offsets, self._server = None, None
+            self._sender = None
             if isinstance(outage, Rejected):
-                self._sender = None
                 (self.folder / _LAUNCH).unlink(missing_ok=True)
             raise
         if done:
@@ -218,85 +216,62 @@ class ExternalAttempt:
 
     def _begin(self) -> Sender:
         launch = self.entry.launch()
-        if launch is None:
-            with Client() as client:
-                answer = client.transport.post("/runs/external", self._announcement(), again=True)
-            begun = ExternalBegun.model_validate_json(answer)
-            if begun.run_id != self.begun["id"]:
-                self.say(f"the id {self.begun['id']} is in use: the run is {begun.run_id}")
-            launch = {
-                "attempt_id": begun.attempt_id,
-                "attempt_dir": str(self.folder),
-                "token": self.begun["token"],
-                "gang": {"per_node": 1},
-                "launched_at_boottime": time.clock_gettime(time.CLOCK_BOOTTIME),
-            }
-            procfs.write_json(str(self.folder / _LAUNCH), launch, mode=0o600, durable=True)
+        with Client() as client:
+            if launch is None:
+                launch = self._announce(client)
+            server = client.server
         sender = Sender(self.entry, launch)
-        sender.server = ServerConnection(self._address, launch["token"], launch["attempt_id"])
+        sender.server = ServerConnection(lambda: server, launch["token"], launch["attempt_id"])
         return sender
 
-    def _address(self) -> str:
-        if self._server is None:
-            try:
-                with Client() as client:
-                    self._server = client.server
-            except LehrError as error:
-                raise Outage(error.message) from error
-        return self._server
-
-    def _announcement(self) -> dict[str, Any]:
-        names = ExternalBegin.model_fields.keys() & self.begun.keys()
-        digest = sha256(self.begun["token"].encode()).hexdigest()
+    def _announce(self, client: Client) -> dict[str, Any]:
         known = procfs.read_json(str(self.folder / "provenance.json")) or {}
-        return {
-            **{name: self.begun[name] for name in names},
-            "token_sha256": digest,
-            "provenance": {**known, "command": self.begun["command"]},
+        names = ExternalBegin.model_fields.keys() & self.begun.keys()
+        body = {name: self.begun[name] for name in names}
+        body["token_sha256"] = sha256(self.begun["token"].encode()).hexdigest()
+        body["provenance"] = {**known, "command": self.begun["command"]}
+        begun = ExternalBegun.model_validate_json(client.transport.post("/runs/external", body))
+        if begun.run_id != self.begun["id"]:
+            self.say(f"the id {self.begun['id']} is in use: the run is {begun.run_id}")
+        launch = {
+            "attempt_id": begun.attempt_id,
+            "attempt_dir": str(self.folder),
+            "token": self.begun["token"],
+            "gang": {"per_node": 1},
+            "launched_at_boottime": time.clock_gettime(time.CLOCK_BOOTTIME),
         }
+        procfs.write_json(str(self.folder / _LAUNCH), launch, mode=0o600, durable=True)
+        return launch
 
     def say(self, text: str) -> None:
         print(f"lehr_log: {text}", file=sys.stderr, flush=True)
 
     def follow(self, *, offline: bool) -> None:
-        """Convert and send until the process has ended and everything is delivered.
-
-        It stays silent but for one line for each kind of trouble.
+        """Convert and send until the process has ended and everything is delivered, or the server
+        was away for a minute then. Print one line for each kind of trouble.
         """
         with contextlib.suppress(OSError):
             procfs.write_json(str(self.folder / "provenance.json"), provenance())
-        told: set[str] = set()
-        pause, next_try = _PAUSES_S[0], 0.0
-        give_up: float | None = None
-        while True:
-            ended = False
-            trouble: tuple[str, str] | None = None
+        told: set[type[Exception]] = set()
+        pause, next_try, give_up = _PAUSES_S[0], 0.0, math.inf
+        ended = False
+        while time.monotonic() < give_up:
             try:
-                ended = self.convert()
-            except OSError as error:
-                trouble = ("disk", f"{self.folder}: {error.strerror}")
-            if ended and offline:
-                return
-            if ended and give_up is None:
-                give_up = time.monotonic() + _AFTER_S
-            if not offline and time.monotonic() >= next_try:
-                try:
+                ended = ended or self.convert()
+                if ended and (offline or math.isinf(give_up)):
+                    give_up = time.monotonic() + _AFTER_S * (not offline)
+                    next_try = 0.0
+                if not offline and time.monotonic() >= next_try:
                     if self.send():
                         return
                     pause = _PAUSES_S[0]
-                except (Outage, LehrError, OSError) as error:
-                    text = error.message if isinstance(error, LehrError) else str(error)
-                    trouble = (type(error).__name__, text)
-                    next_try = time.monotonic() + pause
-                    pause = min(2 * pause, _PAUSES_S[1])
-                    if ended:
-                        next_try = min(next_try, time.monotonic() + 2.0)
-            if trouble is not None and trouble[0] not in told:
-                told.add(trouble[0])
-                why = trouble[1].rstrip(".")
-                self.say(f"{why}. The run is kept; later: lehr sync {self.folder}")
-            if give_up is not None and time.monotonic() > give_up:
-                return
+            except (Outage, LehrError, OSError) as error:
+                next_try = time.monotonic() + pause
+                pause = min(2 * pause, _PAUSES_S[1] if not ended else 2.0)
+                if type(error) not in told:
+                    told.add(type(error))
+                    why = error.message if isinstance(error, LehrError) else str(error)
+                    self.say(f"{why.rstrip('.')}. The run is kept; later: lehr sync {self.folder}")
             time.sleep(_LOOK_S)
 
 
