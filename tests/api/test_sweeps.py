@@ -264,3 +264,6 @@ def test_stages_before_the_swept_one_are_trained_once(api):
     assert refused.json()["hint"] == f"Retry that first: lehr retry {trunk}"
     assert client.post(f"/api/v1/runs/{trunk}/retry").status_code == 200
     assert client.post(f"/api/v1/runs/{trial}/retry").status_code == 200
+    ingest(api_.store, begin(api_.store, trial), started() + metrics(91, 95))
+    shown = client.get(f"/api/v1/sweeps/{sweep['id']}").json()
+    assert shown["steps_made"] == 45 + 5

@@ -22,8 +22,7 @@ _ALONE = "let each trial train all of it: share_stages: false"
 
 def shared_stages(sweep: SweepSpec) -> int:
     """Return how many stages the trials share: those before the first that the sweep varies."""
-    train = sweep.run.train
-    if not sweep.share_stages or sweep.seeds is not None or train is None:
+    if not sweep.share_stages or sweep.run.train is None:
         return 0
     swept = [_STAGE.fullmatch(sweep.spec_path(path)) for path in sweep.paths]
     return min((int(stage[1]) if stage else 0 for stage in swept), default=0)

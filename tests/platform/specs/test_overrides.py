@@ -205,5 +205,8 @@ def test_a_sweep_names_stages_as_overrides_do() -> None:
         (rate, [0.1, "x"], "stages.1 (anneal): optimizer.adamw.lr: Input should be a valid number"),
     ):
         assert text in refused(lambda path=path, values=values: swept(path, values=values))
+    with pytest.raises(SpecError) as caught:
+        swept(rate, values=[0.1, "x"])
+    assert [problem.path for problem in caught.value.problems] == [f"parameters.{rate}.values.1"]
     both = refused(lambda: swept("train.stages.1.optimizer.lr", rate, values=[1]))
     assert f"{rate} and train.stages.1.optimizer.lr are the same field" in both

@@ -187,9 +187,9 @@ def forked_at(store: Store, run: RunRow) -> int:
 
 def rest(spec: RunSpec, step: int) -> float:
     """Return the share of a run's tokens that are trained after ``step`` steps."""
-    return (
-        1.0 - spec.train.tokens_at(step) / spec.train.total_tokens if spec.train and step else 1.0
-    )
+    if spec.train is None or not step:
+        return 1.0
+    return 1.0 - spec.train.tokens_at(step) / spec.train.total_tokens
 
 
 def hours_on(spec: RunSpec, kind: str) -> float | None:

@@ -119,8 +119,8 @@ def headline(sweep: SweepDetail) -> str:
     text = f"[bold]{sweep.name}[/]   {' · '.join(parts)}"
     totals = {trial.run.total_steps for trial in sweep.trials}
     if len(totals) == 1 and sweep.state != "finished":
-        there, total = max(sum(counts.values()), 1), totals.pop()
-        of = f"/{total:,}" if total else ""
+        there = max(sum(counts.values()), 1)
+        of = f"/{sweep.steps_total // there:,}" if sweep.steps_total else ""
         text += f"   step {sweep.steps_made // there:,}{of}"
     eta = sweep_eta(sweep)
     if eta is not None:

@@ -230,9 +230,12 @@ def test_trials_end_with_their_trunk_and_wait_again_when_it_is_retried(store, co
     sweep, trunk = with_trunk(store)
     with pytest.raises(Conflict, match="has no failed trial"):
         store.sweep_progress.retry_trials(sweep.id, actor="user")
-    for retry in ("the trunk", "the sweep"):
+    for retry in ("at once", "the trunk", "the sweep"):
         start(store, trunk)
         end(store, trunk, RunState.FAILED)
+        if retry == "at once":
+            store.sweep_progress.retry_trials(sweep.id, actor="user")
+            continue
         controller.tick()
         assert states(store, sweep) == ["failed"] * 2
         reasons = {(run.cause, run.reason) for run in runs(store, sweep)}
@@ -264,6 +267,13 @@ def test_trials_are_cancelled_with_their_trunk(store, controller):
 def test_a_search_chooses_further_points_once_its_trunk_has_completed(store, controller):
     sweep, trunk = with_trunk(store, method="tpe", parameters={ANNEAL: LR}, trials=11)
     assert states(store, sweep) == ["queued"] * 10
+    start(store, trunk)
+    end(store, trunk, RunState.FAILED)
+    controller.tick()
+    assert states(store, sweep) == ["failed"] * 10
+    assert store.sweeps.get(sweep.id).stopped is None
+    end(store, trunk, RunState.QUEUED, "retry")
+    controller.tick()
     base = complete(store, trunk)
     controller.tick()
     for n, run in enumerate(runs(store, sweep)):
