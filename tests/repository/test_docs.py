@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import itertools
 import json
 import re
 import shlex
@@ -234,7 +235,8 @@ def test_commands_in_the_docs_and_their_options_exist(page):
         assert words[0] in main.MODULES, f"{page.name}: lehr {' '.join(words)}"
         found, rest = command(words)
         known = {name for one in found.params for name in [*one.opts, *one.secondary_opts]}
-        for word in rest:
+        # What follows -- is another command.
+        for word in itertools.takewhile("--".__ne__, rest):
             if re.match(r"--?[a-z]", word):
                 assert word.partition("=")[0] in known | {"--help"}, f"{page.name}: {words}"
             path = word.partition("=")[0]

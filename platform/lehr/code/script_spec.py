@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -20,7 +20,7 @@ from lehr.specs import dump_yaml
 from lehr.specs.prints import pattern
 
 _LOGGERS = {"wandb", "lehr_log", "tensorboard", "tensorboardX", "lightning", "pytorch_lightning"}
-_STEPS = re.compile(r"(max|num|n|total|train|training)?_?(train(ing)?_)?(steps|iters|iterations)")
+_STEPS = re.compile(r"((max|num|n|total)[-_])?(train(ing)?[-_])?(steps|iters|iterations)")
 _GRID = (0.1, 0.3, 1, 3, 10)
 """Factors of the default: half a decade apart, as wide as an untuned rate is usually wrong."""
 _SHOWN = 60
@@ -127,8 +127,7 @@ def spec_text(kind: str, name: str, root: str, source: Script) -> str:
         UserError: a sweep, but no argument is a learning rate.
     """
     rate, arguments = source.rate, source.arguments
-    counts = (key for key, value in arguments.items() if type(value) is int and value > 0)
-    steps = next(filter(_STEPS.fullmatch, counts), None)
+    steps = steps_of(arguments)
     named = {key: arguments[key] for key in (steps, rate if kind == "run" else None) if key}
     trainer = {
         "script": name,
@@ -158,6 +157,12 @@ def spec_text(kind: str, name: str, root: str, source: Script) -> str:
     others = [f"{key}={value!r}"[:_SHOWN] for key, value in arguments.items() if key not in named]
     comment = f"# Arguments of {name}, by default: {listed(others, 20)}\n" if others else ""
     return comment + dump_yaml(spec | run)
+
+
+def steps_of(arguments: Mapping[str, Any]) -> str | None:
+    """Return the argument that is the number of steps."""
+    counts = (key for key, value in arguments.items() if type(value) is int and value > 0)
+    return next(filter(_STEPS.fullmatch, counts), None)
 
 
 def run_name(script: str) -> str:

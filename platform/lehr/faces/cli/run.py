@@ -80,13 +80,12 @@ def run(
 ) -> None:
     """Submit a command as a run, with the code of the current folder.
 
-    Its options become `trainer.args`, so that sweeps and forks can vary them:
-    lehr fork RUN trainer.args.lr=3e-4
+    Its options become `trainer.args`, which sweeps and forks can vary.
 
     JSON: {run: RunDetail}; with --dry-run the JSON of `lehr plan --json`; with --here {run: {id,
     name, folder, outcome, reason}}, and the output of the command on standard error.
     """
-    from lehr.code.script_spec import read_script, run_name
+    from lehr.code.script_spec import read_script, run_name, steps_of
     from lehr.specs import RunSpec, load_spec
 
     trainer = program(command)
@@ -99,7 +98,12 @@ def run(
         "name": name or run_name(trainer.get("script") or trainer["module"]),
         "project": project,
         **({"resources": {"gpus": gpus}} if gpus is not None else {}),
-        "trainer": {**trainer, "prints": prints or [], "data": data or []},
+        "trainer": {
+            **trainer,
+            "steps_arg": steps_of(trainer.get("args", {})),
+            "prints": prints or [],
+            "data": data or [],
+        },
         **({"time_limit_s": time_limit} if time_limit is not None else {}),
         # A module of the project needs its files; those of a script are found by its imports.
         **({"code": {"include": ["."]}} if _is_here(trainer.get("module")) else {}),

@@ -65,10 +65,22 @@ def test_command_is_submitted_and_its_specs_are_planned(tmp_path):
             known = {"LEHR_SERVER": address, "LEHR_TOKEN": TOKEN}
             return call(*args, cwd=tmp_path, LEHR_HOME=str(tmp_path / "home"), **known)
 
-        done = lehr("run", "--name", "a", "--json", "--", "python", "train.py", "--lr", "0.2")
+        done = lehr(
+            "run",
+            "--name",
+            "a",
+            "--json",
+            "--",
+            "python",
+            "train.py",
+            "--lr",
+            "0.2",
+            "--max-steps",
+            "9",
+        )
         run = json.loads(done.stdout)["run"]
         trainer = run["spec"]["trainer"]
-        assert (run["name"], trainer["args"]) == ("a", {"lr": 0.2})
+        assert (run["name"], trainer["args"]["lr"], run["total_steps"]) == ("a", 0.2, 9)
         assert trainer["prints"] == ["iter {step}: loss {loss}"]
         assert "Reads its lines: iter {step}: loss {loss}" in done.stderr
         # Without --, too; a module of the project brings its files.
