@@ -22,6 +22,7 @@ from lehr_testing.api import (
     started,
     submit,
 )
+from lehr_testing.stores import next_attempt
 
 # -------------------------------------------------------------------------------------- listing
 
@@ -262,6 +263,49 @@ def test_checkpoints_and_samples_are_listed_with_best_and_latest(api):
     assert found[0]["removed_at"] is not None
     [sample] = client.get("/api/v1/runs/one/samples").json()
     assert (sample["step"], sample["prompt"], sample["text"]) == (20, "The ", "end")
+
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def test_media_are_listed_once_their_content_has_arrived_and_served_by_their_bytes(api):
+    api_, client = api
+    run = submit(client)["id"]
+    first = begin(api_.store, run)
+    ingest(api_.store, first, started())
+
+    def logged(step, offset, size, name="x"):
+        place = {"offset": offset, "size": size, "type": "image", "caption": "c"}
+        return line("media", step=step, name=name, **place)
+
+    content = {0: PNG, 8: b"<svg onload='alert(1)'/>", 32: b"GIF89a"}
+    ingest(api_.store, first, b"".join(content.values()), "media.bin")
+    ingest(
+        api_.store, first, logged(1, 0, 8) + logged(2, 8, 24) + logged(3, 32, 6) + logged(4, 32, 7)
+    )
+    second = next_attempt(api_.store, run).id
+    ingest(api_.store, second, b"RIFF....WEBP", "media.bin")
+    ingest(api_.store, second, started() + logged(3, 0, 12))
+    found = client.get(f"/api/v1/runs/{run}/media").json()
+    assert [(one["attempt"], one["step"]) for one in found] == [(1, 1), (1, 2), (2, 3)]
+    assert (found[0]["name"], found[0]["caption"], found[0]["type"]) == ("x", "c", "image")
+    answers = [
+        client.get(
+            f"/api/v1/runs/{run}/media/{one['attempt']}?offset={one['offset']}&size={one['size']}"
+        )
+        for one in found
+    ]
+    types = [answer.headers["content-type"] for answer in answers]
+    assert types == ["image/png", "application/octet-stream", "image/webp"]
+    assert [answer.content for answer in answers] == [PNG, content[8], b"RIFF....WEBP"]
+    for answer in answers:
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["content-security-policy"].startswith("sandbox;")
+    assert answers[1].headers["content-disposition"] == "attachment"
+    for attempt, place in ((1, "offset=32&size=7"), (3, "offset=0&size=1")):
+        assert client.get(f"/api/v1/runs/{run}/media/{attempt}?{place}").status_code == 404
+    assert client.get(f"/api/v1/runs/{run}/media/1?offset=0&size={1 << 30}").status_code == 422
+    assert client.get(f"/api/v1/runs/{run}/logs").json() == []
 
 
 def test_config_is_yaml_that_reproduces_the_run(api):

@@ -29,10 +29,13 @@ from collections.abc import Mapping
 from types import FrameType
 from typing import Any
 
+from lehr_log import media
 from lehr_log.files import files_of
+from lehr_log.media import File, Histogram, Image, Table
 
 __all__ = ["checkpoint", "config", "log", "resume_from", "resume_step", "should_stop"]
-__all__ += ["Run", "init", "use_as_wandb", "validation_data"]
+__all__ += ["File", "Histogram", "Image", "Run", "Table", "init", "use_as_wandb"]
+__all__ += ["validation_data"]
 
 _MOST_VALUES = 10_000
 """Values of one call; more are left out."""
@@ -82,11 +85,13 @@ _last_step = resume_step
 def log(values: Mapping[str, Any], step: int | None = None) -> None:
     """Record values after ``step`` steps; without a step, one more than before.
 
-    Numbers are recorded, and whatever ``float()`` takes, such as a tensor with one element. Other
-    values are left out. Only rank 0 records.
+    Numbers are recorded, and whatever ``float()`` takes, such as a tensor with one element; also an
+    ``Image``, ``Table``, ``Histogram`` or ``File``, or a list of them. Other values are left out.
+    Only rank 0 records.
     """
     global _last_step  # noqa: PLW0603 - one step a process
-    if _log_path() is None:
+    path = _log_path()
+    if path is None:
         return
     with contextlib.suppress(Exception):
         try:
@@ -94,11 +99,16 @@ def log(values: Mapping[str, Any], step: int | None = None) -> None:
         except (ValueError, OverflowError, TypeError):
             _tell("step", f"step {str(step)[:50]} is no number; its values are left out")
             return
-        numbers = {}
+        numbers, others = {}, 0
         for name, value in list(values.items())[:_MOST_VALUES]:
             with contextlib.suppress(Exception):
-                numbers[str(name)] = _number(value)
-        _write({"kind": "metrics", "step": _last_step, "values": numbers})
+                if media.is_media(value):
+                    others += 1
+                    media.log(str(name), value, _last_step, path, _write)
+                else:
+                    numbers[str(name)] = _number(value)
+        if numbers or not others:
+            _write({"kind": "metrics", "step": _last_step, "values": numbers})
 
 
 def checkpoint(path: str | os.PathLike[str], step: int) -> None:
@@ -223,6 +233,7 @@ def _record_into(path: str | None, given: dict[str, Any] | None = None, step: in
         if _file is not None:
             os.close(_file)
         _waiting.clear()
+        media.forget()
         _file, _external = None, None if path is None else (os.getpid(), path)
         _last_step = resume_step = step
         config.clear()

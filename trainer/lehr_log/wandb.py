@@ -1,8 +1,7 @@
 """The shape of the wandb package over ``lehr_log``: ``import lehr_log.wandb as wandb``.
 
-Numbers that are logged or put into the summary are recorded, and the config. Tables, pictures,
-artifacts and sweeps are accepted, left out, and named as such. No call raises, and nothing is sent
-to W&B.
+Numbers, images, tables and histograms are recorded, the summary and the config. Artifacts, sweeps
+and all else are accepted, left out, and named as such. No call raises; nothing is sent to W&B.
 """
 
 from __future__ import annotations
@@ -18,13 +17,14 @@ from pathlib import Path
 from typing import Any, Self
 
 import lehr_log
+from lehr_log import media
 from lehr_log.steps import Steps
 
 __version__ = "0.31.0"
 """The version of wandb whose calls these are. Scripts compare it."""
 _LOSE = frozenset({
-    "Api", "agent", "alert", "link_artifact", "link_model", "log_artifact", "log_model", "restore",
-    "save", "sweep", "use_artifact", "use_model", "watch",
+    "Api", "add_column", "agent", "alert", "link_artifact", "link_model", "log_artifact",
+    "log_model", "restore", "save", "sweep", "use_artifact", "use_model", "watch",
 })  # fmt: skip
 """Names whose calls do nothing here, and something that is missed in wandb."""
 _OF_INIT = ("project", "name", "id", "notes", "tags", "mode")
@@ -110,6 +110,11 @@ class Unsupported(metaclass=_Open):
         return str(Path(_folder()) / "left-out")
 
 
+Image = _Open("Image", (media.Image, Unsupported), {})
+Table = _Open("Table", (media.Table, Unsupported), {})
+Histogram = _Open("Histogram", (media.Histogram, Unsupported), {})
+
+
 class Error(Exception):
     """The base of all errors of wandb. None of them is raised here."""
 
@@ -181,7 +186,7 @@ summary = Values()
 run: Run | None = None
 util = _Util()
 _steps = Steps(lehr_log.resume_step)
-_held: dict[str, float] = {}
+_held: dict[str, Any] = {}
 """Numbers that were logged with ``commit=False``."""
 _kept_summary: dict[str, Any] = {}
 _config_records = 0
@@ -225,7 +230,7 @@ def log(
         _record(_numbers(data), step, commit)
 
 
-def _record(numbers: dict[str, float], step: int | None, commit: bool | None) -> None:
+def _record(numbers: dict[str, Any], step: int | None, commit: bool | None) -> None:
     numbers = {**_held, **numbers}
     given = _steps.given(numbers, _step_metrics) if step is None else int(step)
     _held.clear()
@@ -233,8 +238,9 @@ def _record(numbers: dict[str, float], step: int | None, commit: bool | None) ->
         _held.update(numbers)
         return
     lehr_log.log(numbers, step=_steps.take(numbers, given, commit=commit))
-    summary.update(numbers)
-    _kept_summary.update(numbers)
+    last = {name: value for name, value in numbers.items() if isinstance(value, float)}
+    summary.update(last)
+    _kept_summary.update(last)
 
 
 @atexit.register
@@ -322,16 +328,16 @@ def _text(given: Any, default: str) -> str:
     return given if isinstance(given, str) and given else default
 
 
-def _numbers(data: Any) -> dict[str, float]:
-    """Return the numbers of a mapping by their names; other values are left out."""
+def _numbers(data: Any) -> dict[str, Any]:
+    """Return the numbers and media of a mapping by their names; other values are left out."""
     flat: dict[str, Any] = {}
     if isinstance(data, Mapping):
         _flatten(data, "", flat)
-    numbers: dict[str, float] = {}
+    numbers: dict[str, Any] = {}
     others: list[str] = []
     for name, value in flat.items():
         try:
-            numbers[name] = lehr_log._number(value)  # noqa: SLF001
+            numbers[name] = value if media.is_media(value) else lehr_log._number(value)  # noqa: SLF001
         except Exception:  # noqa: BLE001 - of any class
             if value is not None:
                 others.append(f"{name} ({type(value).__name__})")

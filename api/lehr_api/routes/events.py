@@ -10,12 +10,24 @@ from fastapi.responses import StreamingResponse
 from lehr.app import presenters
 from lehr.app.presenters.streams import log_stream
 from lehr.app.services import logs as service
-from lehr.schemas.streams import AlertView, EventView, LogChunk, LogHits, LogStream, SampleView
+from lehr.errors import NotFound
+from lehr.schemas.streams import (
+    AlertView,
+    EventView,
+    LogChunk,
+    LogHits,
+    LogStream,
+    MediaView,
+    SampleView,
+)
+from lehr.store.ids import attempt_id
 from lehr_api.deps import FoundRun, ServicesDep, StoreDep
 from lehr_api.problems import problem_responses, text_responses
 from lehr_api.settings import MEBIBYTE
 from lehr_api.tagged_route import TaggedRoute
 from lehr_api.threads import LONG_READS, until_left
+from lehr_log.media import MOST_BYTES, image_type
+from lehr_trainer.contract.layout import MEDIA
 
 router = APIRouter(prefix="/runs/{ref}", tags=["events"], route_class=TaggedRoute)
 logs = APIRouter(prefix="/runs/{ref}/logs", tags=["logs"], route_class=TaggedRoute)
@@ -48,6 +60,40 @@ def samples(run: FoundRun, store: StoreDep, response: Response) -> list[SampleVi
     The newest 8 MiB. If there are more, the header ``Lehr-Left-Out`` is ``older``.
     """
     return _with_note(response, *presenters.samples(store, run))
+
+
+@router.get("/media", responses=problem_responses(404))
+def media(run: FoundRun, store: StoreDep, response: Response) -> list[MediaView]:
+    """List images, tables, histograms and files that a program has logged, oldest first.
+
+    Of their records, the newest 8 MiB. If there are more, ``Lehr-Left-Out`` is ``older``.
+    """
+    return _with_note(response, *presenters.media(store, run))
+
+
+@router.get(
+    "/media/{attempt}",
+    response_class=Response,
+    responses=text_responses(["application/octet-stream", "image/png"], 404),
+)
+def media_content(
+    run: FoundRun,
+    store: StoreDep,
+    attempt: Annotated[int, Path(ge=1, le=10**6)],
+    offset: Annotated[int, Query(ge=0, le=1 << 60, description="As the list has it.")],
+    size: Annotated[int, Query(ge=1, le=MOST_BYTES, description="As the list has it.")],
+) -> Response:
+    """Return the content of one of them: an image, or bytes to download (a table and a histogram
+    are JSON).
+    """
+    content = store.streams.read(attempt_id(run.id, attempt), MEDIA, offset, size)
+    if len(content) < size:
+        raise NotFound(f"{run.id}: attempt {attempt} has no bytes {offset:,} to {offset + size:,}.")
+    kind = image_type(content)
+    headers = {"Content-Security-Policy": "sandbox; default-src 'none'"}
+    if kind is None:
+        headers["Content-Disposition"] = "attachment"
+    return Response(content, media_type=kind or "application/octet-stream", headers=headers)
 
 
 def _with_note(response: Response, found: list[T], whole: bool) -> list[T]:

@@ -40,6 +40,7 @@ The server may have been restored from a backup that lacks the attempt, or anoth
 port for some time.
 """
 EVENTS = "events.jsonl"
+MEDIA = "media.bin"
 _MAX_STEP = 1 << 60
 
 
@@ -128,12 +129,12 @@ class Shipper:
     # ------------------------------------------------------------------------------ streams
 
     def streams(self) -> dict[str, str]:
-        """Return the streams that this node sends, by name: events first."""
+        """Return the streams that this node sends, by name: events first, images last."""
         rank = self.gang.node_rank
         names = [f"launcher-{rank}.log" if rank else "launcher.log"]
         names = [*(f"rank-{r}.log" for r in self.gang.ranks), *names]
         if rank == 0:
-            names = [EVENTS, *names]
+            names = [EVENTS, *names, MEDIA]
         return {name: os.path.join(self.attempt_dir, name) for name in names}
 
     def sizes(self) -> dict[str, int]:

@@ -107,6 +107,21 @@ class SampleView(View):
     at: float
 
 
+class MediaView(View):
+    """An image, table, histogram or file that a program has logged."""
+
+    name: str
+    step: int
+    attempt: int
+    type: Literal["image", "table", "histogram", "file"]
+    caption: str
+    """The name of a file."""
+    offset: int
+    """Where its content begins among that of its attempt, in bytes."""
+    size: int
+    at: float
+
+
 _SURE = {
     "certain": "certain: the records prove it",
     "likely": "likely: nearly all such alerts on labelled curves were right",

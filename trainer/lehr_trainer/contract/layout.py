@@ -8,6 +8,7 @@
         launch.json                   LaunchNote: what this attempt resumes from
         orders.json                   what the platform wants of it (see orders.py)
         events.jsonl                  THE stream (see records.py)
+        media.bin                     images, tables and files that a program logs, end to end
         rank-0.log ...                stdout and stderr, one file a rank
         launcher.log                  torchrun's own output
         checkpoints/step-00002500/    data files, then manifest.json last
@@ -25,6 +26,7 @@ RUNS_MARKER = ".lehr-folder"
 """File in the folder of runs; it identifies the folder to all nodes that share it."""
 CONFIG = "config.yaml"
 EVENTS = "events.jsonl"
+MEDIA = "media.bin"
 ORDERS = "orders.json"
 LAUNCH = "launch.json"
 CHECKPOINTS = "checkpoints"

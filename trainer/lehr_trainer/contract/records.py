@@ -106,6 +106,20 @@ class Sample(Record):
     text: str
 
 
+class LoggedMedia(Record):
+    """An image, table, histogram or file of a program; its bytes are in ``media.bin``."""
+
+    kind: Literal["media"] = "media"
+    step: Count
+    name: Annotated[str, Field(min_length=1, max_length=200)]
+    type: Literal["image", "table", "histogram", "file"]
+    caption: Annotated[str, Field(max_length=500)] = ""
+    """The name of a file."""
+    offset: Count
+    size: Count
+    """In bytes."""
+
+
 class Checkpoint(Record):
     """A checkpoint became complete (its manifest is on disk)."""
 
@@ -185,6 +199,7 @@ AnyRecord = Annotated[
     | Metrics
     | Evaluation
     | Sample
+    | LoggedMedia
     | Checkpoint
     | CheckpointRemoved
     | Warning_

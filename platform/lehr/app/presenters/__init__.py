@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from lehr.app.presenters.alerts import BackgroundDiagnosis
 from lehr.app.presenters.rollouts import RolloutPresenter
 from lehr.app.presenters.runs import HeartbeatTimes, LivenessByRun, MirrorViews, RunPresenter
-from lehr.app.presenters.streams import checkpoints, events, samples
+from lehr.app.presenters.streams import checkpoints, events, media, samples
 from lehr.app.presenters.sweeps import SweepPresenter
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lehr.control.resources import Node
     from lehr.store import Store
 
-__all__ = ["Presenter", "checkpoints", "events", "samples"]
+__all__ = ["Presenter", "checkpoints", "events", "media", "samples"]
 
 
 class Presenter:

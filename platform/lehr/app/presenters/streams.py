@@ -17,8 +17,17 @@ from lehr.control.lifecycle import ALERT
 from lehr.control.saved_points import kept_because
 from lehr.schemas.checkpoints import CheckpointView
 from lehr.schemas.runs import Latest
-from lehr.schemas.streams import EventView, LogChunk, LogStream, MetricInfo, SampleView, Series
+from lehr.schemas.streams import (
+    EventView,
+    LogChunk,
+    LogStream,
+    MediaView,
+    MetricInfo,
+    SampleView,
+    Series,
+)
 from lehr.specs.stored import StoredSpec
+from lehr.store.ids import attempt_id
 from lehr.store.records.checkpoints import THERE
 from lehr_trainer.configs.train import ModelConfig
 from lehr_trainer.contract import layout, records
@@ -142,6 +151,23 @@ def samples(store: Store, run: RunRow) -> tuple[list[SampleView], bool]:
         for attempt, record in newest.records
         if isinstance(record, records.Sample)
     ], newest.whole
+
+
+def media(store: Store, run: RunRow) -> tuple[list[MediaView], bool]:
+    """Return images, tables and others, oldest first, and whether they are all, as ``samples``.
+
+    Those whose content has not arrived are left out, and those that a later attempt logs again.
+    """
+    stored, whole = store.events.newest(run.id, {"media"})
+    found = [(number, one) for number, one in stored if isinstance(one, records.LoggedMedia)]
+    last = {(one.name, one.step): number for number, one in found}
+    sizes = {number: store.streams.sizes(attempt_id(run.id, number)) for number in last.values()}
+    return [
+        MediaView(attempt=number, at=one.time, **one.model_dump(exclude={"kind", "time"}))
+        for number, one in found
+        if last[one.name, one.step] == number
+        and one.offset + one.size <= sizes[number].get(layout.MEDIA, 0)
+    ], whole
 
 
 def checkpoints(store: Store, run: RunRow) -> list[CheckpointView]:

@@ -22,6 +22,7 @@ from lehr.schemas.streams import (
     LogHit,
     LogHits,
     LogStream,
+    MediaView,
     MetricInfo,
     SampleView,
     Series,
@@ -207,6 +208,15 @@ class RunData(ObjectMethods[RunView, RunDetail]):
 
     def samples(self) -> list[SampleView]:
         return self._list("/samples", SampleView)
+
+    def media(self) -> list[MediaView]:
+        """Return images, tables, histograms and files that the program has logged, oldest first."""
+        return self._list("/media", MediaView)
+
+    def media_content(self, item: MediaView) -> bytes:
+        """Return the bytes of one of them. Those of a table or histogram are JSON."""
+        which = {"offset": item.offset, "size": item.size}
+        return self._transport.get(f"/runs/{self.id}/media/{item.attempt}", which)
 
     def log_streams(self) -> list[LogStream]:
         return self._list("/logs", LogStream)

@@ -173,6 +173,7 @@ class ProgramOutput:
 
 _PIECE = 4 << 20
 _LONGEST_LINE = 1 << 20
+_LONGEST_WARNING = 1_000
 _NAMED = 20
 """Things left out that a warning names; so many warnings may name more than the one before."""
 
@@ -255,6 +256,11 @@ class DirectLog:
             self._recorder.held_out(record["step"], record["digest"], float(record["time"]))
         elif record["kind"] == "config":
             self._recorder.config(record["values"])
+        elif record["kind"] == "media":
+            self._recorder.media(record)
+        elif record["kind"] == "warning":
+            text = self._recorder.hide(str(record.get("message"))[:_LONGEST_WARNING])
+            self._recorder.warn("media", text, most=_NAMED)
         elif record["kind"] == "left_out":
             names = listed(
                 [self._recorder.hide(name)[:LONGEST_NAME] for name in record["values"]], _NAMED

@@ -20,6 +20,7 @@ from lehr_trainer.contract.records import (
     MOST,
     Evaluation,
     LoggedConfig,
+    LoggedMedia,
     Metrics,
     Record,
     Warning_,
@@ -134,6 +135,14 @@ class Recorder:
         with contextlib.suppress(ValidationError):
             self._events.write(LoggedConfig(time=time.time(), values=clean))
 
+    def media(self, record: Mapping[str, Any]) -> None:
+        """Record where an image, table, histogram or file is."""
+        try:
+            texts = {field: self.hide(str(record.get(field, ""))) for field in ("name", "caption")}
+            self._events.write(LoggedMedia.model_validate({**record, **texts}))
+        except ValidationError as error:
+            self.warn("bad_line", f"a line of the log is no {error.title}; it was skipped")
+
     def hide(self, text: str) -> str:
         """Return the text without the values of the run's secrets."""
         for secret in self._secrets:
@@ -226,6 +235,8 @@ def parse_line(line: bytes) -> dict[str, Any] | None:
         return record if isinstance(record.get("outcome"), str) else None
     if record.get("kind") in {"config", "left_out"}:
         return record if isinstance(values, dict) else None
+    if record.get("kind") in {"media", "warning"}:
+        return record
     if record.get("kind") == "metrics":
         if not isinstance(values, dict):
             return None

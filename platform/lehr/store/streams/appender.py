@@ -22,6 +22,7 @@ from lehr.store.database import Wal
 from lehr.store.streams import limits
 from lehr.store.streams.indexer import IndexedStream, Indexer
 from lehr.store.streams.replica import FLUSHERS, Gap, Replica, Writing, is_events
+from lehr_trainer.contract import layout
 
 _GROUP_BYTES = 32 << 20
 _GROUP_PIECES = 256
@@ -234,7 +235,8 @@ class Appender:
                 self._replica.note_gap(stream.attempt_id, gap)
                 stream.log(logging.WARNING, "%s; the rest is dropped", cause)
             return 0
-        room = min(wanted, max(0, self._log_cap - stream.stored))
+        cap = limits.MEDIA_CAP if stream.name == layout.MEDIA else self._log_cap
+        room = min(wanted, max(0, cap - stream.stored))
         if stream.stored + room > limits.SMALL_LOG:
             left = limits.LOGS_CAP - self._indexer.stored_logs(stream.attempt_id)
             room = min(room, max(0, left))

@@ -20,6 +20,8 @@ LOGS_CAP = 16 << 30
 """Bytes of all logs of an attempt."""
 SMALL_LOG = 4 << 20
 """A log up to this size is stored in any case: ``MAX_STREAMS`` of them are 8 GiB."""
+MEDIA_CAP = 1 << 30
+"""Bytes of an attempt's images, tables and files. ``lehr_log`` records no more, with a warning."""
 RESERVE = 256 << 20
 """Bytes that streams leave free on the disk, for ``lehr.db``: decisions must be recorded."""
 RESERVE_SHARE = 0.05

@@ -12,6 +12,7 @@ from lehr.store.records.attempts import Attempts
 from lehr.store.streams.index import Readers
 from lehr.store.streams.replica import Replica, is_events
 from lehr.store.streams.replication import Streams
+from lehr_trainer.contract import layout
 
 LOG_CAP = 64 << 20
 """How many bytes of one log are stored, from its beginning. The node has the rest."""
@@ -43,7 +44,7 @@ class LogText:
 
 
 class Logs:
-    """The logs of attempts: all streams but ``events.jsonl``."""
+    """The logs of attempts: all streams but events and media."""
 
     def __init__(
         self,
@@ -76,7 +77,7 @@ class Logs:
                 cut=stored < size or stored >= self._cap_bytes,
             )
             for attempt, name, size, stored in rows
-            if not is_events(name)
+            if not is_events(name) and name != layout.MEDIA
         ]
         return sorted(logs, key=lambda log: (-log.attempt, _rank(log.name)))
 

@@ -213,7 +213,7 @@ def _complete(replica: Replica, folder: Path) -> None:
     for attempt in layout.attempts(folder):
         name = attempt_id(folder.name, layout.attempt_number(attempt) or 0)
         replica.folder(name).mkdir(mode=0o700, exist_ok=True)
-        for path in (attempt / layout.EVENTS, *attempt.glob("*.log")):
+        for path in (attempt / layout.EVENTS, attempt / layout.MEDIA, *attempt.glob("*.log")):
             regular = path.is_file() and not path.is_symlink()
             if is_name(path.name) and regular and not replica.size(name, path.name):
                 draft = replica.folder(name) / f".{path.name}.tmp"  # It may be interrupted.

@@ -223,6 +223,11 @@ def test_methods_act_and_conflicts_give_the_reason(server, client):
     assert [event.kind for event in run.events()].count("request") == 4
     assert run.checkpoints() == []
     assert run.samples() == []
+    ingest(api.store, attempt, b"-GIF89a", "media.bin")
+    place = {"name": "x", "type": "image", "offset": 1, "size": 6}
+    ingest(api.store, attempt, line("media", step=2, **place))
+    [image] = run.media()
+    assert (image.step, run.media_content(image)) == (2, b"GIF89a")
     end(api.store, run.id, RunState.FAILED)
     assert run.retry().state == "queued"
     with pytest.raises(Conflict, match="queued"):

@@ -93,10 +93,10 @@ def test_wandb_keeps_config_and_summary_and_names_what_it_leaves_out(tmp_path):
         run = wandb.init(project="x", config=config)
         wandb.config.update({"lr": 2e-3, "seed": 2**64}, allow_val_change=True)
         wandb.config.depth = 4
-        wandb.log({"loss": 2.5, "img": wandb.Image("x"), "text": "y", "none": None}, step=3)
+        wandb.log({"loss": 2.5, "img": wandb.Html("x"), "text": "y", "none": None}, step=3)
         wandb.summary["best"] = 0.5
         run.summary.update({"val": {"min": 1.5}, "path": "best.pt"})
-        wandb.log({"img": wandb.Image("x"), "plot": wandb.plot.line([1], "x")}, step=4)
+        wandb.log({"img": wandb.Html("x"), "plot": wandb.plot.line([1], "x")}, step=4)
         run.alert(title="t", text="x")
         wandb.watch(None); wandb.define_metric("x", summary="min"); wandb.Settings(); wandb.Api()
         run._label(code="transformers_trainer"); hasattr(wandb, "sweep")
@@ -116,7 +116,7 @@ def test_wandb_keeps_config_and_summary_and_names_what_it_leaves_out(tmp_path):
     }  # fmt: skip
     left_out = lines(tmp_path / "log", "left_out")
     assert [name for line in left_out for name in line["values"]] == [
-        "img (Image)", "text (str)", "summary/path (str)", "plot (Unsupported)", "alert", "watch", "Api",
+        "img (Html)", "text (str)", "summary/path (str)", "plot (Unsupported)", "alert", "watch", "Api",
     ]  # fmt: skip
 
 

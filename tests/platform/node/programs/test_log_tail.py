@@ -71,6 +71,33 @@ def test_digest_of_the_held_out_set_is_recorded(attempt, digest, recorded):
     assert attempt.warnings() == ([] if recorded else ["bad_line"])
 
 
+def test_media_are_recorded_with_texts_of_a_limited_length_and_without_secrets(attempt):
+    attempt.recorder._secrets = ["hush"]
+    place = {"type": "image", "offset": 0, "size": 5}
+    attempt.write(kind="media", step=3, name="x", caption="hush!", **place)
+    for odd in (
+        {"name": ""},
+        {"name": "x" * 201},
+        {"name": "x", "type": "html"},
+        {"name": "x", "size": -1},
+    ):
+        attempt.write(kind="media", step=3, **{**place, **odd})
+    for number in range(30):
+        attempt.write(kind="warning", step=3, message=f"hush {number}" + "x" * 5_000)
+    attempt.tail.read()
+    first, odd, *warnings = attempt.records()
+    assert (first["kind"], first["name"], first["caption"], first["step"]) == (
+        "media",
+        "x",
+        "***!",
+        3,
+    )
+    assert (odd["code"], len(warnings)) == ("bad_line", 20)
+    assert warnings[0]["code"] == "media"
+    assert warnings[0]["message"].startswith("*** 0x")
+    assert {len(one["message"]) for one in warnings} == {999}
+
+
 @pytest.mark.parametrize(
     ("factors", "found"),
     [({}, {"program/mfu": 35.2, "step_time": 8.0}),

@@ -39,6 +39,15 @@ def test_events_over_their_cap_are_confirmed_but_not_stored(
         assert again.series.read(attempt.run_id, "train/loss").step == [1]
 
 
+def test_media_have_a_limit_of_their_own(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MEDIA_CAP", 10)
+    attempt = new_attempt(store)
+    for name in ("media.bin", "rank-0.log"):
+        assert ingest(store, attempt.id, b"x" * 16, name=name) == 16
+    stored = {stream.name: stream.stored for stream in store.streams.of_attempt(attempt.id)}
+    assert stored == {"media.bin": 10, "rank-0.log": 16}
+
+
 def test_metrics_with_too_many_names_are_dropped_and_the_others_continue(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
