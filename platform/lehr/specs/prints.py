@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from string import Formatter
 
 STEP = "step"
-LONGEST_LINE = 2_000
+LONGEST_LINE = 1_000
 """Characters of a line that are looked at."""
-NUMBER = r"[-+]?(?:(?:\d+(?:,\d{3})+|\d+)(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?i:nan|inf)\b"
-_WHOLE = r"\d+(?:,\d{3})*(?![\d,]*\.?\d)"
+_DIGITS = r"\d++(?:,\d{3}(?!\d))*"
+NUMBER = rf"[-+]?(?:{_DIGITS}(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d++)?|[-+]?(?i:nan|inf)\b"
+_WHOLE = rf"{_DIGITS}(?!\.\d)"
 _NAME = re.compile(r"[A-Za-z_][\w./-]{0,199}")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
@@ -55,8 +56,8 @@ def pattern(text: str) -> PrintPattern:
         raise ValueError(f"{text!r}: {error}; a literal brace is written twice") from None
     for literal, name, form, conversion in pieces:
         if literal:
-            words = r"\s+".join(map(re.escape, re.split(r"\s+", literal)))
-            # Atomic, so that no line takes long: the first place that fits is the only one.
+            # Atomic and possessive, so that no line takes long: the first place that fits counts.
+            words = r"\s++".join(map(re.escape, re.split(r"\s+", literal)))
             parts.append(f"(?>.*?{words})" if any_text else words)
             any_text = after_field = False
         if name is None:
@@ -75,7 +76,8 @@ def pattern(text: str) -> PrintPattern:
         any_text, after_field = not name, True
         if name:
             names.append(name)
-            parts.append(rf"\s*({_WHOLE if name == STEP else NUMBER})")
+            before = r"\s*+" if parts else r"(?<![\w.+-])"
+            parts.append(f"{before}({_WHOLE if name == STEP else NUMBER})")
     if not names:
         raise ValueError(f"{text!r} has no field such as {{step}} or {{train/loss}}")
     return PrintPattern(text, tuple(names), re.compile("".join(parts)))
@@ -100,9 +102,9 @@ class PrintedLines:
     """
 
     def __init__(self, texts: Sequence[str], step: int = 0) -> None:
-        self._patterns = sorted(map(pattern, texts), key=lambda one: -len(one.text))
+        self._patterns = sorted(map(pattern, texts), key=lambda matcher: -len(matcher.text))
         self._first = texts[0] if texts else ""
-        self._counted = not any(STEP in one.names for one in self._patterns)
+        self._counted = not any(STEP in matcher.names for matcher in self._patterns)
         self._step = step
         self.matched = False
         self.unmatched = list(texts)
@@ -110,13 +112,13 @@ class PrintedLines:
     def row(self, line: str) -> tuple[int, dict[str, float]] | None:
         """Return step and values of a line; None if it has none."""
         line = plain(line)
-        for one in self._patterns:
-            values = one.values(line)
+        for matcher in self._patterns:
+            values = matcher.values(line)
             if values is None:
                 continue
             self.matched = True
-            self.unmatched = [text for text in self.unmatched if text != one.text]
-            self._step += self._counted and one.text == self._first
+            self.unmatched = [text for text in self.unmatched if text != matcher.text]
+            self._step += self._counted and matcher.text == self._first
             self._step = int(values.pop(STEP, self._step))
             return (self._step, values) if values else None
         return None

@@ -28,6 +28,10 @@ def test_numbers_are_read_by_the_names_of_their_fields():
     assert rows(["{{x}} {a}%"], "\x1b[1m{x}   -2.5%") == [(1, {"a": -2.5})]
     losses = rows(["loss {loss}", "test loss {val/loss}"], "test loss 1", "loss 2")
     assert losses == [(0, {"val/loss": 1}), (1, {"loss": 2})]
+    assert rows(["{step},{loss}"], "100,2.5", "1,000,234.5") == [
+        (100, {"loss": 2.5}),
+        (1000, {"loss": 234.5}),
+    ]
     [(_, values)] = rows(["loss {a} {b}"], "loss nan -Inf")
     assert (math.isnan(values["a"]), values["b"]) == (True, -math.inf)
     assert rows(["iter {step}: loss {loss}"], "iter 1.5: loss 2", "iter x: loss 2") == [None, None]
@@ -43,8 +47,9 @@ def test_line_without_a_step_has_the_one_before_it_or_is_counted():
 
 
 def test_line_that_almost_matches_takes_no_long_time():
-    printed = PrintedLines(["a{}a{}a{}a{}a{}a{}a{}a{}a{}b {x}"])
-    assert printed.row("a" * 1_000_000) is None
+    printed = PrintedLines(["a{}a{}a{}a{}a{}a{}a{}a{}a{}b {x}", "{a}/{} [{b}]", "x: {c}]"])
+    for line in ("a" * 9_000, "1" * 9_000, " " * 9_000, "1," * 9_000, "x:" + " " * 9_000):
+        assert printed.row(line) is None
 
 
 @pytest.mark.parametrize(

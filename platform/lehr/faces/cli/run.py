@@ -89,7 +89,10 @@ def run(
     from lehr.specs import RunSpec, load_spec
 
     trainer = program(command)
-    if prints is None and "script" in trainer and Path(trainer["script"]).is_file():
+    args = trainer.get("args", {})
+    # As nanoGPT's --wandb_log=True, which imports it only then.
+    logs = any(value for name, value in args.items() if "wandb" in name)
+    if prints is None and not logs and Path(trainer.get("script", "")).is_file():
         prints = read_script(Path.cwd(), trainer["script"]).prints
         if prints:
             notes().print(f"Reads its lines: {', '.join(prints)}", markup=False)
@@ -100,7 +103,7 @@ def run(
         **({"resources": {"gpus": gpus}} if gpus is not None else {}),
         "trainer": {
             **trainer,
-            "steps_arg": steps_of(trainer.get("args", {})),
+            "steps_arg": steps_of(args),
             "prints": prints or [],
             "data": data or [],
         },

@@ -83,6 +83,8 @@ def test_command_is_submitted_and_its_specs_are_planned(tmp_path):
         assert (run["name"], trainer["args"]["lr"], run["total_steps"]) == ("a", 0.2, 9)
         assert trainer["prints"] == ["iter {step}: loss {loss}"]
         assert "Reads its lines: iter {step}: loss {loss}" in done.stderr
+        logs = lehr("run", "--json", "--", "python", "train.py", "--wandb_log=True")
+        assert "prints" not in json.loads(logs.stdout)["run"]["spec"]["trainer"]
         # Without --, too; a module of the project brings its files.
         assert lehr("run", "python", "-m", "tool.main", "--x=1").returncode == 0
         shown = json.loads(lehr("code", "show", "tool.main", "--json").stdout)["capsule"]
