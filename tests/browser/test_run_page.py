@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 from playwright.sync_api import Route, expect
 
 from lehr.base.home import runs_dir
 from lehr.control.lifecycle import RunState
+from lehr_log.media import _json, _png
 from lehr_testing import seeding
 
 from .conftest import Lehr, Visit, World
@@ -71,6 +73,58 @@ def test_tabs_have_their_own_urls(look: Visit, world: World):
     with page.expect_download() as download:
         page.get_by_role("link", name="config.yaml").click()
     assert "optimizer" in download.value.path().read_text()
+
+
+def test_media_are_shown_by_step_and_side_by_side(visit: Visit, lehr: Lehr):
+    attempts = []
+    for name in ("one", "two"):
+        run = lehr.store.runs.create(seeding.run_spec(name))
+        attempts.append(seeding.start(lehr.store, run))
+        attempts[-1].train([1, 2, 3])
+    first, second = attempts
+    for step in (1, 2):
+        image = _png(np.full((4, 4 * step), 100, np.uint8))
+        first.media(step, "samples", "image", image, f"caption {step}")
+    second.media(1, "samples", "image", _png(np.zeros((4, 12))), "of two")
+    first.media(
+        1, "errors", "table", _json({"columns": ["<b>", "n"], "rows": [["<i>", 0.5]] * 1_001})
+    )
+    first.media(1, "weights", "histogram", _json({"counts": [1, 2, 1], "edges": [0, 1, 2, 3]}))
+    first.media(1, "notes", "file", b"text", "notes.txt")
+    first.media(1, "odd", "histogram", b"{}")
+    page = visit.open(f"/runs/{first.run.id}?tab=samples")
+    samples = page.locator("section.media", has=page.get_by_role("heading", name="samples"))
+
+    def width() -> int:
+        return samples.get_by_role("img").evaluate("(image) => image.naturalWidth")
+
+    expect(samples).to_contain_text("caption 2")
+    page.wait_for_function("document.querySelector('.media img').complete")
+    assert width() == 8
+    samples.get_by_role("slider").press("ArrowLeft")
+    expect(samples).to_contain_text("caption 1")
+    expect(samples.get_by_role("slider")).to_be_focused()
+    page.wait_for_function("document.querySelector('.media img').naturalWidth === 4")
+    first.media(3, "samples", "image", _png(np.zeros((4, 4))), "caption 3")
+    expect(samples.get_by_role("slider")).to_have_attribute("max", "2")
+    expect(samples).to_contain_text("caption 1")
+    table = page.get_by_role("table", name="errors at step 1")
+    expect(table.locator("tbody tr")).to_have_count(1_000)
+    expect(table.locator("thead")).to_have_text("<b>n")
+    expect(page.get_by_text("The first 1,000 of 1,001 rows.")).to_be_visible()
+    bars = page.get_by_role("img", name="weights at step 1").locator("rect")
+    heights = bars.evaluate_all("(all) => all.map((bar) => Number(bar.getAttribute('height')))")
+    assert heights == [45, 90, 45]
+    expect(page.get_by_text("It cannot be shown.")).to_have_count(1)
+    with page.expect_download() as download:
+        page.get_by_role("link", name="notes.txt").click()
+    assert download.value.suggested_filename == "notes.txt"
+
+    visit.open(f"/compare?runs={first.run.id},{second.run.id}")
+    columns = samples.locator(".media-run")
+    expect(columns).to_contain_text(["caption 3", "Nothing at this step."])
+    samples.get_by_role("slider").press("Home")
+    expect(columns).to_contain_text(["caption 1", "of two"])
 
 
 def test_run_is_saved_paused_and_resumed_with_confirmation(visit: Visit, lehr: Lehr):

@@ -10,6 +10,7 @@ import { linked } from "../../api/lehr_api/dashboard/static/js/note.js";
 import { configOf } from "../../api/lehr_api/dashboard/static/js/run/config.js";
 import { aboutQueue, canForkFrom, explained, looksAgain } from "../../api/lehr_api/dashboard/static/js/run/header.js";
 import { marksOf } from "../../api/lehr_api/dashboard/static/js/run/marks.js";
+import { stepsOf } from "../../api/lehr_api/dashboard/static/js/run/media.js";
 import { startFacts } from "../../api/lehr_api/dashboard/static/js/run/system.js";
 import { tabTitle } from "../../api/lehr_api/dashboard/static/js/status.js";
 import { curve, run } from "./support.js";
@@ -184,4 +185,12 @@ test("a state has its sign, and a running one its share", () => {
   assert.equal(tabTitle("x", "running"), "▶ x · Lehr");
   assert.equal(tabTitle("x", "failed", 0.5), "✕ x · Lehr");
   assert.equal(tabTitle("x", "unheard of"), "x · Lehr");
+});
+
+test("what is logged is shown at the newest step, or at the last one before the chosen step", () => {
+  /** @type {any} */
+  const items = [["x", 5], ["y", 9], ["x", 1], ["x", 5]].map(([name, step]) => ({ name, step }));
+  const columns = [{ id: "r1", head: null, items }, { id: "r2", head: null, items: [{ ...items[0], step: 3 }] }];
+  assert.deepEqual(stepsOf(columns, "x"), { steps: [1, 3, 5], index: 2 });
+  assert.deepEqual([4, 3, 1, 0].map((chosen) => stepsOf(columns, "x", chosen).index), [1, 1, 0, 0]);
 });

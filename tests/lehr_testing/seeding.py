@@ -14,7 +14,7 @@ from lehr.specs import RunSpec, SweepSpec, expand, load_spec
 from lehr.store import Store
 from lehr.store.tables import RunRow, SweepRow
 from lehr_trainer.contract import records
-from lehr_trainer.contract.layout import EVENTS
+from lehr_trainer.contract.layout import EVENTS, MEDIA
 
 STEPS = 1000
 TOKENS_PER_STEP = 65_536
@@ -208,6 +208,13 @@ class Attempt:
     def sample(self, step: int, text: str) -> None:
         prompt = "The meaning of life is "
         self.add_record(records.Sample(time=self.at, step=step, prompt=prompt, text=text))
+        self.flush()
+
+    def media(self, step: int, name: str, kind: Any, content: bytes, caption: str = "") -> None:
+        offset = self.offsets.get(MEDIA, 0)
+        self.offsets[MEDIA] = self.store.streams.append(self.id, MEDIA, offset, content)
+        place = {"offset": offset, "size": len(content), "caption": caption}
+        self.add_record(records.LoggedMedia(time=self.at, step=step, name=name, type=kind, **place))
         self.flush()
 
     def warn(self, code: str, message: str, step: int | None = None) -> None:

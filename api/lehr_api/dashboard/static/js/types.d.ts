@@ -507,6 +507,17 @@ export interface SampleView {
   at: number;
 }
 
+export interface MediaView {
+  name: string;
+  step: number;
+  attempt: number;
+  type: "image" | "table" | "histogram" | "file";
+  caption: string;
+  offset: number;
+  size: number;
+  at: number;
+}
+
 export interface AlertLine {
   name: string;
   text: string;

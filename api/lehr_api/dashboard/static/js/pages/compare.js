@@ -12,6 +12,7 @@ import { byId, checkbox, dataTable, fill, h, input, mount, throttled } from "../
 import * as f from "../format.js";
 import { empty, message, showFailure } from "../notices.js";
 import { installPage } from "../page.js";
+import { MediaBoard } from "../run/media.js";
 import { fetchRuns } from "../runs/list.js";
 import { on, onCatchUp } from "../stream.js";
 import { write } from "../urlstate.js";
@@ -33,6 +34,7 @@ const sets = h("div");
 const charts = h("div");
 const differences = h("div");
 const code = new CodeDifferences();
+const media = new MediaBoard();
 const board = new Board(charts, [], {
   onData: () => compare(), superseded: false, pins: "compare-pins", open: ["train", "val"], pauseMs: SEVERAL_MS,
 });
@@ -291,6 +293,15 @@ const nothing = () => empty("Nothing to compare", h(
   "p", {}, "Select two runs or more in the ", h("a", { href: "/" }, "runs table"), " and choose Compare.",
 ));
 
+/** Draw what the runs have logged beside numbers; those that have nothing are left out. */
+async function drawMedia() {
+  const mine = state.ids;
+  const columns = await Promise.all(mine.map(async (id) => ({
+    id, head: [swatch(id), " ", nameOf(id)], items: await get(`/runs/${id}/media`).catch(() => []),
+  })));
+  if (mine === state.ids) media.draw(columns.filter(({ items }) => items.length));
+}
+
 async function load() {
   // A late answer to an earlier choice must not replace a later one.
   let mine = state.ids;
@@ -300,8 +311,8 @@ async function load() {
   }
   if (!place.contains(head)) {
     mount(
-      place, head, notes, groups, table, h("h2", {}, "Curves"), sets, board.bar.element, charts, h("h2", {}, "Config"),
-      differences, h("h2", {}, "Code"), code.element,
+      place, head, notes, groups, table, h("h2", {}, "Curves"), sets, board.bar.element, charts, media.element,
+      h("h2", {}, "Config"), differences, h("h2", {}, "Code"), code.element,
     );
   }
   drawHead();
@@ -334,6 +345,7 @@ async function load() {
     board.setMetrics(state.names);
     drawHead();
     await compare();
+    await drawMedia();
   } catch (error) {
     if (mine === state.ids) board.failed(error);
   }

@@ -6,6 +6,7 @@ import { dataTable, fill, h, throttled } from "../dom.js";
 import * as f from "../format.js";
 import { empty, showFailure } from "../notices.js";
 import { read, write } from "../urlstate.js";
+import { MediaBoard } from "./media.js";
 
 /**
  * @typedef {import("../types.js").RunDetail} RunDetail
@@ -15,9 +16,9 @@ import { read, write } from "../urlstate.js";
 const REFRESH_MS = 4000;
 
 /**
- * Make a tab that shows one list of the run, and fetches it again when the run changes.
+ * Make a tab that shows a list of the run, or several, and fetches them again when the run changes.
  *
- * @param {string} path
+ * @param {string | string[]} path
  * @param {(items: any[], run: RunDetail, again: () => void) => import("../dom.js").Child} draw `again` fetches the list
  *   again
  * @returns {(place: HTMLElement, run: RunDetail) => OpenTab}
@@ -27,7 +28,8 @@ export function listTab(path, draw) {
     let before = "";
     const refresh = throttled(async () => {
       try {
-        const items = await get(`/runs/${run.id}/${path}`);
+        const lists = await Promise.all([path].flat().map((one) => get(`/runs/${run.id}/${one}`)));
+        const items = Array.isArray(path) ? lists : lists[0];
         const now = JSON.stringify(items);
         if (now === before) return;
         before = now;
@@ -52,18 +54,23 @@ export function whyNoSamples(run) {
     : `${due}; none has been reached yet.`;
 }
 
-export const openSamples = listTab("samples", (/** @type {import("../types.js").SampleView[]} */ samples, run) =>
-  samples.length
-    ? [...samples].reverse().map((sample) =>
-        h(
-          "div.sample",
-          {},
-          h("div", {}, `step ${f.integer(sample.step)}`, h("div.dim", {}, f.time(sample.at))),
-          h("p", {}, sampleText(sample)),
-        ),
-      )
-    : empty("No samples", h("p", {}, whyNoSamples(run))),
+/** @param {import("../types.js").SampleView} sample */
+const drawSample = (sample) => h(
+  "div.sample",
+  {},
+  h("div", {}, `step ${f.integer(sample.step)}`, h("div.dim", {}, f.time(sample.at))),
+  h("p", {}, sampleText(sample)),
 );
+
+/** @param {HTMLElement} place @param {RunDetail} run */
+export function openSamples(place, run) {
+  const board = new MediaBoard();
+  return listTab(["media", "samples"], ([media, samples]) => {
+    board.draw([{ id: run.id, head: null, items: media }]);
+    if (media.length || samples.length) return [board.element, [...samples].reverse().map(drawSample)];
+    return empty("No samples", h("p", {}, whyNoSamples(run)));
+  })(place, run);
+}
 
 /** @param {import("../types.js").EventView} event */
 const eventClass = (event) => (
