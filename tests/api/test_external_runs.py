@@ -12,12 +12,15 @@ from lehr.control.liveness import Liveness
 from lehr.store.upkeep.integrity import check
 from lehr_testing.api import RUN_SPEC, Worker, begin, finished, line, metrics, started
 
-SPEC = {"name": "mine", "project": "p", "config": {"lr": 1e-3, "seed": 1, "Any name/x": {"a": [1]}}}
+ARGS = {"lr": 1e-3, "seed": 1, "Any name/x": {"a": [1]}}
+SPEC = {"kind": "run", "name": "mine", "project": "p", "resources": {"gpus": 0}}
 
 
 def outside(client, run_id="k3f9x2ab", *, token="one", **fields):
     body = {"id": run_id, "token_sha256": sha256(token.encode()).hexdigest()}
-    body |= {"started_at": time.time() - 100, **SPEC, **fields}
+    trainer = {"external": True, "args": ARGS, **fields.pop("trainer", {})}
+    spec = {**SPEC, "trainer": trainer, **fields.pop("spec", {})}
+    body |= {"started_at": time.time() - 100, "spec": spec, **fields}
     return client.post("/api/v1/runs/external", json=body)
 
 
@@ -48,7 +51,7 @@ def test_it_is_recorded_once_and_an_id_in_use_becomes_another_one(api):
     assert other["run_id"] != "k3f9x2ab"
     shown = view(client)
     assert (shown["state"], shown["attempt"], shown["gpus"]) == ("external", 1, 0)
-    assert shown["spec"]["trainer"]["args"] == SPEC["config"]
+    assert shown["spec"]["trainer"]["args"] == ARGS
     assert time.time() - shown["started_at"] >= 100
     worker = worker_of(client, first)
     answer = worker.heartbeat(step=3)
@@ -137,11 +140,16 @@ def test_it_is_compared_reported_and_deleted_as_any_other_run(api):
 
 @pytest.mark.parametrize(
     ("fields", "words"),
-    [({"name": "a name"}, "name is"), ({"steps": 0}, "steps"), ({"id": "A-b"}, "id")],
+    [
+        ({"spec": {"name": "a name"}}, "name is"),
+        ({"trainer": {"steps": 0}}, "trainer.steps"),
+        ({"trainer": {"external": False, "script": "a.py", "args": {}}}, "trainer.external"),
+        ({"run_id": "A-b"}, "id"),
+    ],
 )
 def test_wrong_fields_are_named_and_nothing_is_recorded(api, fields, words):
     _, client = api
-    answer = outside(client, **fields) if "id" not in fields else outside(client, fields["id"])
+    answer = outside(client, **fields)
     assert answer.status_code in {400, 422}
     assert words in answer.text
     assert client.get("/api/v1/runs").json()["items"] == []

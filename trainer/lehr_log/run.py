@@ -34,8 +34,6 @@ _WAIT_S = 5.0
 _ID = re.compile(r"[a-z][a-z0-9]{3,31}")
 _LETTERS = "abcdefghjkmnpqrstuvwxyz"
 """Those of Lehr's ids, hard to confuse."""
-_LONGEST = 10_000
-"""Characters of a text in the config."""
 Outcome = Literal["completed", "failed", "stopped"]
 
 
@@ -137,14 +135,21 @@ def init(
                 "id": attempt.parent.name,
                 "resume": resume,
                 "token": secrets.token_urlsafe(32),
-                "name": found.name,
-                "project": found.project,
-                "config": given,
-                "tags": [str(tag) for tag in tags],
-                "notes": str(notes),
-                "steps": int(steps) if steps and steps > 0 else None,
-                "tokens_per_step": max(1, int(tokens_per_step)),
                 "started_at": time.time(),
+                "spec": {
+                    "kind": "run",
+                    "name": found.name,
+                    "project": found.project,
+                    "tags": [str(tag) for tag in tags],
+                    "notes": str(notes),
+                    "resources": {"gpus": 0},
+                    "trainer": {
+                        "external": True,
+                        "args": given,
+                        "steps": int(steps) if steps and steps > 0 else None,
+                        "tokens_per_step": max(1, int(tokens_per_step)),
+                    },
+                },
                 "command": sys.argv,
                 **_process(),
             }
@@ -264,16 +269,15 @@ def _label(text: str, default: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value of the config as JSON has it; of other types their text."""
+    """Return a value of the config as JSON has it; of other types their names."""
     if isinstance(value, Mapping):
         return {str(name): _plain(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(one) for one in value]
-    if isinstance(value, bool | None) or (type(value) is int and abs(value) < 2**53):
-        return value
-    if isinstance(value, float) and math.isfinite(value):
-        return float(value)
-    return str(value)[:_LONGEST]
+    from lehr_log import wandb
+
+    text = isinstance(value, float) and not math.isfinite(value)
+    return wandb._plain(str(value) if text else value)  # noqa: SLF001
 
 
 def _process() -> dict[str, Any]:

@@ -29,7 +29,7 @@ from lehr.node.http_client import Outage, Rejected, ServerConnection
 from lehr.node.programs.log_tail import DirectLog
 from lehr.node.programs.recorder import Recorder
 from lehr.node.shipper import Shipper
-from lehr.schemas.runs import ExternalBegin, ExternalBegun
+from lehr.schemas.runs import ExternalBegun
 from lehr_log.run import BEGIN, LOG, POSITION, STOP
 from lehr_trainer.contract.layout import EVENTS
 from lehr_trainer.contract.records import Finished, Metrics, Record, Resumed, Started
@@ -71,7 +71,8 @@ class ExternalAttempt:
         self._unwritten = b""
         self._resumes = bool(begun["resume"])
         self._sender: Sender | None = None
-        self._recorder = Recorder(self, tokens_per_step=begun["tokens_per_step"])
+        self._program = begun["spec"]["trainer"]
+        self._recorder = Recorder(self, tokens_per_step=self._program["tokens_per_step"])
         self._log = DirectLog(self.folder / LOG, self._recorder)
         position = procfs.read_json(str(self.folder / POSITION)) or {"log": 0, "events": 0}
         self._size = int(position["events"])
@@ -106,8 +107,8 @@ class ExternalAttempt:
         return Started(
             time=self.begun["started_at"],
             device="unknown",
-            tokens_per_step=self.begun["tokens_per_step"],
-            total_steps=self.begun["steps"] or 0,
+            tokens_per_step=self._program["tokens_per_step"],
+            total_steps=self._program["steps"] or 0,
             versions={"python": platform.python_version()},
             host={"hostname": platform.node(), "command": self.begun["command"]},
         )
@@ -226,8 +227,7 @@ class ExternalAttempt:
 
     def _announce(self, client: Client) -> dict[str, Any]:
         known = procfs.read_json(str(self.folder / "provenance.json")) or {}
-        names = ExternalBegin.model_fields.keys() & self.begun.keys()
-        body = {name: self.begun[name] for name in names}
+        body = {name: self.begun[name] for name in ("id", "resume", "started_at", "spec")}
         body["token_sha256"] = sha256(self.begun["token"].encode()).hexdigest()
         body["provenance"] = {**known, "command": self.begun["command"]}
         begun = ExternalBegun.model_validate_json(client.transport.post("/runs/external", body))

@@ -85,15 +85,8 @@ class ExternalBegin(Documented):
     """SHA-256 of the token with which the process will send its streams."""
     started_at: Annotated[float, Field(ge=0, lt=LATEST)]
     """When the process began, by its own clock."""
-    name: str
-    project: str = "default"
-    tags: list[str] = []
-    notes: str = ""
-    config: dict[str, Any] = {}
-    """The settings of the run, as `trainer.args` of its spec."""
-    steps: int | None = None
-    """Steps that it will train, if known."""
-    tokens_per_step: int = 1
+    spec: dict[str, Any]
+    """That of a run with `trainer.external`; its `trainer.args` are the config."""
     provenance: dict[str, Any] = {}
 
 

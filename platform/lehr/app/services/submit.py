@@ -103,19 +103,12 @@ def begin_external(context: Context, begun: ExternalBegin) -> ExternalBegun:
     """Record a run that a process reports which Lehr did not start, or its next attempt.
 
     Raises:
-        SpecError: with every problem of its name, project, config or length.
+        UserError: the spec is wrong, or is not that of such a run.
         Conflict: the run to resume was started by Lehr, or was deleted.
     """
-    trainer = begun.model_dump(include={"steps", "tokens_per_step"})
-    spec = load_spec(
-        {
-            "kind": "run",
-            **begun.model_dump(include={"name", "project", "tags", "notes"}),
-            "trainer": {"external": True, "args": begun.config, **trainer},
-            "resources": {"gpus": 0},
-        }
-    )
-    assert isinstance(spec, RunSpec)
+    spec = load_spec(begun.spec)
+    if not (isinstance(spec, RunSpec) and spec.trainer and spec.trainer.external):
+        raise UserError("the spec is not that of a run with trainer.external.")
     attempt = context.store.transitions.begin_external(
         spec,
         run_id=begun.id,

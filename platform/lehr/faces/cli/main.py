@@ -57,7 +57,10 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "seeds": ("fork", "Repeat a run with other seeds, to measure the noise"),
         "fork": ("fork", "Start a new run from a checkpoint of another, with changes"),
         "cooldown": ("fork", "Decay the learning rate of a run over so many tokens, as a fork"),
-        "sync": ("sync", "Send runs that a script of yours has logged, and that wait on its disk"),
+        "sync": (
+            "run_actions",
+            "Send what scripts have logged by lehr_log.init and could not send",
+        ),
         "mcp": ("mcp", "Let agents use Lehr, within a budget"),
         "note": ("run_actions", "Show or replace the note of a run, sweep or rollout"),
         "tag": ("run_actions", "Add or remove tags of a run or sweep"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -240,3 +241,26 @@ def tag(
     for run in runs:
         tags_text = " ".join(escaped(one) for one in run.tags) or "[dim]no tags[/]"
         console().print(f"{escaped(run.name)} ({run.id}): {tags_text}", highlight=False)
+
+
+@app.command("sync")
+def sync(
+    folder: Annotated[
+        Path, typer.Argument(help="Folder that lehr_log.init printed, or one above it.")
+    ] = Path("lehr-runs"),
+    as_json: JsonOption = False,
+) -> None:
+    """Send what is left of runs that a script has logged by lehr_log.init. May be repeated.
+
+    JSON: {attempts: [{folder, run_id, result}]}.
+    """
+    from lehr.faces import external
+
+    attempts = []
+    for attempt, result in external.sync(folder):
+        found = {"folder": str(attempt.folder), "run_id": attempt.run_id, "result": result}
+        attempts.append(found)
+        if not as_json:
+            say(f"{attempt.run_id}: {result}   {attempt.folder}")
+    if as_json:
+        print_json({"attempts": attempts})
