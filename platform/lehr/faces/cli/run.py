@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -100,18 +101,14 @@ def run(
         "kind": "run",
         "name": name or run_name(trainer.get("script") or trainer["module"]),
         "project": project,
-        **({"resources": {"gpus": gpus}} if gpus is not None else {}),
-        "trainer": {
-            **trainer,
-            "steps_arg": steps_of(args),
-            "prints": prints or [],
-            "data": data or [],
-        },
-        **({"time_limit_s": time_limit} if time_limit is not None else {}),
+        "resources": None if gpus is None else {"gpus": gpus},
+        "trainer": trainer
+        | {"steps_arg": steps_of(args), "prints": prints or [], "data": data or []},
+        "time_limit_s": time_limit,
         # A module of the project needs its files; those of a script are found by its imports.
-        **({"code": {"include": ["."]}} if _is_here(trainer.get("module")) else {}),
+        "code": {"include": ["."]} if _is_here(trainer.get("module")) else None,
     }
-    spec = load_spec(fields)
+    spec = load_spec({field: value for field, value in fields.items() if value is not None})
     assert isinstance(spec, RunSpec)
     if not here:
         return launch_run(spec, dry_run=dry_run, watch=watch, as_json=as_json)
@@ -137,7 +134,7 @@ def _run_here(command: list[str], spec: RunSpec, *, as_json: bool) -> int:
     assert trainer is not None
     if shutil.which(command[0]) is None:
         raise UserError(f"{command[0]}: there is no such command.")
-    run = lehr_log.init(spec.project, spec.name, trainer.args)
+    run = lehr_log.init(spec.project, spec.name, trainer.args, steps=spec.steps)
     if run.folder is None:
         raise LehrError("The run cannot be recorded here, so it was not started.")
     package, modules = Path(lehr_log.__file__).parent, run.folder / "modules"
@@ -160,8 +157,9 @@ def _run_here(command: list[str], spec: RunSpec, *, as_json: bool) -> int:
         rest = b""
         while output := os.read(process.stdout.fileno(), 1 << 16):
             for stream in (shown, log):
-                stream.write(output)
-                stream.flush()
+                with suppress(OSError):  # A full disk or a closed terminal stops no training.
+                    stream.write(output)
+                    stream.flush()
             *whole, rest = (rest + output).replace(b"\r", b"\n").split(b"\n")
             tail = (tail + output)[-_TAIL:]
             for line in whole:
