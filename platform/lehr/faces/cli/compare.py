@@ -154,9 +154,9 @@ def _headline(found: ComparisonView) -> str:
     metric = escaped(found.metric)
     if found.common_x is None:
         return f"[bold]{metric}[/]: no value to compare"
-    at = _AXES[found.x_axis](found.common_x)
     if found.x_axis == "end":
         return f"[bold]{metric} at the end of each run[/]"
+    at = _AXES[found.x_axis](found.common_x)
     whole = all(one.value is not None for one in found.results)
     number = len(found.runs)
     every = "both runs" if number == 2 else f"all {number} runs"

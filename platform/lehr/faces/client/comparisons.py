@@ -8,7 +8,12 @@ from pydantic import PrivateAttr, TypeAdapter
 
 from lehr.base.formats import loss
 from lehr.errors import UserError
-from lehr.faces.client.notebook import comparison_frame, import_pandas, need_plotly
+from lehr.faces.client.notebook import (
+    compared_at,
+    comparison_frame,
+    import_pandas,
+    need_plotly,
+)
 from lehr.schemas.comparisons import ComparisonView
 from lehr.schemas.runs import RunView
 from lehr.schemas.streams import Series
@@ -79,8 +84,7 @@ class Comparison(ComparisonView):
         return series.model_copy(update={"x": [tokens * per_token for tokens in series.x]})
 
     def __repr__(self) -> str:
-        at = "" if self.common_x is None else f" at {self.x_axis} {self.common_x:,.6g}"
-        text = f"{len(self.runs)} runs by {self.metric}{at}"
+        text = f"{len(self.runs)} runs by {self.metric}{compared_at(self)}"
         return f"<Comparison of {text}: {self.held_out_note or self._deltas()}>"
 
     __str__ = __repr__

@@ -190,12 +190,25 @@ def rollout_html(rollout: RolloutDetail, url: str) -> str:
     return _title(rollout.name, url, line) + _table(heads, rows) + _notes(notes)
 
 
+def compared_at(comparison: ComparisonView) -> str:
+    """Return where the values were compared, to follow the name of the metric."""
+    if comparison.common_x is None:
+        return ""
+    if comparison.x_axis == "end":
+        return " at the end of each run"
+    return f" at {comparison.x_axis} {comparison.common_x:,.6g}"
+
+
 def comparison_html(comparison: ComparisonView) -> str:
     """Draw the compared runs, then their differences, then the notes."""
-    at = (
-        "" if comparison.common_x is None else f" at {comparison.x_axis} {comparison.common_x:,.6g}"
+    heads = (
+        "run",
+        f"{comparison.metric}{compared_at(comparison)}",
+        "delta",
+        "median tok/s",
+        "median MFU",
+        "state",
     )
-    heads = ("run", f"{comparison.metric}{at}", "delta", "median tok/s", "median MFU", "state")
     rows = [
         [
             _td(result.name or result.run_id),

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from lehr import Client
+from lehr.control.lifecycle import RunState
 from lehr.errors import NotFound
 from lehr.faces.cli.compare import signed
 from lehr_testing import cli, seeding
@@ -24,13 +25,18 @@ LEHR = str(Path(sys.executable).parent / "lehr")
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    """Four runs of 200 steps: a baseline, another seed, another LR, another held-out set."""
+    """Four runs of 200 steps: a baseline, another seed, another LR, another held-out set; and two
+    that ended, after 100 and 200 steps."""
     with served(tmp_path_factory.mktemp("compare") / "home") as (api, address):
         for name, changes in {"base": {}, "reseeded": {"seed": 1}, "faster": {"lr": 9e-4}}.items():
             run = api.store.runs.create(seeding.run_spec(name, **changes))
             seeding.start(api.store, run).train(
                 range(1, 201), lr=9e-4 if name == "faster" else 3e-4
             )
+        for name, steps in {"short": 100, "long": 200}.items():
+            ended = seeding.start(api.store, api.store.runs.create(seeding.run_spec(name)))
+            ended.train(range(1, steps + 1))
+            ended.end(RunState.COMPLETED, steps)
         few = api.store.runs.create(seeding.run_spec("few-tokens", lr=9e-4))
         seeding.start(api.store, few, held_out="6dc60039" * 8).train(range(1, 201))
         yield address
@@ -54,6 +60,15 @@ def test_comparison_shows_deltas_speed_memory_and_differences(lehr):
     assert lines[3].endswith("61.3 GB")
     assert ["*", "train.optimizer.lr", "3.0e-4", "9.0e-4"] in [line.split() for line in lines]
     assert not [line for line in lines if line.startswith("!")]
+
+
+def test_runs_of_any_length_are_compared_at_their_ends(lehr, server):
+    lines = lehr("compare", "short", "long", "--x", "end").stdout.splitlines()
+    assert lines[0].rstrip() == "val/loss at the end of each run"
+    with Client(server, token=TOKEN) as client:
+        assert "by val/loss at the end of each run:" in repr(
+            client.compare("short", "long", x="end")
+        )
 
 
 def test_runs_are_shown_in_groups(lehr):
