@@ -185,8 +185,8 @@ def _translate(
             f"Did you mean {close}?   {hint}" if close else hint,
         )
     message = detail["msg"].removeprefix("Value error, ")
-    at = _named_in(message, path, root)
-    place_ = f"{shown}: " if shown else ""
+    section, at = _named_in(message, path, root)
+    place_ = f"{show_path(section)}: " if section else ""
     return problem(f"{place_}{message}{'' if message.endswith('.') else '.'}", at=at)
 
 
@@ -326,10 +326,17 @@ def _tags(where: FieldPath, tag: str) -> list[str]:
     )
 
 
-def _named_in(message: str, path: str, root: type[BaseModel]) -> str:
-    """Return the field that begins the message of a whole-model check, if any; else ``path``."""
-    first = join(path, message.split(" ", 1)[0].strip("'\":;,"))
-    return first if place(root, first) else path
+def _named_in(message: str, path: str, root: type[BaseModel]) -> tuple[str, str]:
+    """Return the section and the field that a check is about: the field begins its message.
+
+    It is below ``path``, or beside it: the steps that follow from stages can be wrong by a stage.
+    """
+    first = message.split(" ", 1)[0].strip("'\":;,")
+    beside = path.rpartition(".")[0]
+    for section in (path, beside) if "." in first else (path,):
+        if place(root, join(section, first)):
+            return section, join(section, first)
+    return path, path
 
 
 def _one_of(valid: Sequence[str]) -> str:

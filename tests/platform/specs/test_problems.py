@@ -41,7 +41,12 @@ GOLDEN = {
         RUN.replace("steps: 100", "steps: many"),
         """\
         run.yaml, line 8: train.steps is many; it must be a whole number.
-          Optimizer steps. Give these, tokens or tokens_per_parameter.""",
+          Optimizer steps. Give these, tokens, tokens_per_parameter or stages.""",
+    ),
+    "a wrong stage, which the steps follow from": (
+        RUN.replace("steps: 100", "stages: [{tokens: 100k}, {name: b, tokens: 1}]"),
+        """\
+        run.yaml, line 8: train: stages.1 (b): its 1 tokens are already in the last step of the stage before, which has 1,024; give it more tokens, or leave it out.""",
     ),
     "true is no number": (
         RUN.replace("lr: 1e-3", "lr: true"),
@@ -52,7 +57,7 @@ GOLDEN = {
         RUN.replace("steps: 100", "steps: -5"),
         """\
         run.yaml, line 8: train.steps is -5; it must be at least 1.
-          Optimizer steps. Give these, tokens or tokens_per_parameter.""",
+          Optimizer steps. Give these, tokens, tokens_per_parameter or stages.""",
     ),
     "not a number": (
         RUN.replace("lr: 1e-3", "lr: .nan"),
@@ -277,7 +282,7 @@ GOLDEN = {
         run.yaml, line 6: train.data.tokenizr is not a field.
           Did you mean train.data.tokenizer?   {fields(DataConfig)}
         run.yaml, line 8: train.steps is 0; it must be at least 1.
-          Optimizer steps. Give these, tokens or tokens_per_parameter.""",
+          Optimizer steps. Give these, tokens, tokens_per_parameter or stages.""",
     ),
 }
 
