@@ -210,6 +210,22 @@ def test_card_has_the_whole_provenance() -> None:
     assert TrainConfig.model_validate(config).seed == 3
 
 
+def test_card_says_what_each_stage_was_trained_on() -> None:
+    kinds = {"web": {"kind": "text", "paths": ["web"]}, "own": {"kind": "stdlib"}}
+    parts = {name: {"weight": 1, "corpus": corpus} for name, corpus in kinds.items()}
+    chats = {"kind": "chat", "paths": ["c"], "template": "chatml"}
+    stages = [
+        {"tokens": 128},
+        {"name": "mixed", "tokens": 64, "data": {"corpus": {"kind": "mix", "parts": parts}}},
+        {"name": "sft", "tokens": 64, "data": {"corpus": chats}},
+    ]
+    text = card(steps=None, stages=stages)
+    assert "of 50.0% text files: `web`; 50.0% sources of the Python standard library" in text
+    assert "It was trained on chats, written by the template chatml." in text
+    stages[0]["tokens"] = 256
+    assert "not tuned to follow instructions" in card(steps=None, stages=stages)
+
+
 def test_loss_of_these_weights_is_told_from_the_best_loss_of_the_run() -> None:
     # 5,000 held-out tokens are 312 sequences of 16.
     of_these = card(val_loss=2.5)

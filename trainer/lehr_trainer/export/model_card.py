@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from lehr_trainer.configs.corpus import HubCorpus, PathsCorpus
+from lehr_trainer.configs.corpus import ChatCorpus, HubCorpus, MixCorpus, PathsCorpus, weighed
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.contract.manifest import Manifest
 from lehr_trainer.planning.counts import parameter_counts
@@ -90,10 +90,17 @@ def model_card(
 
 
 def _about(config: TrainConfig, manifest: Manifest) -> str:
+    begun = [stage.config.data for stage in config.course if stage.span.first < manifest.step]
+    single = [corpus for data in begun for corpus, _ in weighed(data.corpus).values()]
+    templates = dict.fromkeys(one.template for one in single if isinstance(one, ChatCorpus))
+    tuned = (
+        f"It was trained on chats, written by the template {' or '.join(templates)}."
+        if templates
+        else "It is pretrained only, and not tuned to follow instructions."
+    )
     return (
         f"A language model of {parameter_counts(config.model).total:,} parameters, trained with "
-        f"Lehr for {manifest.step:,} of {config.steps:,} steps. It is pretrained only, and not "
-        "tuned to follow instructions."
+        f"Lehr for {manifest.step:,} of {config.steps:,} steps. {tuned}"
     )
 
 
@@ -153,6 +160,8 @@ def _corpus(corpus: Any) -> str:
         return f"`{'/'.join(part for part in parts if part)}` of the Hugging Face hub, {revision}"
     if isinstance(corpus, PathsCorpus):
         return f"{corpus.kind} files: {', '.join(f'`{path}`' for path in corpus.paths)}"
+    if isinstance(corpus, MixCorpus):
+        return "; ".join(f"{share:.1%} {_corpus(one)}" for one, share in weighed(corpus).values())
     return "sources of the Python standard library"
 
 
