@@ -130,7 +130,9 @@ class Histogram(Media):
         if not finite.size:
             raise ValueError(f"none of its {array.size:,} values is a finite number")
         if nonfinite := array.size - finite.size:
-            self.left_out = f"{nonfinite:,} of its {array.size:,} values are NaN or infinite"
+            self.left_out = (
+                f"{nonfinite:,} of its {array.size:,} values are NaN or infinite, and not counted"
+            )
         return np.histogram(finite, max(1, min(int(bins), _BINS)))
 
 
@@ -268,13 +270,14 @@ def _png(data: Any) -> bytes:
         raise ValueError(f"it has values from {low} to {high}; they must be 0 to 255")
     height, width, channels = array.shape
     rows = np.zeros((height, 1 + width * channels), np.uint8)  # Each begins with its filter: none.
-    rows[:, 1:] = np.rint(array).reshape(height, -1)
+    whole = np.rint(array) if array.dtype.kind == "f" else array
+    rows[:, 1:] = whole.reshape(height, -1)
     colour = (0, 4, 2, 6)[channels - 1]
     return _PNG + b"".join(
         struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
         for name, body in (
             (b"IHDR", struct.pack(">IIBBBBB", width, height, 8, colour, 0, 0, 0)),
-            (b"IDAT", zlib.compress(rows.tobytes(), 3)),
+            (b"IDAT", zlib.compress(rows.tobytes(), 1)),
             (b"IEND", b""),
         )
     )

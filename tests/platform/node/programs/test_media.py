@@ -204,7 +204,7 @@ def test_part_that_is_left_out_is_named_once_and_the_rest_is_recorded(log):
         lehr_log.log({"h": Histogram([1, 2, float("inf")], num_bins=1)})
     assert json.loads(log.contents()[0]) == {"counts": [2], "edges": [1, 2]}
     [warning] = log.warnings()
-    assert warning.endswith("1 of its 3 values are NaN or infinite")
+    assert warning.endswith("1 of its 3 values are NaN or infinite, and not counted")
 
 
 @pytest.mark.parametrize(
@@ -223,6 +223,18 @@ def test_limit_of_all_is_one_warning(log, monkeypatch, limit, value, why):
     assert len(log.records("media")) == (0 if limit == "_SPARE" else 2)
     [warning] = log.warnings()
     assert why in warning
+
+
+def test_limits_and_warnings_begin_anew_with_the_next_run_of_the_process(log, monkeypatch):
+    monkeypatch.setattr(media, "_MOST", 1)
+    lehr_log.log({"x": [Image(PNG), Image(PNG)]}, step=1)
+    second = log.path.parent / "second"
+    second.mkdir()
+    lehr_log._record_into(str(second / "log-0.jsonl"))
+    lehr_log.log({"x": [Image(PNG), Image(PNG)]}, step=1)
+    lehr_log._record_into(None)
+    after = Log(second)
+    assert (len(after.records("media")), len(after.warnings())) == (1, 1)
 
 
 def test_wandb_takes_its_arguments_and_names_the_rest_once(log, monkeypatch):

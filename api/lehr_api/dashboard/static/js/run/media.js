@@ -30,7 +30,9 @@ export function stepsOf(columns, name, chosen = Infinity) {
 /** @param {{columns: string[], rows: any[][]}} table @param {string} label */
 function drawTable({ columns, rows }, label) {
   const cell = (/** @type {any} */ value) =>
-    typeof value === "number" ? h("td.num", {}, f.number(value)) : h("td.wrap", {}, String(value ?? f.NONE));
+    typeof value !== "number"
+      ? h("td.wrap", {}, String(value ?? f.NONE))
+      : h("td.num", {}, Number.isInteger(value) ? f.integer(value) : f.number(value));
   return [
     dataTable(
       label, columns.map((name) => h("th", { scope: "col" }, String(name))),
