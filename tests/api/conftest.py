@@ -13,6 +13,16 @@ def api(tmp_path):
 
 
 @pytest.fixture
+def store(api):
+    return api[0].store
+
+
+@pytest.fixture
+def client(api):
+    return api[1]
+
+
+@pytest.fixture
 def worker(api):
     """The worker of the first attempt of a new run."""
     api_, client = api

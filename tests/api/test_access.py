@@ -71,8 +71,7 @@ def of_people(client):
             yield method, path, policy.needed(method)
 
 
-def test_each_route_needs_the_role_that_this_test_names(api):
-    _, client = api
+def test_each_route_needs_the_role_that_this_test_names(client):
     found = {role: set() for role in Role}
     for method, path, role in of_people(client):
         found[role].add((method, path))
@@ -84,8 +83,7 @@ def test_each_route_needs_the_role_that_this_test_names(api):
 
 
 @pytest.mark.parametrize("role", Role)
-def test_route_is_refused_exactly_to_lower_roles(api, role):
-    _, client = api
+def test_route_is_refused_exactly_to_lower_roles(client, role):
     token = create(client, "somebody", role)
     for method, path, needed in of_people(client):
         if path == "/api/v1/stream":
@@ -102,9 +100,8 @@ def test_route_is_refused_exactly_to_lower_roles(api, role):
         )
 
 
-def test_line_feed_at_the_end_does_not_make_a_researcher_an_admin(api):
+def test_line_feed_at_the_end_does_not_make_a_researcher_an_admin(client):
     """Starlette's routes also match a path with a line feed at its end."""
-    _, client = api
     eve = create(client, "eve", "researcher")
     body = {"name": "pwn", "role": "admin"}
     answer = client.post("/api/v1/tokens%0A", json=body, headers=bearer(eve))
@@ -130,8 +127,7 @@ def test_viewer_reads_no_code_by_digest_prefix_or_run(api):
     assert lehr is not None
 
 
-def test_value_of_a_token_is_in_one_answer_and_in_no_file(api, tmp_path):
-    _, client = api
+def test_value_of_a_token_is_in_one_answer_and_in_no_file(client, tmp_path):
     token = create(client, "anna", "viewer")
     [listed] = client.get("/api/v1/tokens").json()["tokens"]
     assert (listed["name"], listed["role"], listed["state"]) == ("anna", "viewer", "valid")
@@ -142,16 +138,14 @@ def test_value_of_a_token_is_in_one_answer_and_in_no_file(api, tmp_path):
     assert not [path for path in written if token.encode() in path.read_bytes()]
 
 
-def test_rotated_value_ends_and_the_new_one_works_at_once(api):
-    _, client = api
+def test_rotated_value_ends_and_the_new_one_works_at_once(client):
     old = create(client, "anna", "viewer")
     new = client.post("/api/v1/tokens/anna/rotate").json()["token"]
     assert client.get("/api/v1/runs", headers=bearer(old)).status_code == 401
     assert client.get("/api/v1/runs", headers=bearer(new)).status_code == 200
 
 
-def test_revoked_token_gets_the_reason_and_its_name_can_be_used_again(api):
-    _, client = api
+def test_revoked_token_gets_the_reason_and_its_name_can_be_used_again(client):
     old = create(client, "anna", "viewer")
     assert client.delete("/api/v1/tokens/anna").json()["state"] == "revoked"
     assert client.delete("/api/v1/tokens/anna").status_code == 200
@@ -163,11 +157,10 @@ def test_revoked_token_gets_the_reason_and_its_name_can_be_used_again(api):
     assert client.get("/api/v1/runs", headers=bearer(new)).status_code == 200
 
 
-def test_token_expires_after_its_days(api, monkeypatch):
-    api, client = api
+def test_token_expires_after_its_days(store, client, monkeypatch):
     token = create(client, "anna", "viewer", expires_in_days=2)
-    now = api.store.clock()
-    tokens = api.store.access_tokens
+    now = store.clock()
+    tokens = store.access_tokens
     monkeypatch.setattr(tokens, "_clock", lambda: now + 1.99 * 86_400)
     assert client.get("/api/v1/runs", headers=bearer(token)).status_code == 200
     monkeypatch.setattr(tokens, "_clock", lambda: now + 2.01 * 86_400)
@@ -190,8 +183,7 @@ def test_token_expires_after_its_days(api, monkeypatch):
         ({"name": "anna", "role": "viewer", "expires_in_days": 1e300}, "above 0 and at most"),
     ],
 )
-def test_wrong_request_is_one_clear_error_and_creates_nothing(api, wrong, message):
-    _, client = api
+def test_wrong_request_is_one_clear_error_and_creates_nothing(client, wrong, message):
     answer = client.post("/api/v1/tokens", json=wrong)
     assert answer.status_code == 422
     assert message in answer.json()["detail"]
@@ -200,8 +192,7 @@ def test_wrong_request_is_one_clear_error_and_creates_nothing(api, wrong, messag
         assert answer.json()["hint"] == "Did you mean viewer?"
 
 
-def test_taken_and_unknown_names_are_errors(api, monkeypatch):
-    _, client = api
+def test_taken_and_unknown_names_are_errors(client, monkeypatch):
     create(client, "anna", "viewer")
     again = client.post("/api/v1/tokens", json={"name": "anna", "role": "admin"})
     assert (again.status_code, again.json()["detail"]) == (422, "there is a token 'anna' already.")
@@ -212,21 +203,19 @@ def test_taken_and_unknown_names_are_errors(api, monkeypatch):
     assert "there are 1 tokens" in full.json()["detail"]
 
 
-def test_record_names_the_token_that_submitted_and_cancelled(api):
-    api, client = api
+def test_record_names_the_token_that_submitted_and_cancelled(store, client):
     token = create(client, "anna", "researcher")
     run = client.post("/api/v1/runs", json={"spec": RUN_SPEC}, headers=bearer(token)).json()
     assert run["submitted_by"] == "anna"
     client.post(f"/api/v1/runs/{run['id']}/cancel")
-    with api.store.db.read() as session:
+    with store.db.read() as session:
         actors = session.connection().exec_driver_sql(
             "SELECT kind, actor FROM requests WHERE run_id=? ORDER BY id", (run["id"],)
         )
         assert ("cancel", "user") in [tuple(row) for row in actors]
 
 
-def test_audit_has_changes_and_refusals_with_their_token_but_no_reading(api):
-    _, client = api
+def test_audit_has_changes_and_refusals_with_their_token_but_no_reading(client):
     token = create(client, "anna", "viewer")
     client.get("/api/v1/runs", headers=bearer(token))
     client.post("/api/v1/runs", json={"spec": RUN_SPEC}, headers=bearer(token))
@@ -245,12 +234,11 @@ def test_audit_has_changes_and_refusals_with_their_token_but_no_reading(api):
     assert client.get("/api/v1/audit", params={"since": items[0]["at"] + 1}).json()["total"] == 0
 
 
-def test_audit_is_paged_and_bounded(api, monkeypatch):
-    api, client = api
+def test_audit_is_paged_and_bounded(store, client, monkeypatch):
     monkeypatch.setattr(access_tokens, "MOST_ENTRIES", 20)
     monkeypatch.setattr(access_tokens, "_TRIM_EVERY", 10)
     for number in range(45):
-        api.store.audit.add("a", "admin", method="POST", path=f"/{number}", status=200, address="")
+        store.audit.add("a", "admin", method="POST", path=f"/{number}", status=200, address="")
     found, cursor = [], None
     while True:
         asked = {"limit": 7} if cursor is None else {"limit": 7, "cursor": cursor}
@@ -263,8 +251,7 @@ def test_audit_is_paged_and_bounded(api, monkeypatch):
     assert page["total"] == 25
 
 
-def test_browser_is_logged_in_as_the_token_and_out_when_that_ends(api):
-    _, client = api
+def test_browser_is_logged_in_as_the_token_and_out_when_that_ends(client):
     token = create(client, "anna", "viewer")
     browser = httpx_browser(client)
     assert browser.post("/login", data={"token": token}).status_code == 303
@@ -275,12 +262,11 @@ def test_browser_is_logged_in_as_the_token_and_out_when_that_ends(api):
     assert (answer.status_code, answer.json()["detail"]) == (401, "the login is no longer valid.")
 
 
-def test_cookie_of_one_token_does_not_open_as_another(api, tmp_path):
-    api, client = api
+def test_cookie_of_one_token_does_not_open_as_another(store, client, tmp_path):
     keys = auth.Keys(TOKEN)
     create(client, "anna", "viewer")
     create(client, "boss", "admin")
-    tokens, ended, login = api.store.access_tokens, EndedLogins(tmp_path), Login.new(time.time())
+    tokens, ended, login = store.access_tokens, EndedLogins(tmp_path), Login.new(time.time())
     viewer = Person("anna", Role.VIEWER, tokens.of_name("anna").sha256)
     cookie = keys.cookie_of(viewer, login)
     assert auth.person_of_cookie(cookie, keys, tokens, ended) == viewer
@@ -341,16 +327,17 @@ def create_over(http, name):
     return answer.json()["token"]
 
 
-def test_request_that_the_store_could_not_write_waits_for_no_second_write(api, monkeypatch):
-    api, client = api
+def test_request_that_the_store_could_not_write_waits_for_no_second_write(
+    store, client, monkeypatch
+):
     audited = []
-    monkeypatch.setattr(api.store.audit, "add", lambda *_, **entry: audited.append(entry["status"]))
+    monkeypatch.setattr(store.audit, "add", lambda *_, **entry: audited.append(entry["status"]))
 
     def locked(*_, **__):
         raise StoreUnavailable("lehr.db could not be written: database is locked.")
 
     assert client.put("/api/v1/quotas/mine", json={"gpus": 2}).status_code == 200
-    monkeypatch.setattr(api.store.quotas, "put", locked)
+    monkeypatch.setattr(store.quotas, "put", locked)
     answer = client.put("/api/v1/quotas/mine", json={"gpus": 3})
     assert (answer.status_code, answer.json()["code"]) == (503, "store_unavailable")
     assert audited == [200]

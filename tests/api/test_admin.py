@@ -12,12 +12,6 @@ from lehr_testing.api import RUN_SPEC, api_client, begin, ingest, started
 URL = "https://hooks.example.com/services/T0/secret"
 
 
-@pytest.fixture
-def client(tmp_path):
-    with api_client(tmp_path) as (_, client):
-        yield client
-
-
 def test_quota_is_set_replaced_listed_and_removed(client):
     assert client.get("/api/v1/quotas").json() == {"quotas": []}
     made = client.put("/api/v1/quotas/ablations", json={"gpus": 8})

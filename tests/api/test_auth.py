@@ -41,8 +41,7 @@ def test_every_route_answers_401_without_a_token_except_the_allowlist(api):
     assert "/login" in {path for path, _ in opened}
 
 
-def test_unknown_attempts_and_wrong_tokens_get_the_same_answer(api):
-    _, client = api
+def test_unknown_attempts_and_wrong_tokens_get_the_same_answer(client):
     client.headers.pop("authorization")
     for path in ("/api/v1/nothing", "/nothing", "/api/v1/attempts/none-1/streams"):
         assert client.get(path).status_code == 401
@@ -52,8 +51,7 @@ def test_unknown_attempts_and_wrong_tokens_get_the_same_answer(api):
     "path",
     ["/api/v1/health/../runs", "/static/../api/v1/runs", "//api/v1/runs", "/api/v1/health/"],
 )
-def test_path_that_resembles_an_open_one_needs_a_token(api, path):
-    _, client = api
+def test_path_that_resembles_an_open_one_needs_a_token(client, path):
     client.headers.pop("authorization")
     answer = client.get(path)
     assert answer.status_code in {401, 404}
@@ -72,8 +70,7 @@ def test_path_that_resembles_an_open_one_needs_a_token(api, path):
         f"Bearer {TOKEN[:-1]}",
     ],
 )
-def test_wrong_token_is_rejected_with_the_place_of_the_right_one(api, header):
-    _, client = api
+def test_wrong_token_is_rejected_with_the_place_of_the_right_one(client, header):
     answer = client.get("/api/v1/runs", headers={"Authorization": header})
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"].startswith("Bearer")
@@ -82,18 +79,16 @@ def test_wrong_token_is_rejected_with_the_place_of_the_right_one(api, header):
     assert TOKEN not in answer.text
 
 
-def test_wrong_token_is_rejected_despite_a_valid_cookie(api):
-    _, client = api
+def test_wrong_token_is_rejected_despite_a_valid_cookie(client):
     cookie = auth.Keys(TOKEN).cookie_of(OWNER, Login.new(time.time()))
     client.cookies.set(auth.Keys(TOKEN).cookie_name, cookie)
     assert client.get("/api/v1/runs", headers={"Authorization": "Bearer no"}).status_code == 401
 
 
-def test_token_of_an_attempt_allows_only_its_own_streams(api):
-    api_, client = api
+def test_token_of_an_attempt_allows_only_its_own_streams(store, client):
     one = client.post("/api/v1/runs", json={"spec": RUN_SPEC}).json()["id"]
     two = client.post("/api/v1/runs", json={"spec": RUN_SPEC}).json()["id"]
-    first, second = begin(api_.store, one), begin(api_.store, two)
+    first, second = begin(store, one), begin(store, two)
     own = {"Authorization": f"Bearer {attempt_token(one)}", **PROTOCOL}
     assert client.get(f"/api/v1/attempts/{first}/streams", headers=own).status_code == 200
     assert client.get(f"/api/v1/attempts/{second}/streams", headers=own).status_code == 401
@@ -101,23 +96,16 @@ def test_token_of_an_attempt_allows_only_its_own_streams(api):
         f"/api/v1/attempts/{second}/streams/events.jsonl?offset=0", content=b"x", headers=own
     )
     assert put.status_code == 401
-    assert api_.store.streams.sizes(second) == {}
+    assert store.streams.sizes(second) == {}
     for path in ("/api/v1/runs", f"/api/v1/runs/{one}", "/api/v1/cluster", "/"):
         assert client.get(path, headers=own).status_code == 401
     assert client.post(f"/api/v1/runs/{one}/cancel", headers=own).status_code == 401
 
 
-def test_user_token_is_not_valid_for_an_attempt(api):
-    api_, client = api
+def test_user_token_is_not_valid_for_an_attempt(store, client):
     run = client.post("/api/v1/runs", json={"spec": RUN_SPEC}).json()["id"]
-    attempt = begin(api_.store, run)
+    attempt = begin(store, run)
     assert client.get(f"/api/v1/attempts/{attempt}/streams", headers=PROTOCOL).status_code == 401
-
-
-def test_unknown_attempt_is_answered_like_a_wrong_token(api):
-    _, client = api
-    answer = client.get("/api/v1/attempts/aaaaaaaa-1/streams", headers=PROTOCOL)
-    assert answer.status_code == 401
 
 
 @pytest.mark.parametrize(
@@ -136,15 +124,13 @@ def test_unknown_attempt_is_answered_like_a_wrong_token(api):
     ],
 )
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "OPTIONS", "HEAD"])
-def test_foreign_host_name_is_rejected_for_every_method(api, host, method):
-    _, client = api
+def test_foreign_host_name_is_rejected_for_every_method(client, host, method):
     answer = client.request(method, "/api/v1/health", headers={"Host": host})
     assert answer.status_code == 421
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:5347", "localhost:5347", "127.0.0.1", "[::1]:5347"])
-def test_own_host_names_are_accepted(api, host):
-    _, client = api
+def test_own_host_names_are_accepted(client, host):
     assert client.get("/api/v1/health", headers={"Host": host}).status_code == 200
 
 
@@ -155,8 +141,7 @@ def test_configured_host_name_is_accepted(tmp_path):
 
 
 @pytest.mark.parametrize("hosts", [("127.0.0.1", "127.0.0.1"), ("127.0.0.1", "evil.example")])
-def test_request_that_names_two_hosts_is_rejected(api, hosts):
-    _, client = api
+def test_request_that_names_two_hosts_is_rejected(client, hosts):
     answer = client.get("/api/v1/health", headers=[("Host", host) for host in hosts])
     assert answer.status_code == 421
     assert "names 2 hosts" in answer.json()["detail"]
@@ -188,8 +173,7 @@ def test_a_host_that_was_judged_is_judged_anew_for_other_settings():
     ["http://evil.example", "null", "http://127.0.0.1:9999", "http://localhost:5347", "x", ""],
 )
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "OPTIONS", "HEAD"])
-def test_foreign_origin_is_rejected_for_every_method(api, origin, method):
-    _, client = api
+def test_foreign_origin_is_rejected_for_every_method(client, origin, method):
     answer = client.request(method, "/api/v1/runs", headers={"Origin": origin})
     assert answer.status_code == 403
     assert "access-control-allow-origin" not in answer.headers
@@ -214,13 +198,11 @@ def test_page_by_plain_http_is_not_that_of_a_server_with_tls(scheme, origin, pas
         auth.check_origin(headers, "POST", scheme)
 
 
-def test_own_origin_is_accepted(api):
-    _, client = api
+def test_own_origin_is_accepted(client):
     assert client.get("/api/v1/runs", headers={"Origin": BASE}).status_code == 200
 
 
-def test_cross_site_request_is_rejected_but_a_link_works(api):
-    _, client = api
+def test_cross_site_request_is_rejected_but_a_link_works(client):
     image = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}
     assert client.get("/api/v1/runs", headers=image).status_code == 403
     neighbour = {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "no-cors"}
@@ -229,8 +211,7 @@ def test_cross_site_request_is_rejected_but_a_link_works(api):
     assert client.get("/", headers=link).status_code == 200
 
 
-def test_browser_login_sets_a_cookie_other_than_the_token_until_logout(api):
-    _, client = api
+def test_browser_login_sets_a_cookie_other_than_the_token_until_logout(client):
     client.headers.pop("authorization")
     assert client.post("/login", data={"token": "wrong"}).status_code == 401
     answer = client.post("/login", data={"token": TOKEN, "next": "/runs/abc?x=1"})
@@ -266,8 +247,7 @@ def test_two_servers_on_one_host_have_separate_sessions(tmp_path):
         assert browser.get(f"{second}/api/v1/runs").status_code == 200
 
 
-def test_malformed_foreign_cookie_does_not_end_the_session(api):
-    _, client = api
+def test_malformed_foreign_cookie_does_not_end_the_session(client):
     client.headers.pop("authorization")
     keys = auth.Keys(TOKEN)
     cookie = keys.cookie_of(OWNER, Login.new(time.time()))
@@ -279,14 +259,12 @@ def test_malformed_foreign_cookie_does_not_end_the_session(api):
 
 
 @pytest.mark.parametrize("target", ["//evil.example", "https://evil.example", "/\\evil.example"])
-def test_login_redirects_only_to_this_server(api, target):
-    _, client = api
+def test_login_redirects_only_to_this_server(client, target):
     answer = client.post("/login", data={"token": TOKEN, "next": target})
     assert answer.headers["location"] == "/"
 
 
-def test_login_that_is_cut_off_is_no_failure_of_the_server(api, caplog):
-    _, client = api
+def test_login_that_is_cut_off_is_no_failure_of_the_server(client, caplog):
     messages = [
         {"type": "http.request", "body": b"token=", "more_body": True},
         {"type": "http.disconnect"},
@@ -314,16 +292,14 @@ def test_login_that_is_cut_off_is_no_failure_of_the_server(api, caplog):
     assert (messages, sent, caplog.messages) == ([], [], [])
 
 
-def test_a_login_from_another_origin_is_refused(api):
-    _, client = api
+def test_a_login_from_another_origin_is_refused(client):
     answer = client.post("/login", data={"token": TOKEN}, headers={"Origin": "http://evil.example"})
     assert answer.status_code == 403
     assert "set-cookie" not in answer.headers
 
 
 @pytest.mark.parametrize("path", ["/api/v1/runs", "/api/v1/health", "/", "/login", "/nothing"])
-def test_every_answer_carries_the_security_headers(api, path):
-    _, client = api
+def test_every_answer_carries_the_security_headers(client, path):
     headers = client.get(path).headers
     policy = headers["content-security-policy"]
     assert "default-src 'none'" in policy
@@ -334,8 +310,7 @@ def test_every_answer_carries_the_security_headers(api, path):
     assert headers["referrer-policy"] == "same-origin"
 
 
-def test_interactive_api_pages_are_disabled(api):
-    _, client = api
+def test_interactive_api_pages_are_disabled(client):
     for path in ("/docs", "/redoc"):
         assert client.get(path).status_code == 404
 

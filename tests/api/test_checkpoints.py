@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,6 @@ from lehr.specs import load_spec
 from lehr_testing.api import (
     RUN_SPEC,
     TOKEN,
-    api_client,
     attempt_token,
     begin,
     end,
@@ -25,12 +23,6 @@ from lehr_testing.api import (
     started,
 )
 from lehr_testing.buckets import make_checkpoint
-
-
-@pytest.fixture
-def api(tmp_path: Path):
-    with api_client(tmp_path / "home") as (api, client):
-        yield api, client
 
 
 def path_of(step: int) -> str:

@@ -7,7 +7,6 @@ import pytest
 from lehr_testing.api import (
     RUN_SPEC,
     SWEEP_SPEC,
-    api_client,
     begin,
     end,
     evaluation,
@@ -21,20 +20,13 @@ DOCS, FEW = "6705cb68" * 8, "6dc60039" * 8
 
 
 @pytest.fixture
-def api(tmp_path):
-    with api_client(tmp_path / "home") as pair:
-        yield pair
-
-
-@pytest.fixture
-def trained(api):
+def trained(store, client):
     """Makes a run that was evaluated on a held-out set; its id."""
-    api_, client = api
 
     def make(name, loss, held_out):
         answer = client.post("/api/v1/runs", json={"spec": {**RUN_SPEC, "name": name}})
         run_id = answer.json()["id"]
-        train(api_.store, run_id, loss, held_out=held_out)
+        train(store, run_id, loss, held_out=held_out)
         return run_id
 
     return make
@@ -54,13 +46,14 @@ def compare(client, *runs, **query):
         ("train/grad_norm", None, None, "looks higher in train/grad_norm"),
     ],
 )
-def test_a_comparison_has_the_goal_of_its_sweep_or_of_the_name(api, metric, declared, goal, words):
-    api_, client = api
+def test_a_comparison_has_the_goal_of_its_sweep_or_of_the_name(
+    store, client, metric, declared, goal, words
+):
     declaration = {"metric": {"name": metric, "goal": declared}} if declared else {}
     sweep = client.post("/api/v1/sweeps", json={"spec": {**SWEEP_SPEC, **declaration}}).json()
     ids = [trial["run"]["id"] for trial in sweep["trials"][:2]]
     for run_id, value in zip(ids, (0.2, 0.7), strict=True):
-        ingest(api_.store, begin(api_.store, run_id), started() + metrics(1, 2, **{metric: value}))
+        ingest(store, begin(store, run_id), started() + metrics(1, 2, **{metric: value}))
     found = compare(client, *ids, metric=metric)
     assert (found["goal"], found["gaps"][0]["sentence"].count(words)) == (goal, 1)
     [known] = [
@@ -69,11 +62,10 @@ def test_a_comparison_has_the_goal_of_its_sweep_or_of_the_name(api, metric, decl
     assert known["goal"] == (None if metric == "train/grad_norm" else goal)
 
 
-def test_without_a_metric_one_that_all_runs_have_is_compared_and_named(api, trained):
-    api_, client = api
+def test_without_a_metric_one_that_all_runs_have_is_compared_and_named(store, client, trained):
     program = client.post("/api/v1/runs", json={"spec": {**RUN_SPEC, "name": "program"}})
-    attempt = begin(api_.store, program.json()["id"])
-    ingest(api_.store, attempt, started() + metrics(1, 2))
+    attempt = begin(store, program.json()["id"])
+    ingest(store, attempt, started() + metrics(1, 2))
     found = compare(client, trained("docs", 3.0, DOCS), program.json()["id"])
     assert found["metric"] == "train/loss"
     assert found["notes"][0] == (
@@ -82,16 +74,15 @@ def test_without_a_metric_one_that_all_runs_have_is_compared_and_named(api, trai
     assert all(one["value"] is not None for one in found["results"])
 
 
-def test_the_first_step_with_other_batches_is_shown(api):
-    api_, client = api
+def test_the_first_step_with_other_batches_is_shown(store, client):
     ids = []
     for name, digests in (("base", [1, 2, 3, 4]), ("same", [1, 2, 3, 4]), ("other", [1, 2, 9, 4])):
         spec = {**RUN_SPEC, "name": name}
         ids.append(client.post("/api/v1/runs", json={"spec": spec}).json()["id"])
-        attempt = begin(api_.store, ids[-1])
-        ingest(api_.store, attempt, started())
+        attempt = begin(store, ids[-1])
+        ingest(store, attempt, started())
         for step, digest in enumerate(digests, start=1):
-            ingest(api_.store, attempt, metrics(step, step, **{"data/digest": digest + 2.0**51}))
+            ingest(store, attempt, metrics(step, step, **{"data/digest": digest + 2.0**51}))
     found = compare(client, *ids, metric="train/loss")
     assert found["batches"] == "different"
     assert [one["batches"] for one in found["results"]] == ["same", "same", "different"]
@@ -104,16 +95,15 @@ def test_the_first_step_with_other_batches_is_shown(api):
     assert compare(client, *ids[:2], metric="train/loss")["batches"] == "same"
 
 
-def test_runs_of_several_lengths_are_compared_at_their_ends(api):
-    api_, client = api
+def test_runs_of_several_lengths_are_compared_at_their_ends(store, client):
     ids = []
     for name, last in (("short", 5), ("long", 9), ("training", 9)):
         spec = {**RUN_SPEC, "name": name}
         ids.append(client.post("/api/v1/runs", json={"spec": spec}).json()["id"])
-        attempt = begin(api_.store, ids[-1])
-        ingest(api_.store, attempt, started() + metrics(1, last) + evaluation(last, 4 - last / 10))
+        attempt = begin(store, ids[-1])
+        ingest(store, attempt, started() + metrics(1, last) + evaluation(last, 4 - last / 10))
         if name != "training":
-            end(api_.store, ids[-1])
+            end(store, ids[-1])
     found = compare(client, *ids, x="end")
     assert [one["value"] for one in found["results"]] == [3.5, 3.1, None]
     assert [one["incomparable"] for one in found["results"]] == [None, None, "has not ended"]

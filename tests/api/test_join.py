@@ -18,11 +18,6 @@ from lehr_testing.api import TOKEN
 JOIN, LEAVE = "/api/v1/cluster/join", "/api/v1/cluster/leave"
 
 
-@pytest.fixture
-def client(api):
-    return api[1]
-
-
 def bearer(token):
     return {"Authorization": f"Bearer {token}"}
 

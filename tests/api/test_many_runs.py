@@ -16,16 +16,15 @@ from lehr_testing.statements import read_statements
 
 
 @pytest.fixture
-def three(api):
+def three(store, client):
     """Two runs of different lengths, and one without a step."""
-    api_, client = api
     ids = [submit(client, name=name)["id"] for name in ("short", "long", "empty")]
     for run, steps in zip(ids, (5, 40, 0), strict=True):
-        attempt = begin(api_.store, run)
+        attempt = begin(store, run)
         lines = started() + (metrics(1, steps) if steps else b"")
         if steps == 40:
             lines += evaluation(40, 2.5)
-        ingest(api_.store, attempt, lines)
+        ingest(store, attempt, lines)
     return ids
 
 
@@ -46,8 +45,7 @@ def test_curves_of_many_runs_are_those_of_each(api, three):
         assert [one["run_id"] for one in found] == [long, short]
 
 
-def test_metrics_of_many_runs_are_those_of_each(api, three):
-    _, client = api
+def test_metrics_of_many_runs_are_those_of_each(client, three):
     found = client.get("/api/v1/metrics", params={"run": three}).json()
     assert found == [
         {"run_id": run, "metrics": client.get(f"/api/v1/runs/{run}/metrics").json()}
@@ -65,11 +63,9 @@ def test_metrics_of_many_runs_are_those_of_each(api, three):
         ("values", {}),
     ],
 )
-def test_runs_are_found_by_their_ids_in_one_statement(api, three, path, params):
-    api_, client = api
-
+def test_runs_are_found_by_their_ids_in_one_statement(store, client, three, path, params):
     def reads(runs):
-        with read_statements(api_.store) as found:
+        with read_statements(store) as found:
             answer = client.get(f"/api/v1/{path}", params={"run": runs, **params})
         assert answer.status_code == 200
         return sum("FROM runs" in one for one in found)
@@ -93,20 +89,18 @@ def test_runs_are_found_by_their_ids_in_one_statement(api, three, path, params):
         ("series", {"name": "train/loss"}, 422, "run"),
     ],
 )
-def test_bad_requests_are_answered_with_what_is_wrong(api, three, path, params, status, words):
-    _, client = api
+def test_bad_requests_are_answered_with_what_is_wrong(client, three, path, params, status, words):
     answer = client.get(f"/api/v1/{path}", params=params)
     assert answer.status_code == status
     assert words in answer.text
 
 
-def test_runs_are_listed_by_id_archived_or_not(api):
-    api_, client = api
+def test_runs_are_listed_by_id_archived_or_not(store, client):
     ids = [submit(client, name=name)["id"] for name in ("a", "b", "c")]
-    begin(api_.store, ids[0])
-    end(api_.store, ids[0], RunState.FAILED)
+    begin(store, ids[0])
+    end(store, ids[0], RunState.FAILED)
     client.post(f"/api/v1/runs/{ids[0]}/archive")
-    assert api_.store.runs.get(ids[0]).archived
+    assert store.runs.get(ids[0]).archived
     page = client.get("/api/v1/runs", params={"run": [ids[0], ids[2], "absent"]}).json()
     assert {run["id"] for run in page["items"]} == {ids[0], ids[2]}
     assert page["total"] == 2

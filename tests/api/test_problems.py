@@ -9,8 +9,7 @@ from lehr_testing.api import (
 )
 
 
-def test_reads_have_an_etag_and_unchanged_answers_are_not_sent_again(api):
-    _, client = api
+def test_reads_have_an_etag_and_unchanged_answers_are_not_sent_again(client):
     submit(client)
     first = client.get("/api/v1/runs/one")
     tag = first.headers["etag"]
@@ -36,8 +35,7 @@ def problem_of(answer, status, code):
     return problem
 
 
-def test_invalid_request_names_the_field_its_value_and_what_is_valid(api):
-    _, client = api
+def test_invalid_request_names_the_field_its_value_and_what_is_valid(client):
     wrong = problem_of(client.get("/api/v1/runs?state=runing"), 422, "invalid_request")
     assert wrong["detail"].startswith("state is runing; it must be one of queued, starting, runn")
     assert wrong["hint"] == "Did you mean running?"
@@ -48,8 +46,7 @@ def test_invalid_request_names_the_field_its_value_and_what_is_valid(api):
     assert "zzz" not in missing["detail"]
 
 
-def test_every_kind_of_error_is_a_problem(api):
-    _, client = api
+def test_every_kind_of_error_is_a_problem(client):
     submit(client, name="alpha")
     missing = problem_of(client.get("/api/v1/runs/alpa"), 404, "not_found")
     assert "alpha" in missing["hint"]
@@ -88,8 +85,7 @@ def test_an_internal_error_does_not_reveal_details(tmp_path):
         b'{"spec":1e999}',
     ],
 )
-def test_hostile_bodies_are_refused_as_problems(api, body):
-    _, client = api
+def test_hostile_bodies_are_refused_as_problems(client, body):
     answer = client.post("/api/v1/runs", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code in {400, 422}
     assert answer.headers["content-type"] == "application/problem+json"
@@ -105,8 +101,7 @@ def test_body_without_a_length_is_limited_as_it_is_read(api):
     problem_of(client.post("/api/v1/runs", content=endless()), 413, "too_large")
 
 
-def test_a_misspelt_key_of_the_body_names_the_right_one(api):
-    _, client = api
+def test_a_misspelt_key_of_the_body_names_the_right_one(client):
     answer = client.post("/api/v1/runs", json={"spce": RUN_SPEC})
     assert answer.status_code == 422
     problems = {problem["path"]: problem for problem in answer.json()["problems"]}
@@ -114,8 +109,7 @@ def test_a_misspelt_key_of_the_body_names_the_right_one(api):
     assert problems["body.spce"]["hint"].startswith("Did you mean spec?   Fields here: spec, ")
 
 
-def test_node_is_excluded_and_readmitted_and_a_misspelt_one_is_rejected(api):
-    _, client = api
+def test_node_is_excluded_and_readmitted_and_a_misspelt_one_is_rejected(client):
     path = "/api/v1/cluster/nodes/n1"
     shown = client.post(f"{path}/exclude", json={"reason": "its fans"}).json()
     assert shown["nodes"][0]["excluded"] == "its fans"
@@ -130,13 +124,12 @@ def test_node_is_excluded_and_readmitted_and_a_misspelt_one_is_rejected(api):
 
 
 @pytest.mark.parametrize("days", [-1, 800])
-def test_end_of_a_node_that_is_over_or_too_far_is_rejected(api, days):
-    made, client = api
-    until = made.store.clock() + days * 86_400
+def test_end_of_a_node_that_is_over_or_too_far_is_rejected(store, client, days):
+    until = store.clock() + days * 86_400
     answer = client.post("/api/v1/cluster/nodes/n1/until", json={"until": until})
     assert answer.status_code == 422
     assert "it must be after now" in answer.json()["detail"]
-    assert made.store.nodes.until() == {}
+    assert store.nodes.until() == {}
 
 
 @pytest.mark.parametrize(
@@ -147,8 +140,7 @@ def test_end_of_a_node_that_is_over_or_too_far_is_rejected(api, days):
         ("/api/v1/queue?limit=3", "This route takes none."),
     ],
 )
-def test_unknown_query_parameter_is_rejected(api, path, meant):
-    _, client = api
+def test_unknown_query_parameter_is_rejected(client, path, meant):
     answer = client.get(path)
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
     assert "is not a query parameter of this route" in answer.json()["detail"]

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-
 from lehr.faces.cli.group_table import sweep_eta
 from lehr.schemas.sweeps import SweepDetail
-from lehr_testing.api import RUN_SPEC, api_client, begin, end, finished, ingest, line, metrics
+from lehr_testing.api import RUN_SPEC, begin, end, finished, ingest, line, metrics
 
 PROGRAM = {"trainer": {"module": "mine.train", "args": {"epochs": 3, "lr": 0.1}}}
 RUN = {"kind": "run", "name": "p", "resources": {"gpus": 1}, **PROGRAM}
 RATES = {"trainer.args.lr": {"values": [0.1, 0.2, 0.3]}}
-
-
-@pytest.fixture
-def api(tmp_path):
-    with api_client(tmp_path / "home") as pair:
-        yield pair
 
 
 def submit(client, path="runs", **fields):

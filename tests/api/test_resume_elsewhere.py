@@ -27,13 +27,12 @@ def submit(client, **fields):
     return client.post("/api/v1/runs", json={"spec": {**RUN_SPEC, **fields}})
 
 
-def test_run_without_shared_storage_is_accepted_with_a_warning(api):
-    api_, client = api
+def test_run_without_shared_storage_is_accepted_with_a_warning(store, client):
     run = submit(client).json()
     assert run["warnings"] == [WARNING]
     assert client.get(f"/api/v1/runs/{run['id']}").json()["warnings"] == [WARNING]
-    begin(api_.store, run["id"])
-    end(api_.store, run["id"], RunState.FAILED)
+    begin(store, run["id"])
+    end(store, run["id"], RunState.FAILED)
     assert client.get(f"/api/v1/runs/{run['id']}").json()["warnings"] == []
 
 

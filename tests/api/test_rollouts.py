@@ -4,16 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from lehr_testing.api import api_client
 from lehr_testing.rollouts import Bug, World, plain
 
 ROLLOUTS = "/api/v1/rollouts"
-
-
-@pytest.fixture
-def api(tmp_path):
-    with api_client(tmp_path / "home") as pair:
-        yield pair
 
 
 def launch(client, status=201, key=None, **more):
@@ -51,12 +44,11 @@ def test_new_rollout_has_all_its_stages_and_no_verdicts(api):
         ),
     ],
 )
-def test_invalid_rollout_is_rejected_before_anything_is_recorded(api, spec, message):
-    api_, client = api
+def test_invalid_rollout_is_rejected_before_anything_is_recorded(store, client, spec, message):
     problem = launch(client, status=422, **spec)
     assert problem["code"] == "invalid_spec"
     assert problem["problems"][0]["message"] == message
-    assert api_.store.rollouts.page().total == 0
+    assert store.rollouts.page().total == 0
 
 
 def test_failed_gate_is_shown_with_its_evidence(api):

@@ -27,8 +27,7 @@ from lehr_testing.stores import next_attempt
 # -------------------------------------------------------------------------------------- listing
 
 
-def test_pages_are_newest_first_without_gaps_or_duplicates(api):
-    _, client = api
+def test_pages_are_newest_first_without_gaps_or_duplicates(client):
     names = [f"run-{n}" for n in range(7)]
     for name in names:
         submit(client, name=name)
@@ -45,8 +44,7 @@ def test_pages_are_newest_first_without_gaps_or_duplicates(api):
     assert seen == names[::-1]
 
 
-def test_runs_are_filtered(api):
-    api_, client = api
+def test_runs_are_filtered(store, client):
     submit(client, name="a", project="p", tags=["x"])
     submit(client, name="b", tags=["y"])
     sweep = client.post("/api/v1/sweeps", json={"spec": SWEEP_SPEC}).json()
@@ -61,7 +59,7 @@ def test_runs_are_filtered(api):
     assert names(name="b") == ["b"]
     assert names(search="grid") == ["grid-1", "grid-2", "grid-3"]
     assert names(sweep="grid") == names(sweep=sweep["id"]) == ["grid-1", "grid-2", "grid-3"]
-    begin(api_.store, client.get("/api/v1/runs/a").json()["id"])
+    begin(store, client.get("/api/v1/runs/a").json()["id"])
     assert names(state="starting") == ["a"]
     assert names(state=["starting", "queued"], project="p") == ["a"]
 
@@ -79,22 +77,20 @@ def test_runs_are_filtered(api):
         {"archived": "perhaps"},
     ],
 )
-def test_a_wrong_filter_is_a_problem_that_names_it(api, params):
-    _, client = api
+def test_a_wrong_filter_is_a_problem_that_names_it(client, params):
     submit(client)
     answer = client.get("/api/v1/runs", params=params)
     assert answer.status_code == 422
     assert next(iter(params)) in answer.json()["detail"]
 
 
-def test_list_of_a_thousand_runs_needs_few_queries(api):
-    api_, client = api
+def test_list_of_a_thousand_runs_needs_few_queries(store, client):
     spec = changed(SWEEP_SPEC, "parameters", {"train.seed": {"values": list(range(1000))}})
     assert client.post("/api/v1/sweeps", json={"spec": spec}).status_code == 201
     statements = []
     from sqlalchemy import event
 
-    engine = api_.store.db._readers
+    engine = store.db._readers
     event.listen(engine, "before_cursor_execute", lambda *a: statements.append(a[2]))
     page = client.get("/api/v1/runs", params={"limit": 1000}).json()
     assert len(page["items"]) == 1000
@@ -134,13 +130,12 @@ def test_running_run_shows_its_step_and_remaining_time(api):
         assert (view["liveness"], view["eta_s"]) == (liveness.value, None)
 
 
-def test_run_of_stages_shows_them_and_its_exact_tokens(api):
-    api_, client = api
+def test_run_of_stages_shows_them_and_its_exact_tokens(store, client):
     stages = [{"tokens": 1000}, {"name": "big", "tokens": 2000, "batch": {"sequences": 8}}]
     spec = changed(RUN_SPEC, "train.stages", stages)
     del spec["train"]["steps"]
     answer = client.post("/api/v1/runs", json={"spec": spec})
-    ingest(api_.store, begin(api_.store, answer.json()["id"]), started() + metrics(1, 6))
+    ingest(store, begin(store, answer.json()["id"]), started() + metrics(1, 6))
     view = client.get("/api/v1/runs/one").json()
     assert [(one["name"], one["first_step"], one["last_step"]) for one in view["stages"]] == [
         ("1", 1, 4),
@@ -162,29 +157,29 @@ def test_run_of_stages_shows_them_and_its_exact_tokens(api):
         ("failed", "has failed"),
     ],
 )
-def test_run_whose_training_has_ended_says_so_until_its_node_reports_it(api, outcome, how):
-    api_, client = api
+def test_run_whose_training_has_ended_says_so_until_its_node_reports_it(
+    store, client, outcome, how
+):
     run = submit(client)
-    attempt = begin(api_.store, run["id"])
-    ingest(api_.store, attempt, started() + metrics(1, 40))
+    attempt = begin(store, run["id"])
+    ingest(store, attempt, started() + metrics(1, 40))
     assert client.get("/api/v1/runs/one").json()["training_over"] is None
-    ingest(api_.store, attempt, finished(40, outcome))
+    ingest(store, attempt, finished(40, outcome))
     view = client.get("/api/v1/runs/one").json()
     assert view["state"] == "running"
     says = f"its training {how} at step 40; its node has not reported its end yet"
     assert view["training_over"] == says
-    end(api_.store, run["id"], RunState.QUEUED)
+    end(store, run["id"], RunState.QUEUED)
     assert client.get("/api/v1/runs/one").json()["training_over"] is None
 
 
-def test_non_finite_values_are_sent_by_name_and_raise_an_alert(api):
-    api_, client = api
+def test_non_finite_values_are_sent_by_name_and_raise_an_alert(store, client):
     run = submit(client)
-    attempt = begin(api_.store, run["id"])
-    ingest(api_.store, attempt, started() + metrics(1, 3) + evaluation(3, "NaN"))
-    ingest(api_.store, attempt, line("warning", code="loss_spike", message="the loss jumped"))
+    attempt = begin(store, run["id"])
+    ingest(store, attempt, started() + metrics(1, 3) + evaluation(3, "NaN"))
+    ingest(store, attempt, line("warning", code="loss_spike", message="the loss jumped"))
     ingest(
-        api_.store,
+        store,
         attempt,
         line("metrics", step=4, tokens=9, values={"train/loss": "Infinity"}),
     )
@@ -205,13 +200,12 @@ def test_non_finite_values_are_sent_by_name_and_raise_an_alert(api):
     assert evaluations[0]["data"]["values"] == {"val/loss": "NaN"}
 
 
-def test_events_merge_transitions_requests_and_trainer_records(api):
-    api_, client = api
+def test_events_merge_transitions_requests_and_trainer_records(store, client):
     run = submit(client)
-    attempt = begin(api_.store, run["id"])
-    ingest(api_.store, attempt, line("notice", phase="data", message="prepares", done=0.5))
+    attempt = begin(store, run["id"])
+    ingest(store, attempt, line("notice", phase="data", message="prepares", done=0.5))
     assert client.get("/api/v1/runs/one").json()["reason"] == "prepares (50%)"
-    ingest(api_.store, attempt, started())
+    ingest(store, attempt, started())
     client.post("/api/v1/runs/one/pause")
     events = client.get("/api/v1/runs/one/events").json()
     assert [event["kind"] for event in events] == [
@@ -230,14 +224,13 @@ def test_events_merge_transitions_requests_and_trainer_records(api):
     }
 
 
-def test_checkpoints_and_samples_are_listed_with_best_and_latest(api):
-    api_, client = api
+def test_checkpoints_and_samples_are_listed_with_best_and_latest(store, client):
     run = submit(client)
-    attempt = begin(api_.store, run["id"])
-    ingest(api_.store, attempt, started())
+    attempt = begin(store, run["id"])
+    ingest(store, attempt, started())
     for step, loss in ((10, 3.0), (20, 2.0), (30, 2.5)):
         ingest(
-            api_.store,
+            store,
             attempt,
             line(
                 "checkpoint",
@@ -249,11 +242,11 @@ def test_checkpoints_and_samples_are_listed_with_best_and_latest(api):
             ),
         )
     ingest(
-        api_.store,
+        store,
         attempt,
         line("checkpoint_removed", step=10, path="attempt-1/checkpoints/step-00000010"),
     )
-    ingest(api_.store, attempt, line("sample", step=20, prompt="The ", text="end"))
+    ingest(store, attempt, line("sample", step=20, prompt="The ", text="end"))
     found = client.get("/api/v1/runs/one/checkpoints").json()
     assert [(c["step"], c["best"], c["latest"]) for c in found] == [
         (10, False, False),
@@ -334,12 +327,11 @@ def test_cancel_is_idempotent_and_wakes_the_dispatcher(api):
     assert client.post("/api/v1/runs/one/pause").status_code == 409
 
 
-def test_action_on_an_ended_run_is_a_conflict(api):
-    api_, client = api
+def test_action_on_an_ended_run_is_a_conflict(store, client):
     run = submit(client)
-    attempt = begin(api_.store, run["id"])
-    ingest(api_.store, attempt, started())
-    end(api_.store, run["id"])
+    attempt = begin(store, run["id"])
+    ingest(store, attempt, started())
+    end(store, run["id"])
     for verb in ("cancel", "pause", "resume", "retry", "checkpoint"):
         answer = client.post(f"/api/v1/runs/one/{verb}")
         assert answer.status_code == 409, verb

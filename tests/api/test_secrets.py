@@ -22,8 +22,7 @@ def put(client, name, value=VALUE):
     return client.put(f"/api/v1/secrets/{name}", json={"value": value})
 
 
-def test_secret_is_set_listed_and_removed_without_its_value(api, tmp_path):
-    _, client = api
+def test_secret_is_set_listed_and_removed_without_its_value(client, tmp_path):
     made = put(client, "hf-read")
     assert made.status_code == 200
     assert (made.json()["name"], made.json()["changed_by"]) == ("hf-read", "user")
@@ -48,8 +47,7 @@ def test_secret_is_set_listed_and_removed_without_its_value(api, tmp_path):
         ("nul", f"{VALUE}\0", "has a NUL character"),
     ],
 )
-def test_bad_secret_is_refused_without_quoting_it(api, name, value, message):
-    _, client = api
+def test_bad_secret_is_refused_without_quoting_it(client, name, value, message):
     answer = put(client, name, value)
     assert answer.status_code == 422
     assert message in answer.json()["detail"]
@@ -57,8 +55,7 @@ def test_bad_secret_is_refused_without_quoting_it(api, name, value, message):
     assert client.get("/api/v1/secrets").json() == {"secrets": []}
 
 
-def test_spec_that_names_an_unknown_secret_is_refused_as_a_whole(api):
-    _, client = api
+def test_spec_that_names_an_unknown_secret_is_refused_as_a_whole(client):
     put(client, "hf-read")
     spec = RUN_SPEC | {"secrets": {"HF_TOKEN": "hf-reed"}}
     answer = client.post("/api/v1/runs", json={"spec": spec})
@@ -77,8 +74,7 @@ def test_spec_that_names_an_unknown_secret_is_refused_as_a_whole(api):
     assert made.json()["spec"]["secrets"] == {"HF_TOKEN": "hf-read"}
 
 
-def test_search_is_refused_for_a_value_that_only_a_later_trial_may_have(api):
-    _, client = api
+def test_search_is_refused_for_a_value_that_only_a_later_trial_may_have(client):
     put(client, "hf")
     parameters = {
         "secrets.TOKEN": {"values": ["hf", "later"]},
@@ -110,8 +106,7 @@ def test_search_is_refused_for_a_value_that_only_a_later_trial_may_have(api):
         ({"IN_BOTH": "hf"}, "is also in env"),
     ],
 )
-def test_bad_names_are_refused_without_quoting_a_value(api, secrets, message):
-    _, client = api
+def test_bad_names_are_refused_without_quoting_a_value(client, secrets, message):
     put(client, "hf")
     spec = RUN_SPEC | {"env": {"IN_BOTH": "x"}, "secrets": secrets}
     answer = client.post("/api/v1/runs", json={"spec": spec})

@@ -31,7 +31,6 @@ def attempt(tmp_path):
             resume_from=None,
             token_sha256=tokens.sha256(f"{run.id}-1"),
         )
-        assert made is not None
         store.attempts.update(made.id, dispatched_at=store.clock())
     return home, made, tokens.token(made.id)
 

@@ -13,7 +13,6 @@ from lehr.faces.client import sweeps as client_sweeps
 from lehr_testing.api import (
     SWEEP_SPEC,
     TOKEN,
-    api_client,
     begin,
     end,
     evaluation,
@@ -25,12 +24,6 @@ from lehr_testing.statements import read_statements
 
 TRIALS = 25
 PAGED = {"trials", "next_cursor", "trials_total"}
-
-
-@pytest.fixture
-def api(tmp_path):
-    with api_client(tmp_path / "home") as pair:
-        yield pair
 
 
 def launched(client, trials: int = TRIALS) -> str:
@@ -63,8 +56,7 @@ def train(store, sweep: str, losses: dict[int, float]) -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 7, 24, 25, 26, 1000])
-def test_pages_together_are_all_trials_once_in_order(api, limit):
-    _, client = api
+def test_pages_together_are_all_trials_once_in_order(client, limit):
     sweep = launched(client)
     found, cursor, pages = [], None, 0
     while cursor is not None or not pages:
@@ -79,8 +71,7 @@ def test_pages_together_are_all_trials_once_in_order(api, limit):
     assert pages == -(-TRIALS // limit)
 
 
-def test_a_page_has_a_hundred_trials_unless_another_number_is_requested(api):
-    _, client = api
+def test_a_page_has_a_hundred_trials_unless_another_number_is_requested(client):
     sweep = launched(client, PAGE + 1)
     first = show(client, sweep)
     assert len(first["trials"]) == PAGE
@@ -91,10 +82,9 @@ def test_a_page_has_a_hundred_trials_unless_another_number_is_requested(api):
         assert next(iter(bad)) in answer.text
 
 
-def test_what_is_known_of_the_whole_sweep_is_on_each_page(api):
-    api_, client = api
+def test_what_is_known_of_the_whole_sweep_is_on_each_page(store, client):
     sweep = launched(client)
-    train(api_.store, sweep, {n: 3.0 + abs(n - 20) for n in range(1, 23)})
+    train(store, sweep, {n: 3.0 + abs(n - 20) for n in range(1, 23)})
     first, last = show(client, sweep, limit=3), show(client, sweep, limit=3, cursor="22")
     whole = show(client, sweep, limit=1000)
     assert whole["counts"] == {"completed": 22, "queued": 3}
@@ -112,10 +102,9 @@ def test_what_is_known_of_the_whole_sweep_is_on_each_page(api):
     assert first["ended_at"] == max(ended)
 
 
-def test_only_trials_in_the_requested_states_are_on_the_pages(api):
-    api_, client = api
+def test_only_trials_in_the_requested_states_are_on_the_pages(store, client):
     sweep = launched(client)
-    train(api_.store, sweep, {4: 3.0, 9: 2.0, 11: 4.0})
+    train(store, sweep, {4: 3.0, 9: 2.0, 11: 4.0})
     page = show(client, sweep, state=["completed", "failed"], limit=2)
     assert (numbers(page), page["trials_total"]) == ([4, 9], 3)
     rest = show(client, sweep, state=["completed", "failed"], cursor=page["next_cursor"])
@@ -124,10 +113,9 @@ def test_only_trials_in_the_requested_states_are_on_the_pages(api):
     assert client.get(f"/api/v1/sweeps/{sweep}", params={"state": "gone"}).status_code == 422
 
 
-def test_a_live_page_reads_the_changed_trials_and_how_all_stand(api):
-    api_, client = api
+def test_a_live_page_reads_the_changed_trials_and_how_all_stand(store, client):
     sweep = launched(client)
-    train(api_.store, sweep, {4: 3.0, 9: 2.0, 11: 4.0})
+    train(store, sweep, {4: 3.0, 9: 2.0, 11: 4.0})
     whole = show(client, sweep)
     ninth = whole["trials"][8]
     news = show(client, sweep, run=[ninth["run"]["id"]])
@@ -140,13 +128,12 @@ def test_a_live_page_reads_the_changed_trials_and_how_all_stand(api):
     assert show(client, sweep, run=["gone"])["trials"] == []
 
 
-def test_statements_of_a_page_do_not_grow_with_the_sweep_nor_read_its_specs(api):
-    api_, client = api
+def test_statements_of_a_page_do_not_grow_with_the_sweep_nor_read_its_specs(store, client):
     counts = []
     for trials in (8, 40):
         sweep = launched(client, trials)
         show(client, sweep, limit=5)
-        with read_statements(api_.store) as found:
+        with read_statements(store) as found:
             show(client, sweep, limit=5)
         counts.append(len(found))
         specs = [one for one in found if ", runs.spec," in one]

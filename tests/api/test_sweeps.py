@@ -28,12 +28,6 @@ from lehr_testing.statements import transactions, written_statements
 LR = {"min": 1e-5, "max": 1e-1, "distribution": "log_uniform_values"}
 
 
-@pytest.fixture
-def api(tmp_path):
-    with api_client(tmp_path / "home") as pair:
-        yield pair
-
-
 def spec(**fields):
     return {**copy.deepcopy(SWEEP_SPEC), **fields}
 
@@ -84,10 +78,9 @@ def test_random_trials_are_drawn_at_submission_and_can_be_extended(api):
     assert api_.dispatcher.woken
 
 
-def test_finished_grid_is_extended_by_new_trials(api):
-    api_, client = api
+def test_finished_grid_is_extended_by_new_trials(store, client):
     sweep = submit(client, seeds=[0, 1])
-    finish(api_.store, sweep)
+    finish(store, sweep)
     more = act(client, sweep, "extend", {"parameters": {"train.optimizer.lr": [0.1]}})
     assert rates(more)[6:] == [0.1, 0.1]
     assert more["parameters"] == ["train.optimizer.lr", "train.seed"]
@@ -105,8 +98,7 @@ def test_finished_grid_is_extended_by_new_trials(api):
         ({"parameter": {}}, 422, "parameter"),
     ],
 )
-def test_invalid_extension_is_rejected_completely(api, body, status, says):
-    _, client = api
+def test_invalid_extension_is_rejected_completely(client, body, status, says):
     sweep = submit(client)
     answer = client.post(f"/api/v1/sweeps/{sweep['id']}/extend", json=body)
     assert answer.status_code == status, answer.text
@@ -114,11 +106,10 @@ def test_invalid_extension_is_rejected_completely(api, body, status, says):
     assert len(client.get(f"/api/v1/sweeps/{sweep['id']}").json()["trials"]) == 3
 
 
-def test_retry_restarts_the_failed_trials(api):
-    api_, client = api
+def test_retry_restarts_the_failed_trials(store, client):
     sweep = submit(client)
     act(client, sweep, "retry", status=409)
-    finish(api_.store, sweep, RunState.FAILED, "exception")
+    finish(store, sweep, RunState.FAILED, "exception")
     again = act(client, sweep, "retry")
     assert again["counts"] == {"queued": 3}
     assert [trial["run"]["id"] for trial in again["trials"]] == [
@@ -126,23 +117,21 @@ def test_retry_restarts_the_failed_trials(api):
     ]
 
 
-def test_stopped_sweep_has_a_reason_and_continues_on_request(api):
-    api_, client = api
+def test_stopped_sweep_has_a_reason_and_continues_on_request(store, client):
     sweep = submit(client)
-    api_.store.sweep_progress.stop(sweep["id"], "enough of it", actor="sweep")
+    store.sweep_progress.stop(sweep["id"], "enough of it", actor="sweep")
     stopped = client.get(f"/api/v1/sweeps/{sweep['id']}").json()
     assert (stopped["stopped"], stopped["state"]) == ("enough of it", "finished")
     assert stopped["notes"][0] == "Stopped: enough of it"
     again = act(client, sweep, "retry")
     assert (again["stopped"], again["counts"]) == (None, {"queued": 3})
-    assert len(api_.store.sweeps.runs(sweep["id"])) == 6
+    assert len(store.sweeps.runs(sweep["id"])) == 6
 
 
-def test_a_tpe_sweep_is_not_finished_before_its_last_point_unless_cancelled(api):
-    api_, client = api
+def test_a_tpe_sweep_is_not_finished_before_its_last_point_unless_cancelled(store, client):
     sweep = submit(client, method="tpe", trials=12, parameters={"train.optimizer.lr": LR})
     assert (len(sweep["trials"]), sweep["trials_remaining"]) == (10, 2)
-    finish(api_.store, sweep)
+    finish(store, sweep)
     seen = client.get(f"/api/v1/sweeps/{sweep['id']}").json()
     assert seen["state"] == "running"
     assert seen["notes"][0] == (
@@ -167,15 +156,16 @@ def complete(store, run_id):
 
 
 @pytest.mark.parametrize("method", ["random", "tpe"])
-def test_a_sweep_is_launched_and_cancelled_in_one_transaction_each(api, method, monkeypatch):
-    api_, client = api
+def test_a_sweep_is_launched_and_cancelled_in_one_transaction_each(
+    store, client, method, monkeypatch
+):
     # The audit of a request is a small transaction of its own.
-    monkeypatch.setattr(api_.store.audit, "add", lambda *_, **__: None)
-    with written_statements(api_.store) as launched:
+    monkeypatch.setattr(store.audit, "add", lambda *_, **__: None)
+    with written_statements(store) as launched:
         body = {"spec": spec(method=method, trials=20, parameters={"train.optimizer.lr": LR})}
         key = {"Idempotency-Key": "k"}
         sweep = client.post("/api/v1/sweeps", json=body, headers=key).json()
-    with written_statements(api_.store) as cancelled:
+    with written_statements(store) as cancelled:
         found = act(client, sweep, "cancel")
     assert (transactions(launched), transactions(cancelled)) == (1, 1)
     assert set(found["counts"]) == {"cancelled"}
@@ -230,8 +220,7 @@ STAGED = {
 }
 
 
-def test_stages_before_the_swept_one_are_trained_once(api):
-    api_, client = api
+def test_stages_before_the_swept_one_are_trained_once(store, client):
     run = {**SWEEP_SPEC["run"], "train": STAGED}
     sweep = submit(client, parameters={ANNEAL: {"values": [1e-4, 1e-3]}}, run=run)
     assert (sweep["state"], sweep["counts"], sweep["steps_total"]) == (
@@ -245,8 +234,8 @@ def test_stages_before_the_swept_one_are_trained_once(api):
         "grid-1",
         "grid-trunk",
     ]
-    attempt = begin(api_.store, trunk)
-    ingest(api_.store, attempt, started() + metrics(1, 45))
+    attempt = begin(store, trunk)
+    ingest(store, attempt, started() + metrics(1, 45))
     shown = client.get(f"/api/v1/sweeps/{sweep['id']}").json()
     assert (shown["state"], shown["steps_made"]) == ("running", 45)
     [note] = [one for one in shown["notes"] if "grid-trunk" in one]
@@ -254,9 +243,9 @@ def test_stages_before_the_swept_one_are_trained_once(api):
         f"The trials start from the end of grid-trunk ({trunk}), which trains the 90 steps that "
         "they share once. It is running."
     )
-    end(api_.store, trunk, RunState.FAILED, "boom")
+    end(store, trunk, RunState.FAILED, "boom")
     trial = sweep["trials"][0]["run"]["id"]
-    assert api_.store.transitions.apply(
+    assert store.transitions.apply(
         trial, old=RunState.QUEUED, new=RunState.FAILED, attempt=0, cause="trunk", actor="sweep"
     )
     refused = client.post(f"/api/v1/runs/{trial}/retry")
@@ -264,6 +253,6 @@ def test_stages_before_the_swept_one_are_trained_once(api):
     assert refused.json()["hint"] == f"Retry that first: lehr retry {trunk}"
     assert client.post(f"/api/v1/runs/{trunk}/retry").status_code == 200
     assert client.post(f"/api/v1/runs/{trial}/retry").status_code == 200
-    ingest(api_.store, begin(api_.store, trial), started() + metrics(91, 95))
+    ingest(store, begin(store, trial), started() + metrics(91, 95))
     shown = client.get(f"/api/v1/sweeps/{sweep['id']}").json()
     assert shown["steps_made"] == 45 + 5

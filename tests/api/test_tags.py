@@ -19,8 +19,7 @@ def submitted(client, **fields):
     return client.post("/api/v1/runs", json={"spec": {**RUN_SPEC, **fields}}).json()
 
 
-def test_tags_are_replaced_and_runs_are_found_by_tag(api):
-    _, client = api
+def test_tags_are_replaced_and_runs_are_found_by_tag(client):
     run = submitted(client, tags=["omk"])
     path = f"/api/v1/runs/{run['id']}/tags"
     answer = client.put(path, json={"tags": ["fp8", "baseline", "fp8"]})
@@ -36,8 +35,7 @@ def test_tags_are_replaced_and_runs_are_found_by_tag(api):
     assert [event["message"] for event in requests] == ["user requested tag: fp8, baseline"]
 
 
-def test_tags_are_added_and_removed_and_the_others_stay(api):
-    _, client = api
+def test_tags_are_added_and_removed_and_the_others_stay(client):
     run = submitted(client, tags=["omk", "old"])
     path = f"/api/v1/runs/{run['id']}/tags"
     answer = client.post(path, json={"add": ["fp8", "omk"], "remove": ["old", "never-there"]})
@@ -56,8 +54,7 @@ def test_tags_are_added_and_removed_and_the_others_stay(api):
 
 
 @pytest.mark.parametrize("tag", ["two words", "a,b", "", "x" * 61])
-def test_tag_that_no_filter_can_match_is_rejected(api, tag):
-    _, client = api
+def test_tag_that_no_filter_can_match_is_rejected(client, tag):
     run = submitted(client)
     answer = client.put(f"/api/v1/runs/{run['id']}/tags", json={"tags": [tag]})
     assert answer.status_code == 422
@@ -91,8 +88,7 @@ def test_ended_run_is_diagnosed_without_being_opened(api):
         rounds.stop()
 
 
-def test_tag_that_is_no_text_is_rejected_and_changes_nothing(api):
-    _, client = api
+def test_tag_that_is_no_text_is_rejected_and_changes_nothing(client):
     run = submitted(client, tags=["omk"])
     path = f"/api/v1/runs/{run['id']}/tags"
     headers = {"Content-Type": "application/json"}

@@ -11,13 +11,7 @@ from lehr.control.liveness import ACCEPTED_WAIT_S
 from lehr.specs import RunSpec
 from lehr_api import worker_lane
 from lehr_api.worker_lane import AT_ONCE, BESIDE_PEOPLE, SMOOTH_S, Turns
-from lehr_testing.api import RUN_SPEC, api_client, attempt_token, begin, metrics, started
-
-
-@pytest.fixture
-def api(tmp_path):
-    with api_client(tmp_path / "home") as pair:
-        yield pair
+from lehr_testing.api import RUN_SPEC, attempt_token, begin, metrics, started
 
 
 class Worker:
