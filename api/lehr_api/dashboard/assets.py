@@ -25,18 +25,14 @@ from starlette.routing import Route
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-SECURITY_HEADERS = {
+POLICY = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
         "connect-src 'self'; font-src 'self'; form-action 'self'; frame-ancestors 'none'; "
         "base-uri 'none'"
-    ),
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "same-origin",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
+    )
 }
-"""Headers of every page and file of the dashboard: nothing inline, nothing from other hosts."""
+"""Of every page and file of the dashboard: nothing inline, nothing from other hosts."""
 STATIC = Path(__file__).parent / "static"
 FRESH_S = 1.0
 """Seconds for which the files are not listed again."""
@@ -123,7 +119,7 @@ def static_url(path: str) -> str:
 
 
 def _headers(content_type: str) -> dict[str, str]:
-    return {"Cache-Control": _FOREVER, "Content-Type": content_type, **SECURITY_HEADERS}
+    return {"Cache-Control": _FOREVER, "Content-Type": content_type, **POLICY}
 
 
 @lru_cache(maxsize=512)

@@ -88,7 +88,7 @@ def render(
         person=person,
         **values,
     )
-    return HTMLResponse(html, status, {"Cache-Control": "no-store", **assets.SECURITY_HEADERS})
+    return HTMLResponse(html, status, assets.POLICY)
 
 
 def missing_page(scope: Scope) -> HTMLResponse:
