@@ -239,7 +239,6 @@ def broad_curves(curves: Sequence[Curve]) -> list[tuple[Curve, Array]]:
             for x, losses in zip(curve.x, curve.losses, strict=True)
         )
         posterior = lr_posterior.posterior(trials)
-        assert posterior is not None
         drawn.append((curve, posterior.curves[:, lr_valley.SKEW :]))
     lr_valley.ALIKE = alike
     return drawn

@@ -88,7 +88,6 @@ def flops(row: dict[str, str]) -> float:
 
 def peak(row: dict[str, str]) -> float:
     gpu = gpu_of_kind(row["gpu"].split()[0])
-    assert gpu is not None
     return gpu.peak_flops["bf16"]
 
 

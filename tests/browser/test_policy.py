@@ -52,7 +52,6 @@ def test_list_of_pages_has_every_route(world: World):
 
 def test_an_address_without_a_page_has_links_to_those_that_there_are(look: Visit):
     answer = look.page.goto(f"{look.url}/runs/")
-    assert answer is not None
     assert answer.status == 404
     expect(look.page.get_by_role("heading", name="There is no page /runs/")).to_be_visible()
     look.page.locator("#main").get_by_role("link", name="Sweeps").click()

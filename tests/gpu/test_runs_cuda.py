@@ -105,11 +105,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def attempt_of(run: Path) -> Path:
-    """Train to the end by the trainer's command line, and return the attempt.
-
-    Raises:
-        BadConfig: the trainer refused the config, for instance since a package is not installed.
-    """
+    """Train to the end by the trainer's command line; raise BadConfig if it refuses to."""
     with training(run, command_line=True, data=run.parent / "data") as process:
         code, output = finish(process, within_s=800)
     attempts = layout.attempts(run)

@@ -170,7 +170,6 @@ class Api:
 
     @property
     def store(self) -> Store:
-        assert self.services is not None
         return self.services.store
 
     @asynccontextmanager
@@ -301,7 +300,6 @@ def begin(store: Store, run_id: str, number: int = 1) -> str:
         resume_from=None,
         token_sha256=hashlib.sha256(token.encode()).hexdigest(),
     )
-    assert attempt is not None
     assert attempt.number == number
     return attempt.id
 

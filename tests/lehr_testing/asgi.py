@@ -38,7 +38,6 @@ def ask(client: TestClient, app: Any, requests: Iterable[Request]) -> list[Answe
     async def all_of() -> list[Answer]:
         return [await _ask(app, request) for request in requests]
 
-    assert client.portal is not None
     return client.portal.call(all_of)
 
 

@@ -51,18 +51,11 @@ def assembled(
     """The next attempt of the run in the folder ``run``, of the config ``values``.
 
     Prepared data lies in the folder, too. Signals stay what they were: nothing here obeys them.
-
-    Args:
-        run: a folder.
-        values: a TrainConfig's.
-        ranks: those among which it trains; alone if not given.
-        note: the platform's, if it is to have launched the attempt.
-        log: gets each line of progress.
+    ``note`` is the platform's, if it launched the attempt; ``log`` gets each line of progress.
     """
     config = TrainConfig.model_validate(values)
     (run / layout.CONFIG).write_text(yaml.safe_dump(config.model_dump(mode="json")))
     place = launch.find_place(run, make_attempt=True)
-    assert place is not None
     place = replace(place, note=note or place.note)
     with _data_in(run / "data"), _signals_kept():
         return assemble(
@@ -103,6 +96,5 @@ def _signals_kept() -> Iterator[None]:
 
 def recorded(training: Training, kind: str) -> list[dict[str, Any]]:
     """The records of ``kind`` that it has written so far."""
-    assert training.events.path is not None
     lines = training.events.path.read_text().splitlines()
     return [record for record in map(json.loads, lines) if record["kind"] == kind]

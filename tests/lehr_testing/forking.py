@@ -124,15 +124,10 @@ class Server:
         code: str = "",
         stderr_apart: bool = False,
     ) -> Forked:
-        """Start ``python -m module *arguments``, in ``ranks`` processes, as forks.
+        """Start ``python -m module *arguments`` as forks; several ranks, as torchrun does.
 
-        Args:
-            module: None where ``code`` is all that is to run.
-            arguments: of the command line.
-            environment: all of it. What is read at imports must be as in this process.
-            ranks: with several, they are launched as by torchrun.
-            code: is executed in each process before the module, as ``sitecustomize`` would be.
-            stderr_apart: else it goes to where stdout does.
+        ``environment`` is all of it; what is read at imports must be as in this process. ``code`` is
+        executed in each process before the module, if any, as ``sitecustomize`` would be.
         """
         self._refuse_late(environment)
         request = {

@@ -65,16 +65,11 @@ def training(
     command_line: bool = False,
     **environment: str,
 ) -> Iterator[Trainer]:
-    """Run the trainer; kill its remaining processes at the end.
+    """Run the trainer on a run or its attempt; kill its remaining processes at the end.
 
-    Args:
-        path: the run, or its attempt.
-        ranks: how many processes train it.
-        data: where prepared data lies; beside the run if not given.
-        code: each rank executes it before the trainer, see ``sabotage``.
-        command_line: start ``python -m lehr_trainer``, with several ranks by torchrun, which
-            takes seconds; else processes are forked.
-        **environment: variables besides this process's own.
+    Prepared data lies beside the run if ``data`` is not given. Each rank executes ``code`` first, see
+    ``sabotage``. With ``command_line``, ``python -m lehr_trainer`` or torchrun starts it, which
+    takes seconds; else processes are forked.
     """
     env = {
         **os.environ,

@@ -10,11 +10,7 @@ T = TypeVar("T")
 
 
 def until(condition: Callable[[], T], *, within_s: float, what: str, every_s: float = 0.1) -> T:
-    """Return the first truthy value of ``condition``.
-
-    Raises:
-        AssertionError: it did not come true in time; the message says what was awaited.
-    """
+    """Return the first truthy value of ``condition``, or say ``what`` did not come in time."""
     deadline = time.monotonic() + within_s
     while True:
         value = condition()

@@ -31,7 +31,6 @@ ANOMALIES = ("first_loss", "falling_loss", "memory", "mfu", "no_alerts")
 def _number(config: str, name: str) -> int:
     """Return a number of a resolved config. To parse it all takes longer than the attempt."""
     found = re.search(rf"^ *{name}: (\d+)$", config, re.MULTILINE)
-    assert found is not None
     return int(found[1])
 
 

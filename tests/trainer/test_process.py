@@ -119,11 +119,9 @@ def test_each_order_becomes_a_decision_once(tmp_path: Path, signals: StopSignal)
     assert boundary.agree(ALONE) == StepDecision()
     orders(path, desired="pause", checkpoint_seq=4)
     stop = boundary.agree(ALONE).stop
-    assert stop is not None
     assert (stop.reason, stop.save) == ("pause", True)
     orders(path, desired="stop", checkpoint_seq=4)
     stop = boundary.agree(ALONE).stop
-    assert stop is not None
     assert (stop.reason, stop.save) == ("cancel", False)
     # A failed save decides the outcome, except for a cancel.
     assert boundary.agree(ALONE, save_failed=True).stop == stop
@@ -139,7 +137,6 @@ def test_a_signal_interrupts_before_the_first_step_and_waits_afterwards(
     signals.received, signals.wait_for_boundary = False, True
     os.kill(os.getpid(), signal.SIGTERM)
     stop = StepControl(tmp_path / layout.ORDERS, signals, 0).agree(ALONE).stop
-    assert stop is not None
     assert (stop.reason, stop.save) == ("signal", True)
 
 
@@ -155,7 +152,6 @@ def test_a_run_directory_gets_its_next_attempt(tmp_path: Path) -> None:
     run_dir(tmp_path)
     for number in (1, 2):
         place = launch.find_place(tmp_path, make_attempt=True)
-        assert place is not None
         assert (place.attempt, place.standalone) == (number, True)
         assert place.attempt_dir.is_dir()
     assert launch.find_place(tmp_path, make_attempt=False) is None
@@ -167,7 +163,6 @@ def test_attempt_directory_is_used_with_its_launch_note(tmp_path: Path) -> None:
     note = {"run_id": "r1", "attempt": 3, "resume": "pinned", "resume_from": "attempt-1/x"}
     (attempt / layout.LAUNCH).write_text(json.dumps(note))
     place = launch.find_place(attempt, make_attempt=True)
-    assert place is not None
     assert (place.attempt, place.standalone) == (3, False)
     assert (place.note.resume, place.note.resume_from) == ("pinned", "attempt-1/x")
 

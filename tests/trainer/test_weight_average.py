@@ -199,7 +199,6 @@ def test_fork_keeps_the_average_as_it_keeps_the_optimizer_s_state(
     anew = [one["message"] for one in recorded(fork, "notice") if one["phase"] == "average"]
     assert len(anew) == (changes["average"] != LAST)
     completed(fork)
-    assert fork.average is not None
     assert fork.average.describe(6)["steps"] == steps
 
 

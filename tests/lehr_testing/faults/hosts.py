@@ -95,7 +95,6 @@ class Host:
             stderr=subprocess.STDOUT,
             text=True,
         )
-        assert self.init.stdout is not None
         words = self.init.stdout.readline()
         if words != "up\n":
             pytest.skip(f"no machine can be made of namespaces here: {words.strip()}")
@@ -105,7 +104,6 @@ class Host:
         if self.init is not None:
             self.init.kill()
             self.init.wait()
-            assert self.init.stdout is not None
             self.init.stdout.close()
             self.init = None
         with contextlib.suppress(OSError, subprocess.CalledProcessError):
@@ -124,7 +122,6 @@ class Host:
         self, *command: str, check: bool = True, env: dict[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Run a command on it, as its root user."""
-        assert self.init is not None
         children = Path(f"/proc/{self.init.pid}/task/{self.init.pid}/children").read_text()
         [first] = children.split()
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("LEHR_", "RAY_"))}

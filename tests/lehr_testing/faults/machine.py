@@ -55,7 +55,6 @@ class Machine:
     @property
     def command(self) -> list[str]:
         """Return the command line that runs a command inside."""
-        assert self.init is not None
         children = Path(f"/proc/{self.init.pid}/task/{self.init.pid}/children").read_text()
         [first] = children.split()
         return ["nsenter", "--target", first, "--pid", "--mount"]

@@ -50,7 +50,6 @@ def test_repetition_matches_its_definition(values, lasts):
         return
     first = ends[0] + 1 - lasts
     last_before = max(at for at in range(first) if values[at] == values[first])
-    assert found is not None
     assert (found.step, found.earlier) == (first + 1, last_before + 1)
     assert found.count == sum(again[first:])
 
@@ -102,7 +101,6 @@ def test_the_note_names_the_metric_the_sets_and_their_runs():
     )
     found = HeldOut.of({"r1": "6705cb68ff", "r3": None})
     note = found.note("val/loss", NAMES)
-    assert note is not None
     assert note.startswith("val/loss may not be comparable: old recorded no digest")
     assert not found.differ("r1", "r3")
     assert HeldOut.of({"r1": "a", "r2": "b"}).differ("r2", "r1")

@@ -84,34 +84,38 @@ def test_diverged_rate_bounds_the_best_and_is_excluded_from_the_fit():
 
 
 @pytest.mark.parametrize("pruned", [[8e-3], [8e-3, 1.6e-2]])
-def test_best_below_pruned_rates_is_not_at_the_edge(pruned):
+def test_best_beside_pruned_rates_is_not_at_the_edge(pruned):
     fit = fit_learning_rate([(1e-3, 3.0), (2e-3, 2.8), (4e-3, 2.5)], pruned)
     assert (fit.best, fit.edge) == (4e-3, None)
     assert fit.sure[0] < fit.recommended < fit.sure[1] <= 8e-3
     assert all(rate < 8e-3 for rate in fit.next_rates)
+    above = fit_learning_rate([(1e-3, 2.5), (2e-3, 2.8), (4e-3, 3.0)], [5e-4])
+    assert (above.best, above.edge) == (1e-3, None)
+    assert 5e-4 <= above.sure[0] < above.sure[1]
 
 
-def test_best_above_pruned_rates_is_not_at_the_edge():
-    fit = fit_learning_rate([(1e-3, 2.5), (2e-3, 2.8), (4e-3, 3.0)], [5e-4])
-    assert (fit.best, fit.edge) == (1e-3, None)
-    assert 5e-4 <= fit.sure[0] < fit.sure[1]
-
-
-def test_pruned_rates_on_the_other_side_leave_the_best_at_the_edge():
-    fit = fit_learning_rate([(1e-3, 2.5), (2e-3, 2.8), (4e-3, 3.0)], [8e-3])
-    assert (fit.edge, fit.recommended) == ("low", None)
-    assert fit.next_rates == (5e-4,)
+@pytest.mark.parametrize(
+    ("points", "pruned", "edge", "proposed"),
+    [
+        pytest.param([(1e-3, 2.5), (2e-3, 2.8), (4e-3, 3.0)], [8e-3], "low", (5e-4,), id="above"),
+        pytest.param([(1e-2, 2.8), (3e-2, 2.6), (1e-1, 2.4)], [1e20], "high", None, id="far away"),
+        # One of its seeds has a value.
+        pytest.param([(1e-3, 3.0), (2e-3, 2.8), (4e-3, 2.5)], [4e-3], "high", None, id="measured"),
+        # Finite rates are four times apart, all rates twice.
+        pytest.param([(1e-3, 2.5), (2e-3, math.nan), (4e-3, 3.0)], [], "low", (5e-4,), id="gap"),
+        pytest.param([(1e-3, 3.0), (2e-3, 2.0)], [], "high", None, id="two rates"),
+    ],
+)
+def test_best_at_an_edge_has_no_recommendation(points, pruned, edge, proposed):
+    fit = fit_learning_rate(points, pruned)
+    assert (fit.edge, fit.recommended) == (edge, None)
+    assert proposed in (None, fit.next_rates)
 
 
 def test_pruned_rate_changes_nothing_where_measured_rates_bracket_the_best():
     points = [(lr, bowl(lr, at=1.6e-3)) for lr in GRID]
     without, beside = fit_learning_rate(points), fit_learning_rate(points, [3e-3, 1e-1])
     assert (beside.sure, beside.recommended) == (without.sure, without.recommended)
-
-
-def test_rate_with_a_value_is_not_pruned_though_one_of_its_seeds_was():
-    points = [(1e-3, 3.0), (2e-3, 2.8), (4e-3, 2.5)]
-    assert fit_learning_rate(points, [4e-3]).edge == "high"
 
 
 def test_no_rate_is_proposed_at_a_pruned_one_or_beyond_it():
@@ -145,23 +149,17 @@ def test_too_few_finite_losses_get_the_middles_of_the_gaps_around_the_best(point
     assert note.endswith(f"Add {'them' if len(proposed) > 1 else 'it'}: `lehr extend x`")
 
 
-def test_spacing_beyond_an_edge_counts_all_rates_that_were_tried():
-    # Finite rates are four times apart, all rates twice.
-    points = [(1e-3, 2.5), (2e-3, math.nan), (4e-3, 3.0)]
-    assert fit_learning_rate(points).next_rates == (5e-4,)
+def test_lower_rates_are_proposed_if_all_diverged():
+    assert rates_below([1e-3, 4e-3]) == (2.5e-4,)
+    assert rates_below([1e-3, 1e-3]) == (5e-4,)
+    assert rates_below([1e3, 3e3]) == (0.3,)  # no more than AdamW is known to bear
+    assert rates_below([]) == ()
 
 
 def test_one_rate_gets_its_half_and_its_double():
     fit = fit_learning_rate([(1e-3, 3.0)])
     assert (fit.edge, fit.next_rates) == (None, (5e-4, 2e-3))
     assert any("Learning rates to try next: 5.0e-4, 2.0e-3." in note for note in fit.notes())
-
-
-def test_lower_rates_are_proposed_if_all_diverged():
-    assert rates_below([1e-3, 4e-3]) == (2.5e-4,)
-    assert rates_below([1e-3, 1e-3]) == (5e-4,)
-    assert rates_below([1e3, 3e3]) == (0.3,)  # no more than AdamW is known to bear
-    assert rates_below([]) == ()
 
 
 def test_no_finite_value_gives_no_fit():
@@ -184,11 +182,6 @@ def test_with_one_seed_the_notes_estimate_the_noise():
     assert note.startswith("One seed for each rate: the noise between seeds is estimated as ")
     two = fit_learning_rate([*points, *((lr, loss + 0.01) for lr, loss in points)])
     assert not any("is estimated" in note for note in two.notes())
-
-
-def test_two_points_have_a_best_but_no_recommendation():
-    fit = fit_learning_rate([(1e-3, 3.0), (2e-3, 2.0)])
-    assert (fit.best, fit.recommended, fit.edge) == (2e-3, None, "high")
 
 
 def test_a_range_of_rates_that_cost_little_is_named():
@@ -343,16 +336,12 @@ def test_rate_beyond_an_edge_is_one_step_further_within_those_in_use(points, use
 
 def test_rate_that_diverged_far_away_does_not_move_the_best():
     found = fit_learning_rate([(1e-2, 2.7864), (3e-2, 2.4457), (1e-1, 2.4699), (1e20, math.nan)])
-    assert found is not None
-    assert found.recommended is not None
-    assert found.sure is not None
     assert 1e-2 < found.recommended < 1e-1
     assert found.sure[1] <= 0.2
     assert found.diverged == (1e20,)
     [note] = [note for note in found.notes() if "typing error" in note]
     assert note.startswith("Left out: 1.0e20, over 1,000 times away from the better rates.")
     top = fit_learning_rate([(1e-2, 2.8), (3e-2, 2.6), (1e-1, 2.4), (1e20, math.nan)])
-    assert top is not None
     assert (top.edge, top.recommended) == ("high", None)
     assert all(rate < 10.0 for rate in top.next_rates)
 
@@ -361,19 +350,11 @@ def test_rate_that_diverged_far_away_does_not_move_the_best():
 def test_rate_far_away_with_a_finite_but_high_loss_counts_as_one_that_diverged(high):
     points = [(1e-3, 2.9), (3e-3, 2.8), (1e-2, 2.85)]
     found = fit_learning_rate([*points, (1e20, high)])
-    assert found is not None
     assert found.sure == fit_learning_rate([*points, (1e20, math.nan)]).sure
     assert found.sure[1] <= 1e-2
     top = fit_learning_rate([(1e-3, 2.9), (3e-3, 2.8), (1e-2, 2.75), (1e20, high)])
-    assert top is not None
     assert (top.edge, top.recommended) == ("high", None)
     assert max(top.next_rates) < 1.0
-
-
-def test_pruned_rate_far_away_brackets_nothing():
-    found = fit_learning_rate([(1e-2, 2.8), (3e-2, 2.6), (1e-1, 2.4)], pruned=[1e20])
-    assert found is not None
-    assert (found.edge, found.recommended) == ("high", None)
 
 
 @pytest.mark.parametrize("wall", [0.02, 0.2, 3.0])
@@ -386,13 +367,9 @@ def test_no_rate_is_recommended_between_the_last_loss_and_a_rate_without_one(wal
     ]  # fmt: skip
     diverged = [] if pruned else [(wall, math.nan)]
     fit = fit_learning_rate([*points, *diverged], pruned=[wall] if pruned else [])
-    assert fit is not None
-    assert fit.recommended is not None
     assert fit.recommended <= 3.906e-3
     mirrored = fit_learning_rate(
         [(1 / rate, loss) for rate, loss in [*points, *diverged]],
         pruned=[1 / wall] if pruned else [],
     )
-    assert mirrored is not None
-    assert mirrored.recommended is not None
     assert mirrored.recommended >= 1 / 3.906e-3

@@ -41,7 +41,6 @@ def sweep(method: str = "grid", **spec: object) -> SweepDetail:
 
 def advised(made: SweepDetail):
     fit = fit_learning_rate(LOSSES.items())
-    assert fit is not None
     return next_trials(made, untried(made, fit.next_rates, LR), LR)
 
 
@@ -116,7 +115,6 @@ def test_bounds_of_adamw_hold_for_no_unknown_optimizer(run, next_rates):
         for trial in made.trials
     ]
     fit = sweep_fit(made.model_copy(update={"trials": trials}), LR)
-    assert fit is not None
     assert fit.next_rates == next_rates
 
 

@@ -108,7 +108,6 @@ def test_second_process_is_rejected_with_the_holder_of_the_home(
         text=True,
     )
     try:
-        assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
         assert home.lock_holder(tmp_path) == holder.pid
         # In a home that is mounted read-only; a lock that cannot be read is not known to be held.

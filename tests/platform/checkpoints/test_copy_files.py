@@ -126,7 +126,6 @@ def test_sound_checkpoint_below_a_linked_place_is_read(
     shared: Path, read: Callable[[Path], Known | None]
 ) -> None:
     found = read(shared)
-    assert found is not None
     assert found.manifest.step == 5
 
 

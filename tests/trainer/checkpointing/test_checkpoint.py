@@ -72,11 +72,7 @@ def test_the_manifest_lists_every_file_with_its_size_and_digest(tmp_path: Path) 
 
 
 def save_and_die(folder: Path, calls: int) -> int:
-    """Save in a child that is killed at its ``calls``-th call that changes the disk.
-
-    Returns:
-        The child's exit status; 0 if it came to the end.
-    """
+    """Return the exit status of a child that saves until its ``calls``-th change of the disk."""
     left = iter(range(calls))
 
     def counting(call: Callable[..., Any]) -> Callable[..., Any]:

@@ -106,7 +106,6 @@ def test_repetitions_count_for_the_rate_of_the_trial_that_they_repeat(context: C
     assert (sum(shown.counts.values()), shown.trials_total) == (3, 3)
     outline = context.presenter.sweeps.outline(sweep)
     fit = sweep_fit(outline, "train.optimizer.lr")
-    assert fit is not None
     assert fit.noise == pytest.approx(0.1)
     drawn = sweep_figure(outline).points
     assert sum(list(points.x).count(1e-3) for points in drawn if points.texts) == 5
@@ -162,7 +161,6 @@ def test_seeds_of_the_same_training_in_another_sweep_tell_the_noise(context: Con
     rates = {"train.optimizer.lr": {"values": [1e-3, 2e-3, 4e-3]}}
     same = ended([3.1, 3.0, 3.2], name="rates", parameters=rates)
     noise = context.presenter.sweeps.detail(same).noise_elsewhere
-    assert noise is not None
     assert (noise.deviation, noise.freedom) == (pytest.approx(0.1), 2)
     longer = {**SWEEP_SPEC["run"], "train": {**SWEEP_SPEC["run"]["train"], "steps": 99}}
     other = ended([3.1, 3.0, 3.2], name="other", parameters=rates, run=longer)

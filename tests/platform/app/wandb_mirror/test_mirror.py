@@ -49,7 +49,6 @@ def mirrored_home(home: Path) -> Iterator[Any]:
 
 @contextmanager
 def mirroring(api: Api) -> Iterator[MirrorController]:
-    assert api.services is not None
     controller = MirrorController(api.store, api.services.presenter, api.settings.home, every_s=0.1)
     controller.start()
     try:

@@ -128,7 +128,6 @@ def test_a_frozen_server_is_reported_within_seconds(tmp_path):
             stderr=subprocess.PIPE,
             text=True,
         )
-        assert waiting.stderr is not None
         line = waiting.stderr.readline()
         assert (
             line

@@ -41,7 +41,6 @@ def test_corpus_of_a_sweep_is_prepared_once_and_reused(lehr, tmp_path):
     scored = re.search(
         r"scores ([\d,]+ of [\d,]+ held-out tokens, from .* documents)", first.stdout
     )
-    assert scored is not None
     assert f"scored   {scored[1]}\n" in lehr("plan", str(file)).stdout
     again = lehr("data", "prepare", str(file), "--json")
     assert again.returncode == 0

@@ -27,7 +27,6 @@ def test_server_is_said_to_be_killed_only_if_it_does_not_end_in_time(
     if not ignored:
         program = program.replace("SIG_IGN", "SIG_DFL")
     server = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, cwd=tmp_path)
-    assert server.stdout is not None
     server.stdout.readline()
     last_start.write(tmp_path, Start(server.pid, ServerOptions()))
     monkeypatch.setattr(shutdown, "SERVER_TIMEOUT_S", 1.0 if ignored else shutdown.SERVER_TIMEOUT_S)

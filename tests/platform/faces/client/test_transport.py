@@ -161,38 +161,25 @@ def test_a_problem_answer_raises_its_exception(status, code, kind):
     assert str(error) == "what\n  try"
 
 
-def test_missing_pandas_is_a_clear_error_only_for_frames():
-    code = """
-import sys
-sys.modules["pandas"] = None
-from lehr.faces.client.notebook import import_pandas
-from lehr.errors import UserError
-try:
-    import_pandas("history()")
-except UserError as error:
-    print(error)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "history() needs pandas" in done.stdout
-    assert extras.install("lehr[notebook]") in done.stdout
-
-
-def test_clients_need_only_the_base_install_and_figures_need_plotly():
-    code = """
+@pytest.mark.parametrize(
+    ("check", "package"), [("import_pandas", "pandas"), ("need_plotly", "plotly")]
+)
+def test_clients_need_only_the_base_install_and_frames_and_figures_name_theirs(check, package):
+    code = f"""
 import sys
 for name in ("plotly", "numpy", "pandas", "torch", "ray", "fastapi", "sqlmodel", "wandb"):
     sys.modules[name] = None
 from lehr import Client
 Client("http://127.0.0.1:1", "t")
-from lehr.faces.client import Run
+from lehr.faces.client.notebook import {check}
 from lehr.errors import UserError
 try:
-    Run.plot(None)
+    {check}("this()")
 except UserError as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "plot() needs plotly" in done.stdout
+    assert f"this() needs {package}" in done.stdout
     assert extras.install("lehr[notebook]") in done.stdout
 
 

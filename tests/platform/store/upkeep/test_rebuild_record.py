@@ -89,7 +89,6 @@ def test_ended_runs_are_as_before_and_living_ones_go_on(bench: Bench) -> None:
     curves = {run_id: picture(bench.store, run_id) for run_id in ids}
 
     record = lose_and_rebuild(bench).record
-    assert record is not None
     assert sorted(record.runs) == sorted(ids)
     assert (record.living, record.variables) == ([ids[3]], [ids[3]])
     assert not [one for one in check(bench.home) if one.level == "error"]
@@ -121,7 +120,6 @@ def test_run_without_a_folder_is_left_out(bench: Bench) -> None:
     known, bare = trained(bench, "known"), trained(bench, "bare")
     (homes.runs_dir(bench.home) / bare[:-2]).rename(bench.home / "elsewhere")
     record = lose_and_rebuild(bench).record
-    assert record is not None
     assert (record.runs, record.left_out) == ([known[:-2]], [bare[:-2]])
     assert (bench.home / "replica" / bare / "events.jsonl").is_file()
 
