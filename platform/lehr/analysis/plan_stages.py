@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from lehr_trainer.configs.corpus import weighed
 from lehr_trainer.configs.schedule import lr_factor
-from lehr_trainer.configs.stages import TrainStage, corpus_places
+from lehr_trainer.configs.stages import CourseStage, corpus_places
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.planning.counts import flops_per_token
 from lehr_trainer.planning.memory import MemoryPlan
@@ -82,7 +82,7 @@ def _rates(train: TrainConfig, first: int) -> tuple[float, float, float]:
     return start, max(start, peak, end), end
 
 
-def stage_flops(stage: TrainStage) -> float:
+def stage_flops(stage: CourseStage) -> float:
     """Return FLOPs of a stage, each of its steps at its own sequence length."""
     span, train = stage
     starts = [span.first, *train.batch.changes(train.steps), span.last]

@@ -44,7 +44,7 @@ _SILENT_S = 600.0
 _LAUNCH, _EXIT = "launch.json", "exit.json"
 
 
-class Sender(Shipper):
+class EntrySender(Shipper):
     """The shipper of an attempt whose process is not Lehr's to stop."""
 
     def request_stop(self, stop_level: str, reason: str) -> None:  # noqa: ARG002 - of the shipper
@@ -70,7 +70,7 @@ class ExternalAttempt:
         self._batch: list[Record] = []
         self._unwritten = b""
         self._resumes = bool(begun["resume"])
-        self._sender: Sender | None = None
+        self._sender: EntrySender | None = None
         self._program = begun["spec"]["trainer"]
         self._recorder = Recorder(self, tokens_per_step=self._program["tokens_per_step"])
         self._log = DirectLog(self.folder / LOG, self._recorder)
@@ -215,13 +215,13 @@ class ExternalAttempt:
             raise ServerUnavailable(f"{self.folder}: {outage}.") from outage
         return "sent" if ended else "sent so far; its process still runs"
 
-    def _begin(self) -> Sender:
+    def _begin(self) -> EntrySender:
         launch = self.entry.launch()
         with Client() as client:
             if launch is None:
                 launch = self._announce(client)
             server = client.server
-        sender = Sender(self.entry, launch)
+        sender = EntrySender(self.entry, launch)
         sender.server = ServerConnection(lambda: server, launch["token"], launch["attempt_id"])
         return sender
 

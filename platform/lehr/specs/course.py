@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from lehr.errors import SpecProblem
-from lehr_trainer.configs.stages import TrainStage
+from lehr_trainer.configs.stages import CourseStage
 from lehr_trainer.configs.train import TrainConfig
 
 _FREE = {"loss_mask", "loading", "workers", "prefetch"}
 """Fields of the data that do not change which tokens a step has."""
 
 
-def stage_of(course: Sequence[TrainStage], step: int) -> TrainStage:
+def stage_of(course: Sequence[CourseStage], step: int) -> CourseStage:
     """Return the stage of a step (the first is 1); the last one for steps after the end."""
     return next((stage for stage in course if step <= stage.span.last), course[-1])
 
@@ -62,11 +62,11 @@ def past_problem(old: TrainConfig, new: TrainConfig, step: int) -> SpecProblem |
     return None
 
 
-def _starts(stage: TrainStage) -> tuple[int, ...]:
+def _starts(stage: CourseStage) -> tuple[int, ...]:
     return (stage.span.first, *stage.config.batch.changes(stage.config.steps))
 
 
-def _trained(stage: TrainStage, step: int) -> dict[str, object]:
+def _trained(stage: CourseStage, step: int) -> dict[str, object]:
     """Return what decides which tokens the step after ``step`` has."""
     own = stage.config
     batch = own.batch.at(step, own.steps)

@@ -140,6 +140,7 @@ def _trials(sweep: SweepSpec, origin: Origin) -> Iterator[SpecProblem]:
 
 METRICS = (
     "val/loss", "val/bits_per_byte", "train/loss", "train/lr", "train/grad_norm",
+    "train/loss_tokens", "train/z_loss",
     "train/skipped_steps", "train/loss_scale", "train/compression_overflows", "tokens_per_s",
     "step_time_s", "data_wait_s", "mfu", "memory/allocated_bytes", "memory/peak_bytes",
     "memory/reserved_bytes", "memory/rss_bytes", "raw_ce_fp32", "loss_same_tokens", "top1_acc",

@@ -24,6 +24,7 @@ class Point:
     attempt: int
     step: int
     val_loss: float | None = None
+    reason: str = "interval"
 
     @property
     def path(self) -> str:

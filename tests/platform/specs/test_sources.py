@@ -152,7 +152,7 @@ OVERRIDES = {
         ["train.steps=-5"],
         """\
         override train.steps=-5: train.steps is -5; it must be at least 1.
-          Optimizer steps. Give these, tokens or tokens_per_parameter.""",
+          Optimizer steps. Give these, tokens, tokens_per_parameter or stages.""",
     ),
     "a misspelt path": (
         RUN,

@@ -117,7 +117,7 @@ def steps_within(spans: Sequence[StageSpan], tokens: int) -> int:
     return span.first + (tokens - span.tokens) // span.batch.tokens_per_step
 
 
-class TrainStage(NamedTuple):
+class CourseStage(NamedTuple):
     """A stage of a training, complete."""
 
     span: StageSpan
@@ -196,7 +196,7 @@ def _next_batch(path: str, batch: BatchConfig, changes: Mapping[str, Any]) -> Ba
         raise ValueError(_in_one_line(path, error)) from None
 
 
-def course(config: TrainConfig) -> list[TrainStage]:
+def course(config: TrainConfig) -> list[CourseStage]:
     """Return the stages of a run, each complete; a run without any is one stage.
 
     Raises:
@@ -204,7 +204,7 @@ def course(config: TrainConfig) -> list[TrainStage]:
     """
     found = config.spans
     if not config.stages:
-        return [TrainStage(found[0], config)]
+        return [CourseStage(found[0], config)]
     left_out = {"stages", "steps", "tokens", "tokens_per_parameter", "batch", "schedule", "average"}
     raw = config.model_dump(mode="json", exclude=left_out)
     raws = []
@@ -213,7 +213,7 @@ def course(config: TrainConfig) -> list[TrainStage]:
         raws.append(raw)
     schedules = _schedules(config, found)
     blocks = _blocks(raws, found)
-    stages: list[TrainStage] = []
+    stages: list[CourseStage] = []
     for number, (raw, span) in enumerate(zip(raws, found, strict=True)):
         batch = span.batch.model_dump(mode="json")
         if blocks[number] != span.batch.sequence_length:
@@ -223,7 +223,7 @@ def course(config: TrainConfig) -> list[TrainStage]:
             document["forked_at"] = {"after_steps": span.first, "after_tokens": span.tokens}
         path = f"stages.{number} ({span.name})"
         try:
-            stages.append(TrainStage(span, type(config).model_validate(document)))
+            stages.append(CourseStage(span, type(config).model_validate(document)))
         except ValidationError as error:
             raise ValueError(_in_one_line(path, error)) from None
         kinds = {optimizer_kind(one.config.model_dump()) for one in stages}
@@ -235,9 +235,9 @@ def course(config: TrainConfig) -> list[TrainStage]:
     return stages
 
 
-def with_same_data(stages: Sequence[TrainStage]) -> list[list[TrainStage]]:
+def with_same_data(stages: Sequence[CourseStage]) -> list[list[CourseStage]]:
     """Group the stages whose prepared data are the same."""
-    groups: dict[str, list[TrainStage]] = {}
+    groups: dict[str, list[CourseStage]] = {}
     for stage in stages:
         data = stage.config.data
         # Prompts are masked in what is prepared.
@@ -256,7 +256,7 @@ def corpus_places(config: TrainConfig) -> list[tuple[str, TrainConfig]]:
     return places
 
 
-def corpus_tokens(stages: Sequence[TrainStage]) -> dict[str, float]:
+def corpus_tokens(stages: Sequence[CourseStage]) -> dict[str, float]:
     """Return the tokens that a run takes of each corpus, by its JSON."""
     tokens: dict[str, float] = defaultdict(float)
     for stage in stages:
@@ -265,7 +265,7 @@ def corpus_tokens(stages: Sequence[TrainStage]) -> dict[str, float]:
     return tokens
 
 
-def as_built(config: TrainConfig) -> list[TrainStage]:
+def as_built(config: TrainConfig) -> list[CourseStage]:
     """Return the stages with what all of them have in memory: positions, an average of weights."""
     stages = config.course
     return [
@@ -278,7 +278,7 @@ def as_built(config: TrainConfig) -> list[TrainStage]:
     ]
 
 
-def with_all_positions(config: TrainConfig, stages: Sequence[TrainStage]) -> TrainConfig:
+def with_all_positions(config: TrainConfig, stages: Sequence[CourseStage]) -> TrainConfig:
     """Return the config with as many positions as the stage that needs most: it has one model."""
     most = max(stage.config.model.max_sequence_length for stage in stages)
     model = config.model.model_copy(update={"max_sequence_length": most})

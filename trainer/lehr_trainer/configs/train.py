@@ -50,7 +50,7 @@ from lehr_trainer.configs.optimizer import AdamWConfig, MuonConfig, OptimizerCon
 from lehr_trainer.configs.parts import PartsConfig
 from lehr_trainer.configs.schedule import ScheduleConfig
 from lehr_trainer.configs.shapes import GPT2Config, LlamaConfig, expand_model_preset
-from lehr_trainer.configs.stages import StageConfig, StageSpan, TrainStage, course, span_of, spans
+from lehr_trainer.configs.stages import CourseStage, StageConfig, StageSpan, course, span_of, spans
 
 __all__ = [
     "AdamWConfig",
@@ -374,7 +374,7 @@ class TrainConfig(Config):
         return spans(self.stages, self.batch, self.forked_at, steps=self.steps)
 
     @property
-    def course(self) -> list[TrainStage]:
+    def course(self) -> list[CourseStage]:
         """Its stages, each as a complete config; itself if it has none."""
         return course(self)
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lehr_trainer.configs.corpus import Corpus, weighed
-from lehr_trainer.configs.stages import TrainStage, corpus_tokens, with_same_data
+from lehr_trainer.configs.stages import CourseStage, corpus_tokens, with_same_data
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.records import Notice
 from lehr_trainer.data.chats import describe_chats
@@ -63,7 +63,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _summary(
-    stages: Sequence[TrainStage], taken: Mapping[str, float], prepared: PreparedData
+    stages: Sequence[CourseStage], taken: Mapping[str, float], prepared: PreparedData
 ) -> str:
     corpus = stages[0].config.data.corpus
     names = ", ".join(span.name for span, _ in stages)

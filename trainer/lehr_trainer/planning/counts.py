@@ -10,7 +10,7 @@ from math import lcm
 
 from lehr_trainer.configs.shapes import head_std, output_multiplier
 from lehr_trainer.configs.sizes import FP32, ParameterCounts
-from lehr_trainer.configs.stages import TrainStage
+from lehr_trainer.configs.stages import CourseStage
 from lehr_trainer.configs.train import GPT2Config, LlamaConfig, ModelConfig, TrainConfig
 
 
@@ -151,7 +151,7 @@ def checkpoint_plan(config: TrainConfig) -> CheckpointPlan:
     )
 
 
-def _first_saved_when_evaluated(stages: Sequence[TrainStage], every: int) -> int:
+def _first_saved_when_evaluated(stages: Sequence[CourseStage], every: int) -> int:
     """Return the first step of the interval that is evaluated; 0 if none is."""
     for span, config in stages:
         both = lcm(every, config.validation.every)

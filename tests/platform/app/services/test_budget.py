@@ -186,7 +186,7 @@ def test_each_route_that_changes_a_run_refuses_those_of_others(holder: Holder) -
         "runs": client.post(RUNS, json={"spec": spec("theirs")}).json()["id"],
         "sweeps": client.post("/api/v1/sweeps", json={"spec": grid(1e-4)}).json()["id"],
     }
-    starts_its_own = ("/fork", "/seeds", "/transfer", "/verify", "/extend")
+    starts_its_own = ("/fork", "/seeds", "/transfer", "/verify", "/extend", "/recorded")
     refused = set()
     for path, method in walk(client.app.routes):
         noun = path.split("/")[3] if path.count("/") > 3 else ""
