@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import lehr_log
 from lehr_log import File, Histogram, Image, Table, media, wandb
@@ -58,25 +59,6 @@ def pixels(png: bytes) -> list:
     rows = np.frombuffer(zlib.decompress(png[41 : 41 + length]), np.uint8).reshape(height, -1)
     assert not rows[:, 0].any()
     return rows[:, 1:].reshape(height, width, channels).tolist()
-
-
-class Tensor:
-    """A tensor of torch, as far as it is used: its channels come first."""
-
-    def __init__(self, array: np.ndarray) -> None:
-        self.array, self.shape = array, array.shape
-
-    def detach(self):
-        return self
-
-    def cpu(self):
-        return self
-
-    def is_floating_point(self) -> bool:
-        return self.array.dtype.kind == "f"
-
-    def float(self):
-        return self.array.astype(np.float32)
 
 
 class Figure:
@@ -142,7 +124,10 @@ def test_call_with_media_alone_has_no_metrics(log):
         (np.array([[0.0, 200.4]]), [[[0], [200]]]),
         (np.array([[[1, 2, 3, 4]]]), [[[1, 2, 3, 4]]]),
         ([[7, 8]], [[[7], [8]]]),
-        (Tensor(np.arange(15.0).reshape(3, 1, 5)), [[[i, i + 5, i + 10] for i in range(5)]]),
+        (
+            torch.arange(15, dtype=torch.bfloat16).reshape(3, 1, 5),
+            [[[i, i + 5, i + 10] for i in range(5)]],
+        ),
     ],
 )
 def test_array_becomes_an_image(log, data, expected):
