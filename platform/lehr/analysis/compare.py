@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import bisect
 import json
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -24,6 +25,8 @@ from lehr.schemas.base import SameData
 from lehr.schemas.comparisons import ComparisonView, DifferenceView, RunResultView
 
 _MISSING = "—"
+_STAGES = "train.stages"
+_OF_STAGE = re.compile(r"^train\.stages\.[^.]+\.(?!tokens$)")
 _NOT_FACTORS = (
     "name",
     "notes",
@@ -87,10 +90,18 @@ class ComparedRun:
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Flatten nested mappings to dotted paths; lists are values."""
+    """Flatten nested mappings to dotted paths; lists are values, but for the stages of a training.
+
+    A stage has the name by which an override has it: ``train.stages.anneal.optimizer.lr``.
+    """
     found: dict[str, Any] = {}
     for key, value in values.items():
         path = f"{prefix}.{key}" if prefix else str(key)
+        if path == _STAGES and isinstance(value, list) and all(map(_is_mapping, value)):
+            value = {  # noqa: PLW2901
+                stage.get("name") or number: {k: v for k, v in stage.items() if k != "name"}
+                for number, stage in enumerate(value)
+            }
         if isinstance(value, Mapping) and value:
             found.update(flatten(value, path))
         else:
@@ -98,15 +109,27 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
+def _is_mapping(value: Any) -> bool:
+    return isinstance(value, Mapping)
+
+
+def _of_whole(path: str) -> str:
+    """Return the field of a whole training that a field of a stage changes for its steps."""
+    return _OF_STAGE.sub("train.", path)
+
+
 def differences(specs: Sequence[Mapping[str, Any]]) -> list[DifferenceView]:
     """Return every path whose value differs between the specs, in order of path."""
     flat = [flatten(spec) for spec in specs]
     paths = sorted({path for values in flat for path in values})
+    # Their steps follow from the tokens of their stages.
+    staged = all(any(path.startswith(f"{_STAGES}.") for path in values) for values in flat)
     found = []
     for path in paths:
         values = [one.get(path, _MISSING) for one in flat]
         if any(value != values[0] for value in values[1:]):
-            factor = _is_factor(path) and not _comes_with(path, values, flat)
+            follows = path == "train.steps" and staged
+            factor = _is_factor(path) and not follows and not _comes_with(path, values, flat)
             found.append(DifferenceView(path=path, values=values, factor=factor))
     return found
 
@@ -161,6 +184,7 @@ def _is_factor(path: str) -> bool:
         return False
     if is_neutral_argument(path):
         return False
+    path = _of_whole(path)
     part, _, field = path.partition(".")
     if field and part in _FACTORS:
         return field.partition(".")[0] in _FACTORS[part]
@@ -176,10 +200,8 @@ def _changes_batches(difference: DifferenceView) -> bool:
         return True
     if not difference.factor:
         return False
-    return any(
-        difference.path == path or difference.path.startswith(f"{path}.")
-        for path in _CHANGE_BATCHES
-    )
+    changed = _of_whole(difference.path)
+    return any(changed == path or changed.startswith(f"{path}.") for path in _CHANGE_BATCHES)
 
 
 def _comes_with(path: str, values: Sequence[Any], flat: Sequence[Mapping[str, Any]]) -> bool:

@@ -178,6 +178,25 @@ def test_a_field_of_only_one_optimizer_is_not_a_separate_factor():
     assert found == {"train.rope_scaling.factor": False, "train.rope_scaling.kind": True}
 
 
+@pytest.mark.parametrize(
+    ("stage", "factors"),
+    [
+        ({"optimizer": {"lr": 1e-3}}, ["train.stages.anneal.optimizer.lr"]),
+        # The steps follow from them.
+        ({"tokens": 20}, ["train.stages.anneal.tokens"]),
+        ({"batch": {"micro_batch": 2}, "validation": {"every": 5}}, []),
+        ({"name": None}, ["train.stages.1.tokens", "train.stages.anneal.tokens"]),
+    ],
+)
+def test_a_stage_differs_by_what_it_changes(stage, factors):
+    def staged(**changes):
+        stages = [{"name": "main", "tokens": 10}, {"name": "anneal", "tokens": 10, **changes}]
+        return spec(stages=stages, steps=sum(one["tokens"] for one in stages))
+
+    found = differences([staged(), staged(**stage)])
+    assert [one.path for one in found if one.factor] == factors
+
+
 @given(
     st.recursive(
         st.integers() | st.text(max_size=3) | st.lists(st.integers(), max_size=2),
