@@ -20,7 +20,7 @@ from lehr_trainer.configs.loss import LossConfig
 from lehr_trainer.configs.train import BatchConfig, DataConfig, ValidationConfig
 from lehr_trainer.data import prepare
 from lehr_trainer.data.chats import TEMPLATES, ChatEncoder, describe_chats
-from lehr_trainer.data.checks import document_hash, is_held_out
+from lehr_trainer.data.checks import check_small, document_hash, is_held_out
 from lehr_trainer.data.loader import Loader
 from lehr_trainer.data.prepare import prepare_dataset
 from lehr_trainer.data.token_dataset import read_manifest
@@ -325,6 +325,10 @@ def test_a_row_that_is_no_conversation_is_named_with_its_line(tmp_path, row, say
         prepare_dataset(chat_data(path, tokenizer="byte"), HELD_OUT, 512, tmp_path, silent)
     assert str(caught.value).startswith(f"{path}, line 2")
     assert not list(tmp_path.glob("*/manifest.json"))
+    # A small file is read at submission.
+    with pytest.raises(BadData) as early:
+        check_small(chat_data(path, tokenizer="byte"), HELD_OUT, 64)
+    assert str(early.value) == f"data.corpus: {caught.value}"
 
 
 def test_config_names_the_templates_and_refuses_a_mask_without_chats():

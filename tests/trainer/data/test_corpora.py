@@ -21,7 +21,7 @@ from lehr_trainer.configs.train import (
 from lehr_trainer.data.checks import (
     check_corpus,
     check_data,
-    check_size,
+    check_small,
     check_tokenizer,
     document_hash,
     is_held_out,
@@ -245,7 +245,7 @@ def test_share_is_refused_where_the_preparation_refuses_it(tmp_path, document):
     refused = []
     for share in (0.001, 0.1, 0.2, 0.3, 0.4, 0.49):
         try:
-            check_size(data, ValidationConfig(share=share), LENGTH)
+            check_small(data, ValidationConfig(share=share), LENGTH)
         except BadData as error:
             refused.append(str(error))
             with pytest.raises(BadData):
@@ -260,9 +260,23 @@ def test_share_is_refused_where_the_preparation_refuses_it(tmp_path, document):
     assert "0 are held out, with at most 0 tokens to score" in refused[0]
 
 
+def test_a_part_of_a_mix_that_is_too_small_is_named(tmp_path):
+    (tmp_path / "a.txt").write_text("Few words.")
+    few = config(tmp_path).corpus.model_dump()
+    parts = {
+        "few": {"weight": 1, "corpus": few},
+        "own": {"weight": 1, "corpus": {"kind": "stdlib"}},
+    }
+    mix = DataConfig.model_validate(
+        {"corpus": {"kind": "mix", "parts": parts}, "tokenizer": "byte"}
+    )
+    with pytest.raises(BadData, match=r"^data\.corpus\.parts\.few\.corpus is too small: .* 1 file"):
+        check_small(mix, ValidationConfig(), LENGTH)
+
+
 def test_repeats_of_a_document_are_trained_on(tmp_path):
     lines = [f"Line {number} has {'many ' * 20}words." for number in range(40)]
     short = next(x for x in map(str, range(99)) if not is_held_out(document_hash(x.encode()), 0.49))
     held_out = [line for line in lines if is_held_out(document_hash(line.encode()), 0.49)]
     (tmp_path / "a.txt").write_text("\n".join([*held_out, *[short] * LENGTH]))
-    check_size(config(tmp_path, document="line"), ValidationConfig(share=0.49), LENGTH)
+    check_small(config(tmp_path, document="line"), ValidationConfig(share=0.49), LENGTH)

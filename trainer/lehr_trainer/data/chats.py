@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -21,13 +20,11 @@ from lehr_trainer.configs.corpus import ChatCorpus
 from lehr_trainer.configs.train import DataConfig
 from lehr_trainer.data.checks import counted
 from lehr_trainer.data.files import PathsReader, json_lines
+from lehr_trainer.data.lines import MESSAGES_EXAMPLE, Message, messages_of
 from lehr_trainer.data.token_dataset import PreparedData, PreparedMix, read_manifest
 from lehr_trainer.data.tokenizers import MASKED, TokenArray, Tokenizer, token_ids
 from lehr_trainer.errors import BadData
 
-Message = tuple[str, str]  # Role and content.
-
-_ROLES = ("system", "user", "assistant")
 _MARKER = re.compile(r"(<\|\w+\|>)")
 _PROBE: list[Message] = [("user", " Why?"), ("assistant", "So.\n"), ("user", "a  b")]
 
@@ -81,43 +78,9 @@ class ChatReader(PathsReader):
 
     def documents(self, source: int, skip: int) -> Iterator[str]:
         (path,) = self._sources[source]
-        example = '[{"role": "user", "content": "..."}, ...]'
-        for line, value in json_lines(path, skip, self._field, "messages_field", example):
-            messages = _messages(value, self._field, line) if line else None
+        for line, value in json_lines(path, skip, self._field, "messages_field", MESSAGES_EXAMPLE):
+            messages = messages_of(value, self._field, line) if line else None
             yield json.dumps(messages, ensure_ascii=False) if messages else ""
-
-
-def _messages(value: Any, field: str, line: str) -> list[Message]:
-    """Return the messages of a row; raise BadData if it has no answer to learn."""
-    if not isinstance(value, list) or not value:
-        what = "an empty list" if value == [] else f"{type(value).__name__}, not a list of messages"
-        raise BadData(f"{line}: field {field!r} holds {what}")
-    messages = [_message(one, f"{line}: message {i}") for i, one in enumerate(value, 1)]
-    roles = [role for role, _ in messages]
-    if roles[0] == "assistant":
-        raise BadData(f"{line}: the first message is the assistant's; begin with system or user")
-    if "assistant" not in roles:
-        raise BadData(
-            f"{line}: no message is the assistant's (roles: {', '.join(dict.fromkeys(roles))}), so "
-            "there is nothing to learn; remove the line"
-        )
-    return messages
-
-
-def _message(value: Any, name: str) -> Message:
-    if not isinstance(value, dict) or not {"role", "content"} <= value.keys():
-        keys = f"has {', '.join(value) or 'nothing'}" if isinstance(value, dict) else "is no object"
-        raise BadData(f'{name} {keys}; a message is {{"role": "user", "content": "..."}}')
-    role, content = value["role"], value["content"]
-    if role not in _ROLES:
-        raise BadData(f"{name} has the role {role!r}; it can be {', '.join(_ROLES)}")
-    if value.get("tool_calls"):
-        raise BadData(f"{name} has tool_calls, which no template of Lehr writes; remove the line")
-    if not isinstance(content, str):
-        raise BadData(f"{name}: the content is {type(content).__name__}, not text")
-    if not content.strip():
-        raise BadData(f"{name} ({role}): the content is empty; remove the message or the line")
-    return role, content
 
 
 class ChatEncoder:

@@ -1,4 +1,4 @@
-"""Checks of a data config at submission: no text is read, no network is used.
+"""Checks of a data config at submission: only small texts are read, no network is used.
 
 Nothing heavy is imported, so that the platform can check every spec.
 """
@@ -11,12 +11,21 @@ import glob
 import hashlib
 import itertools
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
-from lehr_trainer.configs.corpus import Corpus, FilesCorpus, HubCorpus, PathsCorpus, corpora
+from lehr_trainer.configs.corpus import (
+    ChatCorpus,
+    Corpus,
+    FilesCorpus,
+    HubCorpus,
+    PathsCorpus,
+    corpora,
+)
 from lehr_trainer.configs.stages import corpus_places
 from lehr_trainer.configs.train import DataConfig, TrainConfig, ValidationConfig
 from lehr_trainer.data.first_file import GaveUp, Looks
+from lehr_trainer.data.lines import MESSAGES_EXAMPLE, json_values, messages_of
 from lehr_trainer.errors import BadConfig, BadData, TrainerError
 
 TOKENIZER_SIZES = {"byte": 257, "tekken": 131_072}
@@ -57,12 +66,12 @@ def check_data(data: DataConfig, vocab_size: int, looks: Looks | None = None) ->
 
 
 def problems(config: TrainConfig, looks: Looks | None = None) -> list[TrainerError]:
-    """Check the data of each stage; see :func:`check_data` and :func:`check_size`."""
+    """Check the data of each stage; see :func:`check_data` and :func:`check_small`."""
     found: dict[str, TrainerError] = {}
     for place, own in corpus_places(config):
         try:
             check_data(own.data, own.model.vocab_size, looks)
-            check_size(own.data, own.validation, own.batch.sequence_length, looks)
+            check_small(own.data, own.validation, own.batch.sequence_length, looks)
         except TrainerError as error:
             text = f"{place if str(error).startswith('data.corpus') else ''}{error}"
             found.setdefault(text, type(error)(text))
@@ -247,12 +256,13 @@ def is_held_out(name: bytes, share: float) -> bool:
     return int.from_bytes(name[:8], "big") < share * 2**64
 
 
-def check_size(
+def check_small(
     data: DataConfig, validation: ValidationConfig, sequence_length: int, looks: Looks | None = None
 ) -> None:
-    """Read a corpus of at most 4 MiB of text files, and check its division by the held-out share.
+    """Read each corpus of at most 4 MiB of text files or chats, and check what is in it.
 
-    A document counts as many tokens as it has bytes, and one: no tokenizer makes more.
+    Of text the division by the held-out share is checked, of chats each message. A document counts
+    as many tokens as it has bytes, and one: no tokenizer makes more.
 
     Args:
         data: with the corpus; its files are on this machine.
@@ -261,24 +271,60 @@ def check_size(
         looks: limits how many entries of folders are read; beyond, nothing is checked.
 
     Raises:
-        BadData: it has all that is missing, and the settings that change it.
+        BadData: it has all that is missing, and the settings that change it; or what is wrong in
+            which line.
     """
-    corpus = data.corpus
-    if not isinstance(corpus, FilesCorpus) or corpus.kind != "text":
-        return
-    if looks is not None and not all(looks.few(path) for path in corpus.paths):
-        return
-    files = resolve_files(corpus)
+    for field, corpus in corpora(data.corpus, "data.corpus").items():
+        if not isinstance(corpus, PathsCorpus) or corpus.kind not in {"text", "chat"}:
+            continue
+        if looks is not None and not all(looks.few(path) for path in corpus.paths):
+            continue
+        files = resolve_files(corpus, field)
+        texts = _small_texts(files)
+        if isinstance(corpus, FilesCorpus) and texts:
+            _check_size(
+                list(texts.values()), len(files), corpus, field, validation, sequence_length
+            )
+        elif isinstance(corpus, ChatCorpus):
+            _check_chats(texts, corpus, field)
+
+
+def _small_texts(files: list[Path]) -> dict[Path, str]:
+    """Return the texts of at most 4 MiB of files; empty if they are more, or cannot be read."""
     try:
         packed = any(path.suffix in {".gz", ".zst"} for path in files)
         sizes = [path.stat().st_size for path in files]
         if packed or sum(sizes) > _MOST_BYTES:
-            return
+            return {}
         # Special files, such as those of /proc, have no size, and may have no end.
         sized = zip(files, sizes, strict=True)
-        texts = [path.read_text("utf-8", errors="replace") for path, size in sized if size]
+        return {path: path.read_text("utf-8", errors="replace") for path, size in sized if size}
     except OSError:  # The preparation names it.
-        return
+        return {}
+
+
+def _check_chats(texts: Mapping[Path, str], corpus: ChatCorpus, field: str) -> None:
+    name = corpus.messages_field
+    try:
+        for path, text in texts.items():
+            lines = text.split("\n")
+            for line, value in json_values(
+                lines, path, 0, name, "messages_field", MESSAGES_EXAMPLE
+            ):
+                if line:
+                    messages_of(value, name, line)
+    except BadData as error:
+        raise BadData(f"{field}: {error}") from None
+
+
+def _check_size(
+    texts: list[str],
+    files: int,
+    corpus: FilesCorpus,
+    field: str,
+    validation: ValidationConfig,
+    sequence_length: int,
+) -> None:
     mark = _BETWEEN.get(corpus.document)
     parts = texts if mark is None else [part for text in texts for part in text.split(mark)]
     raw = [part.encode() for part in parts if part.strip()]
@@ -290,10 +336,10 @@ def check_size(
     if min(sum(scored), sum(trained)) > sequence_length or not documents:
         return
     finer = {"file": "paragraph or line", "paragraph": "line"}.get(corpus.document)
-    divide = f"divide the corpus by data.corpus.document: {finer}, " if finer else ""
+    divide = f"divide the corpus by {field}.document: {finer}, " if finer else ""
     raise BadData(
-        f"data.corpus is too small: it has {counted(len(documents), 'different document')} (each a "
-        f"{corpus.document}) in {counted(len(files), 'file')}. By validation.share: "
+        f"{field} is too small: it has {counted(len(documents), 'different document')} (each a "
+        f"{corpus.document}) in {counted(files, 'file')}. By validation.share: "
         f"{validation.share:g}, "
         f"{len(scored):,} are held out, with at most {sum(scored):,} tokens to score, and "
         f"{len(trained):,} (with repeats) are left to train on, with at most {sum(trained):,}; "

@@ -8,8 +8,6 @@ counts. Compressed files (.gz, .zst, ...) are extracted as they are read.
 from __future__ import annotations
 
 import contextlib
-import difflib
-import json
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -21,6 +19,7 @@ from typing import Any
 from lehr_trainer.configs.corpus import FilesCorpus, HubCorpus, PathsCorpus
 from lehr_trainer.data.checks import OFFLINE_TOKENIZERS
 from lehr_trainer.data.corpora import CorpusReader
+from lehr_trainer.data.lines import json_values, no_field
 from lehr_trainer.errors import BadData, DataUnreachable
 
 _FILES_A_SOURCE = 512
@@ -110,7 +109,7 @@ class FilesReader(PathsReader):
         except (pa.ArrowException, OSError) as error:
             raise BadData(f"{path} is not a Parquet file: {_first_line(error)}") from None
         if field not in schema.names:
-            raise BadData(f"{path} {_no_field(field, schema.names)}")
+            raise BadData(f"{path} {no_field(field, schema.names)}")
         kind = schema.field(field).type
         if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
             raise BadData(f"{path}: column {field!r} holds {kind}, not text")
@@ -127,23 +126,9 @@ def json_lines(
     Raises:
         BadData: a line is no JSON object with this field.
     """
-    for number, text in enumerate(_rows([path], skip, sample_by="line"), skip + 1):
-        line = f"{path}, line {number}"
-        if not text.strip():
-            yield "", None
-            continue
-        try:
-            record = json.loads(text)
-        except ValueError as error:
-            raise BadData(f"{line} is not JSON: {error}") from None
-        if not isinstance(record, dict):
-            raise BadData(
-                f"{line} is not a JSON object but {text.strip()[:40]!r}; "
-                f'a line holds one document, such as {{"{field}": {example}}}'
-            )
-        if field not in record:
-            raise BadData(f"{line} {_no_field(field, list(record), setting)}")
-        yield line, record[field]
+    yield from json_values(
+        _rows([path], skip, sample_by="line"), path, skip, field, setting, example
+    )
 
 
 def source_names(files: list[Path]) -> list[str]:
@@ -159,14 +144,6 @@ def source_names(files: list[Path]) -> list[str]:
             # A metric's name has at most 200 characters.
             return [re.sub(r"[^\w./]", "_", name.as_posix())[-100:] for name in names]
     return [""] * len(files)
-
-
-def _no_field(field: str, names: list[str], setting: str = "text_field") -> str:
-    near = difflib.get_close_matches(field, names, n=1)
-    return (
-        f"has no field {field!r}; it has {', '.join(names) or 'none'}; set data.corpus.{setting}"
-        + (f" to {near[0]}" if near else "")
-    )
 
 
 def _rows(
@@ -253,7 +230,7 @@ class HubReader(CorpusReader):
         names = stream.column_names
         if names is not None:
             if corpus.text_field not in names:
-                raise BadData(f"{corpus.id} {_no_field(corpus.text_field, names)}")
+                raise BadData(f"{corpus.id} {no_field(corpus.text_field, names)}")
             stream = stream.select_columns([corpus.text_field])
         return stream
 
