@@ -81,6 +81,7 @@ def test_media_are_shown_by_step_and_side_by_side(visit: Visit, lehr: Lehr):
         run = lehr.store.runs.create(seeding.run_spec(name))
         attempts.append(seeding.start(lehr.store, run))
         attempts[-1].train([1, 2, 3])
+        attempts[-1].checkpoint(3, val_loss=4.0)  # Until then the page looks again by itself.
     first, second = attempts
     for step in (1, 2):
         image = _png(np.full((4, 4 * step), 100, np.uint8))
@@ -105,7 +106,11 @@ def test_media_are_shown_by_step_and_side_by_side(visit: Visit, lehr: Lehr):
     expect(samples).to_contain_text("caption 1")
     expect(samples.get_by_role("slider")).to_be_focused()
     page.wait_for_function("document.querySelector('.media img').naturalWidth === 4")
-    first.media(3, "samples", "image", _png(np.zeros((4, 4))), "caption 3")
+    with page.expect_response("**/media"):  # The record arrives, and its content later.
+        offset = first.media(3, "samples", "image", image, "caption 3", late=True)
+    page.wait_for_timeout(5_000)  # After its pause it has looked again, and sees no reason to.
+    with page.expect_response("**/media"):
+        lehr.store.streams.append(first.id, "media.bin", offset, image)
     expect(samples.get_by_role("slider")).to_have_attribute("max", "2")
     expect(samples).to_contain_text("caption 1")
     table = page.get_by_role("table", name="errors at step 1")

@@ -210,12 +210,25 @@ class Attempt:
         self.add_record(records.Sample(time=self.at, step=step, prompt=prompt, text=text))
         self.flush()
 
-    def media(self, step: int, name: str, kind: Any, content: bytes, caption: str = "") -> None:
+    def media(
+        self,
+        step: int,
+        name: str,
+        kind: Any,
+        content: bytes,
+        caption: str = "",
+        *,
+        late: bool = False,
+    ) -> int:
+        """Log content, of which only the record has arrived if it is ``late``; return its offset."""
         offset = self.offsets.get(MEDIA, 0)
-        self.offsets[MEDIA] = self.store.streams.append(self.id, MEDIA, offset, content)
+        self.offsets[MEDIA] = offset + len(content)
+        if not late:
+            self.store.streams.append(self.id, MEDIA, offset, content)
         place = {"offset": offset, "size": len(content), "caption": caption}
         self.add_record(records.LoggedMedia(time=self.at, step=step, name=name, type=kind, **place))
         self.flush()
+        return offset
 
     def warn(self, code: str, message: str, step: int | None = None) -> None:
         self.add_record(records.Warning_(time=self.at, code=code, message=message, step=step))

@@ -65,11 +65,13 @@ const drawSample = (sample) => h(
 /** @param {HTMLElement} place @param {RunDetail} run */
 export function openSamples(place, run) {
   const board = new MediaBoard();
-  return listTab(["media", "samples"], ([media, samples]) => {
+  const tab = listTab(["media", "samples"], ([media, samples]) => {
     board.draw([{ id: run.id, head: null, items: media }]);
     if (media.length || samples.length) return [board.element, [...samples].reverse().map(drawSample)];
     return empty("No samples", h("p", {}, whyNoSamples(run)));
   })(place, run);
+  // Contents arrive after their records, and are listed only then.
+  return { ...tab, log: (/** @type {any} */ { name }) => void (name === "media.bin" && tab.catchUp?.()) };
 }
 
 /** @param {import("../types.js").EventView} event */
