@@ -91,6 +91,26 @@ def tpe(server: FaultServer, name: str) -> None:
     assert len({c.parameters["train.optimizer.lr"] for c in trials()}) == 12
 
 
+def trunk(server: FaultServer, name: str) -> None:
+    spec = _sweep(server, name, steps=8)
+    spec["run"]["env"]["FAKE_CHECKPOINT_EVERY"] = "4"
+    train = spec["run"]["train"]
+    del train["steps"]
+    tokens = 4 * train["batch"]["sequences"] * train["batch"]["sequence_length"]
+    train["stages"] = [{"tokens": tokens}, {"tokens": tokens}]
+    sweep = server.sweep(
+        spec | {"parameters": {"train.stages.1.optimizer.lr": {"values": [1e-3, 2e-3]}}}
+    )
+    runs = [
+        server.with_retries(lambda client, i=trial.run.id: client.run(i)) for trial in sweep.trials
+    ]
+    ends = server.ends(*runs)
+    assert ends == ["completed", "completed"], [run.refresh().view.reason for run in runs]
+    [shared] = {run.view.forked_from for run in runs}
+    assert server.with_retries(lambda client: client.run(shared)).state == "completed"
+    assert {run.refresh().view.attempt for run in runs} == {1}
+
+
 def stop(server: FaultServer, name: str) -> None:
     spec = _trials(server, name, [1e-3, 2e-3, 3e-3, 4e-3, 5e-3], steps=8, max_concurrent=1)
     spec["run"]["env"]["FAKE_FAIL_AT"] = "2"
@@ -168,6 +188,7 @@ COURSES: dict[str, Callable[[FaultServer, str], None]] = {
     "pause": pause,
     "prune": prune,
     "tpe": tpe,
+    "trunk": trunk,
     "stop": stop,
     "rollout": rollout,
     "failed_rollout": failed_rollout,

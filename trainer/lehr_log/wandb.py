@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import os
 import secrets
 import string
 import tempfile
@@ -27,17 +28,16 @@ _LOSE = frozenset({
     "log_model", "restore", "save", "sweep", "use_artifact", "use_model", "watch",
 })  # fmt: skip
 """Names whose calls do nothing here, and something that is missed in wandb."""
-_OF_INIT = ("project", "name", "id", "notes", "tags", "mode")
+_OF_INIT = ("project", "name", "id", "notes", "tags")
 """Arguments of ``init`` that a run which Lehr did not start takes."""
-_MOST_VALUES = 1_000
-"""Values of a config."""
+_MOST_VALUES = 1_000  # Of a config.
 _MOST_NAMES = 100
 """Names of what is left out."""
 _MOST_CONFIGS = 100
 """Records of changes of the config."""
 _VALUES_A_RECORD = 50
 _LONGEST = 10_000
-"""Characters of a text in the config. Lehr cuts it further once it has hidden secrets."""
+"""Characters of a text in the config; Lehr cuts it further."""
 
 
 class Values(dict[str, Any]):
@@ -201,11 +201,12 @@ _step_metrics: list[str] = []
 def init(*_: Any, config: Any = None, **given: Any) -> Run:
     """Begin; ``config`` is laid under the arguments of the run."""
     global run  # noqa: PLW0603 - one run a process, as in wandb
-    if run is None and not lehr_log.run.goes_on() and given.get("mode") != "disabled":
+    mode = given.get("mode") or os.environ.get("WANDB_MODE")
+    if run is None and not lehr_log.run.goes_on() and mode != "disabled":
         known = {name: given[name] for name in _OF_INIT if given.get(name) is not None}
+        known["mode"] = "offline" if mode in {"offline", "dryrun"} else None
         known["resume"] = given.get("resume") in {True, "allow", "must", "auto"}
-        outside = lehr_log.init(config=_mapping(config), **known)
-        given["id"] = outside.id
+        given["id"] = lehr_log.init(config=_mapping(config), **known).id
     if not isinstance(globals()["config"], Values):  # The program has put its own there.
         globals()["config"] = Values(_mapping(globals()["config"]))
     globals()["config"].setdefaults(config)

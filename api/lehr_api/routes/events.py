@@ -79,9 +79,13 @@ def media(run: FoundRun, store: StoreDep, response: Response) -> list[MediaView]
 def media_content(
     run: FoundRun,
     store: StoreDep,
-    attempt: Annotated[int, Path(ge=1, le=10**6)],
-    offset: Annotated[int, Query(ge=0, le=1 << 60, description="As the list has it.")],
-    size: Annotated[int, Query(ge=1, le=MOST_BYTES, description="As the list has it.")],
+    attempt: Annotated[int, Path(ge=1, le=10**6, examples=[1])],
+    offset: Annotated[
+        int, Query(ge=0, le=1 << 60, description="As the list has it.", examples=[0])
+    ],
+    size: Annotated[
+        int, Query(ge=1, le=MOST_BYTES, description="As the list has it.", examples=[8192])
+    ],
 ) -> Response:
     """Return the content of one of them: an image, or bytes to download (a table and a histogram
     are JSON).

@@ -83,9 +83,12 @@ class ExternalBegin(Documented):
     """Go on with the run of this id, as its next attempt."""
     token_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", examples=["0" * 64])]
     """SHA-256 of the token with which the process will send its streams."""
-    started_at: Annotated[float, Field(ge=0, lt=LATEST)]
+    started_at: Annotated[float, Field(ge=0, lt=LATEST, examples=[1.7644e9])]
     """When the process began, by its own clock."""
-    spec: dict[str, Any]
+    spec: Annotated[
+        dict[str, Any],
+        Field(examples=[{"name": "mine", "trainer": {"external": True, "args": {"lr": 1e-3}}}]),
+    ]
     """That of a run with `trainer.external`; its `trainer.args` are the config."""
     provenance: dict[str, Any] = {}
 

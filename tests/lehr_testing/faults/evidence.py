@@ -13,6 +13,7 @@ from lehr.base import procfs
 from lehr.node import gpu_lock
 from lehr.node.attempt_dir import AttemptDir
 from lehr_testing.faults.history import Ack, AttemptRow, History, Launch, Move, RunRow, Stream
+from lehr_trainer.contract import layout
 
 
 def gather(
@@ -28,7 +29,10 @@ def gather(
     with _record(home) as database:
         database.row_factory = sqlite3.Row
         runs = [
-            RunRow(r["id"], r["name"], r["state"], r["attempt"], _steps(r["spec"]))
+            RunRow(
+                *(r["id"], r["name"], r["state"], r["attempt"], _steps(r["spec"])),
+                forked_at=layout.checkpoint_step(Path(r["resume_from"] or "")) or 0,
+            )
             for r in database.execute(
                 "SELECT * FROM runs WHERE number >= ? ORDER BY number", [first]
             )

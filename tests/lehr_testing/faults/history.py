@@ -22,6 +22,8 @@ class RunRow:
     state: str
     attempt: int
     steps: int
+    forked_at: int = 0
+    """The step of the checkpoint that it starts from."""
 
 
 @dataclass(frozen=True)
@@ -205,9 +207,10 @@ def _streams(history: History) -> Iterator[str]:
 def _series(history: History) -> Iterator[str]:
     for run in history.runs:
         steps = list(history.series.get(run.id, ()))
-        if run.state == RunState.COMPLETED and len(steps) < run.steps:
-            yield f"series: {run.id} completed {run.steps} steps, and {len(steps)} are there"
-        for before, after in itertools.pairwise([0, *steps]):
+        own = run.steps - run.forked_at
+        if run.state == RunState.COMPLETED and len(steps) < own:
+            yield f"series: {run.id} completed {own} steps, and {len(steps)} are there"
+        for before, after in itertools.pairwise([run.forked_at, *steps]):
             if after <= before:
                 yield f"series: {run.id} has step {after} after {before}"
             elif after > before + 1:

@@ -82,6 +82,9 @@ PRUNE = around("prune_run", "transition to pruned")
 TPE = around("add_trials")
 """A sweep that chooses its points as it goes."""
 
+TRUNK = around("follow_trunk")
+"""A sweep whose trials start from the last checkpoint of their trunk."""
+
 STOP = around("stop_sweep")
 """A sweep whose trials all fail in one way."""
 
@@ -100,6 +103,7 @@ SCENARIOS = {
     "pause": PAUSE,
     "prune": PRUNE,
     "tpe": TPE,
+    "trunk": TRUNK,
     "stop": STOP,
     "rollout": ROLLOUT,
     "failed_rollout": FAILED_ROLLOUT,

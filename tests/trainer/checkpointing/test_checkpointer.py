@@ -52,6 +52,7 @@ def prepared(**changes: Any) -> PreparedData:
         "eos_id": 256,
         "tokenizer": "byte",
         "held_out": None,
+        "masked": False,
     }
     return PreparedData(**{**facts, **changes})
 

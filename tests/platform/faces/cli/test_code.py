@@ -90,7 +90,11 @@ def test_program_that_was_checked_out_runs_by_the_command_that_is_printed(lehr, 
     assert done.returncode == 0, done.stderr
     command = done.stdout.partition("Run it: ")[2].strip()
     python = str(Path(sys.executable).parent)
-    environment = {"PATH": f"{python}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    environment = {
+        "PATH": f"{python}:{os.environ['PATH']}",
+        "HOME": str(tmp_path),
+        "WANDB_MODE": "disabled",  # Else the shim begins a run of its own.
+    }
     ran = subprocess.run(
         ["sh", "-c", command], env=environment, cwd="/", capture_output=True, text=True, check=False
     )
