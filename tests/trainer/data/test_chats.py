@@ -26,6 +26,7 @@ from lehr_trainer.data.prepare import prepare_dataset
 from lehr_trainer.data.token_dataset import read_manifest
 from lehr_trainer.data.tokenizers import MASKED, load_tokenizer, token_ids
 from lehr_trainer.errors import BadData
+from lehr_trainer.export.weights import write_tokenizer
 from lehr_trainer.losses.chunked import IGNORED
 from lehr_trainer.losses.variants import build_loss, of_targets
 
@@ -105,6 +106,21 @@ def theirs(tokenizer, template, chat):
         return_assistant_tokens_mask=True,
     )
     return encoded["input_ids"], encoded["assistant_masks"]
+
+
+@pytest.mark.parametrize("template", list(JINJA))
+def test_exported_tokenizer_writes_conversations_as_the_training_did(tokenizer, template, tmp_path):
+    from transformers import AutoTokenizer
+
+    chat = [("system", " Be\nbrief. "), ("user", "Why?"), ("assistant", "So.")]
+    text = TEMPLATES[template].jinja
+    write_tokenizer(load_tokenizer(tokenizer), tmp_path, longest=64, chat_template=text)
+    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    messages = [{"role": role, "content": content} for role, content in chat]
+    ids = loaded.apply_chat_template(messages, return_dict=True)["input_ids"]
+    assert ids == theirs(tokenizer, template, chat)[0]
+    asked = loaded.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    assert asked.endswith(TEMPLATES[template].before.replace("{role}", "assistant"))
 
 
 @pytest.mark.parametrize("template", list(JINJA))

@@ -46,6 +46,18 @@ class Template:
     def markers(self) -> list[str]:
         return list(dict.fromkeys(_MARKER.findall(self.begin + self.before + self.end)))
 
+    @property
+    def jinja(self) -> str:
+        """The template as transformers applies it, with the prompt for an answer."""
+        head, tail = map(json.dumps, self.before.split("{role}"))
+        content = "m['content'] | trim" if self.strips else "m['content']"
+        begin, end = json.dumps(self.begin), json.dumps(self.end + self.after)
+        return (
+            f"{{{{ {begin} }}}}{{% for m in messages %}}"
+            f"{{{{ {head} + m['role'] + {tail} + ({content}) + {end} }}}}{{% endfor %}}"
+            f"{{% if add_generation_prompt %}}{{{{ {head} + 'assistant' + {tail} }}}}{{% endif %}}"
+        )
+
     def write(self, messages: Sequence[Message]) -> Iterator[tuple[str, bool, bool]]:
         """Yield texts of a conversation: text, whether it is markup, whether the assistant's."""
         yield self.begin, True, False

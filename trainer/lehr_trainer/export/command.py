@@ -22,9 +22,11 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from lehr_trainer.checkpointing import checkpoint
+from lehr_trainer.configs.corpus import ChatCorpus, corpora
 from lehr_trainer.configs.stages import with_all_positions
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.contract import layout
+from lehr_trainer.data.chats import TEMPLATES
 from lehr_trainer.data.tokenizers import Tokenizer, load_tokenizer
 from lehr_trainer.errors import BadCheckpoint, BadConfig, BadData, TrainerError
 from lehr_trainer.export.averages import mean_of, running_average
@@ -115,7 +117,9 @@ def write_export(
     ids = SpecialIds(None, None, None)
     if tokenizer is not None:
         longest = source.config.model.max_sequence_length
-        ids = write_tokenizer(tokenizer, draft, longest=longest)
+        ids = write_tokenizer(
+            tokenizer, draft, longest=longest, chat_template=_chat_template(source.config)
+        )
     write_model(source.config.model, tensors, draft, ids)
     card = model_card(
         source.config,
@@ -127,6 +131,13 @@ def write_export(
         mean=mean,
     )
     (draft / "README.md").write_text(card, encoding="utf-8")
+
+
+def _chat_template(config: TrainConfig) -> str | None:
+    """Return the template of the chats that it trained on; None without any, or with several."""
+    every = corpora(config.data.corpus, "").values()
+    names = {corpus.template for corpus in every if isinstance(corpus, ChatCorpus)}
+    return TEMPLATES[names.pop()].jinja if len(names) == 1 else None
 
 
 def require_own_model(source: ExportSource) -> None:

@@ -35,13 +35,15 @@ class SpecialIds:
     pad: int | None
 
 
-def write_tokenizer(tokenizer: Tokenizer, out_dir: Path, *, longest: int) -> SpecialIds:
+def write_tokenizer(
+    tokenizer: Tokenizer, out_dir: Path, *, longest: int, chat_template: str | None = None
+) -> SpecialIds:
     """Write ``tokenizer.json``, which ``AutoTokenizer`` loads, and ``tokenizer_config.json``.
 
     It gives the same tokens as the training did: no token is put before or after a text. Documents
     were separated by the end-of-document token alone, so the model saw that token before each
     document, and it is the first token (bos) too. ``longest`` is what the model can read, in
-    tokens.
+    tokens; ``chat_template`` the Jinja text that writes conversations as the training did.
     """
     if isinstance(tokenizer, ByteTokenizer):
         fast, eos, pad = _of_bytes(), END_OF_BYTES, END_OF_BYTES
@@ -59,6 +61,8 @@ def write_tokenizer(tokenizer: Tokenizer, out_dir: Path, *, longest: int) -> Spe
         "model_max_length": longest,
         "clean_up_tokenization_spaces": False,
     }
+    if chat_template is not None:
+        described["chat_template"] = chat_template
     text = json.dumps(described, indent=2, ensure_ascii=False)
     (out_dir / "tokenizer_config.json").write_text(f"{text}\n", encoding="utf-8")
     return SpecialIds(tokenizer.eos_id, tokenizer.eos_id, int(fast.token_to_id(pad)))
