@@ -147,7 +147,7 @@ def test_three_cooldowns_of_stages_end_them_at_the_checkpoint():
         assert own.batch.longest_sequence == 256, "the block of the stage that was left out"
         assert one.alone.own.steps == steps
     found = differences([one.spec.model_dump(mode="json") for one in made])
-    assert {one.path.split(".")[1] for one in found if one.factor} == {"stages", "steps"}
+    assert {one.path for one in found if one.factor} == {"train.stages.cooldown.tokens"}
 
 
 def test_cooldown_of_stages_begins_at_the_rate_of_its_stage():
