@@ -113,10 +113,12 @@ def launches(
         # A submission looks for it if every training runs on this machine.
         corpus_checked=set(addresses) == {settings.own_node},
     )
+    # An order that an earlier attempt had is none for this one.
+    known = Orders(checkpoint_seq=run.checkpoint_seq)
     files: dict[str, str] = {
         layout.CONFIG: _config(run),
         f"{attempt_dir.name}/{layout.LAUNCH}": note.model_dump_json(),
-        f"{attempt_dir.name}/{layout.ORDERS}": Orders().model_dump_json(),
+        f"{attempt_dir.name}/{layout.ORDERS}": known.model_dump_json(),
     }
     specs = {}
     for rank, share in enumerate(placement):
