@@ -174,6 +174,11 @@ def test_a_schedule_spans_its_stage_and_those_that_name_none() -> None:
             {"model": "gpt2-tiny"},
             "stages.1 (2): a stage cannot change model.max_sequence_length",
         ),
+        (
+            [{"tokens": 512}, {"tokens": 512, "optimizer": {"lr": 1e-4}}],
+            {"parts": {"optimizer": "mine:make"}},
+            "stages.1 (2): a stage cannot change optimizer, since parts.optimizer is the project's",
+        ),
         ([{"tokens": 512, "data": {"tokenizer": "x"}}], {}, "cannot change data.tokenizer"),
         (
             [{"tokens": 512}, {"tokens": 512, "optimizer": {"name": "muon"}}],

@@ -290,6 +290,11 @@ def _changed(raw: dict[str, Any], stage: StageConfig, path: str) -> dict[str, An
     for part, fields in {**changes, "batch": stage.batch}.items():
         if not isinstance(fields, dict):
             continue
+        if fields and part in {"model", "optimizer"} and (raw.get("parts") or {}).get(part):
+            raise ValueError(
+                f"{path}: a stage cannot change {part}, since parts.{part} is the project's own; "
+                "fork the run to change it"
+            )
         allowed, refused = _ONLY.get(part), _NEVER.get(part, frozenset())
         if part == "model" and raw["model"]["kind"] != "llama":
             allowed = frozenset()  # A GPT-2 has a weight for each position.
