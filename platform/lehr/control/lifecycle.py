@@ -43,7 +43,7 @@ class RunState(StrEnum):
     @property
     def reports(self) -> bool:
         """Return whether an attempt of it may report."""
-        return self in ACTIVE or self is RunState.EXTERNAL
+        return self in REPORTING
 
 
 class Desired(StrEnum):
@@ -88,6 +88,7 @@ TRANSITIONS: dict[RunState, frozenset[RunState]] = {
 
 ENDED = frozenset({RunState.COMPLETED, RunState.FAILED, RunState.CANCELLED, RunState.PRUNED})
 ACTIVE = frozenset({RunState.STARTING, RunState.RUNNING, RunState.STOPPING})
+REPORTING = ACTIVE | {RunState.EXTERNAL}
 
 
 def can_transition(old: RunState, new: RunState) -> bool:

@@ -15,6 +15,8 @@ from textwrap import dedent
 
 import pytest
 
+from lehr import Client
+from lehr.faces.mcp.reading import Reading
 from lehr_testing.api import TOKEN, served
 from lehr_testing.server import free_port
 from lehr_testing.waiting import until
@@ -55,17 +57,13 @@ class Scripts:
         os.set_blocking(process.stderr.fileno(), False)
         return code, process.stderr.read()
 
+    def lehr(self, *words: str) -> subprocess.CompletedProcess[str]:
+        command = [str(Path(sys.executable).with_name("lehr")), *words, "--json"]
+        own = {"cwd": self.folder, "env": self.environment, "capture_output": True, "text": True}
+        return subprocess.run(command, check=False, **own)
+
     def sync(self, *folder: str) -> list[dict[str, str]]:
-        lehr = str(Path(sys.executable).with_name("lehr"))
-        command = [lehr, "sync", *folder, "--json"]
-        done = subprocess.run(
-            command,
-            cwd=self.folder,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = self.lehr("sync", *folder)
         if done.returncode:
             return [{"error": done.stdout, "code": str(done.returncode)}]
         return json.loads(done.stdout)["attempts"]
@@ -140,6 +138,9 @@ def test_killed_sender_leaves_all_to_sync_and_no_point_comes_twice(scripts):
     store = scripts.api.store
     [run] = until(lambda: store.runs.page(limit=1).items, within_s=20, what="the run")
     until(lambda: store.series.latest([run.id], ["loss"])[run.id], within_s=20, what="a point")
+    active = json.loads(scripts.lehr("status").stdout)["active"]
+    seen = Reading(Client(scripts.environment["LEHR_SERVER"], TOKEN)).overview()["running"]
+    assert [one["id"] for one in (*active, *seen)] == [run.id, run.id]
     scripts.kill_sender()
     assert [one["result"] for one in scripts.sync()] == ["sent so far; its process still runs"]
     assert script.wait(60) == 0

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from lehr.schemas.runs import RunView
 
 app = typer.Typer(rich_markup_mode=None)
-_ACTIVE = ("starting", "running", "stopping")
 
 
 @app.command("status")
@@ -36,11 +35,13 @@ def status(as_json: JsonOption = False) -> None:
 
     JSON: {server, version, cluster: ClusterView, queue: [QueueEntry], active: [RunView]}.
     """
+    from lehr.control.lifecycle import REPORTING
+
     client = connect()
     health = client.health()
     cluster = client.cluster()
     queue = client.queue()
-    active = [run.view for run in client.runs(states=_ACTIVE)]
+    active = [run.view for run in client.runs(states=sorted(REPORTING))]
     if as_json:
         print_json(
             {

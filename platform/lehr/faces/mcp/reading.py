@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, TypeAdapter
 
 from lehr.analysis.plan_json import spec_json
+from lehr.control.lifecycle import REPORTING
 from lehr.errors import NotFound
 from lehr.faces.client.plan_server import PlanServer
 from lehr.faces.mcp.answers import (
@@ -57,7 +58,7 @@ class Reading:
     def overview(self) -> Answer:
         """Show the server, its GPUs, what runs and what waits. Begin here."""
         cluster = self._client.cluster()
-        active = self._client.runs(states=["starting", "running", "stopping"], limit=20)
+        active = self._client.runs(states=sorted(REPORTING), limit=20)
         fields = {"state", "message", "gpus_total", "gpus_busy", "gpus_free"}
         return {
             "server": self._client.server,

@@ -1,6 +1,6 @@
 /** How late the live figures come: the events of a busy server come late. */
 
-import { ACTIVE } from "./status.js";
+import { REPORTING } from "./status.js";
 
 /** A lateness that is not shown, in seconds: until a node has reported and the server has stored and sent it. */
 const USUAL_S = 5;
@@ -18,7 +18,7 @@ export class FiguresAge {
    */
   take({ id, state, liveness, recorded_at: recorded }, now) {
     const before = this.runs.get(id);
-    if (!(ACTIVE.has(state) || state === "external") || liveness !== "ok" || recorded === null) this.runs.delete(id);
+    if (!REPORTING.includes(state) || liveness !== "ok" || recorded === null) this.runs.delete(id);
     // The first event may be of something else than new figures.
     else if (!before) this.runs.set(id, { recorded, late: 0 });
     else if (recorded > before.recorded) this.runs.set(id, { recorded, late: now - recorded });

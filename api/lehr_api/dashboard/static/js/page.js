@@ -6,6 +6,7 @@ import { FiguresAge } from "./figures_age.js";
 import { duration, integer } from "./format.js";
 import { install as installKeys } from "./keys.js";
 import { showKept } from "./notices.js";
+import { REPORTING } from "./status.js";
 import { on, onCatchUp, onConnection } from "./stream.js";
 
 const TOTALS_MS = 5000;
@@ -21,7 +22,7 @@ const part = (n, word, href) => h("a", { href }, h("strong", {}, integer(n)), ` 
 
 async function showTotals() {
   const [running, waiting, failed, cluster] = await Promise.all([
-    count(["starting", "running", "stopping"]),
+    count(REPORTING),
     count(["queued"]),
     count(["failed"]),
     get("/cluster"),
@@ -30,7 +31,7 @@ async function showTotals() {
   const gpus = logical ? "logical GPUs busy" : "GPUs busy";
   fill(
     byId("totals"),
-    part(running, "running", "/?filter=state:running"),
+    part(running, "running", `/?filter=state:${REPORTING}`),
     part(waiting, "waiting", "/?filter=state:queued"),
     failed > 0 && part(failed, "failed", "/?filter=state:failed"),
     h(

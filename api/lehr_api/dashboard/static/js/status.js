@@ -40,6 +40,8 @@ SHAPES.not_judged = [["path", {
 
 export const ENDED = new Set(["completed", "failed", "cancelled", "pruned"]);
 export const ACTIVE = new Set(["starting", "running", "stopping"]);
+/** States of runs of which processes report. */
+export const REPORTING = [...ACTIVE, "external"];
 
 /** @type {Record<string, string>} the words for a state, where they differ from its name */
 const WORDS = { queued: "waits", not_judged: "not judged" };
