@@ -17,16 +17,20 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Literal
 
-import structlog
-import uvicorn
-
 from lehr import __version__
-from lehr.app.upkeep import Upkeep, give_back, limit_arenas
 from lehr.base import home, own_logs
 from lehr.control.liveness import LONGEST_S
-from lehr.errors import HomeUnusable, LehrError, UserError
-from lehr_api.app import create_app
-from lehr_api.settings import Settings, check_certificate, check_public_url
+from lehr.errors import HomeUnusable, LehrError, UserError, not_installed
+
+try:
+    import structlog
+    import uvicorn
+
+    from lehr.app.upkeep import Upkeep, give_back, limit_arenas
+    from lehr_api.app import create_app
+    from lehr_api.settings import Settings, check_certificate, check_public_url
+except ModuleNotFoundError as missing:
+    sys.exit(f"lehr: {not_installed(missing)}")
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

@@ -184,3 +184,20 @@ def did_you_mean(name: str, valid: Iterable[str]) -> str | None:
     """Return the question for the valid name most similar to ``name``; None if none is similar."""
     near = nearest(name, valid)
     return f"Did you mean {near}?" if near else None
+
+
+def not_installed(error: ModuleNotFoundError) -> LehrError:
+    """Return the error of a missing extra, with the command that adds it.
+
+    Raises:
+        ModuleNotFoundError: the same, if no extra of Lehr has the module.
+    """
+    from lehr_trainer import extras
+
+    extra = extras.extra_with(error.name)
+    if extra is None:
+        raise error
+    return LehrError(
+        f"this needs {error.name}, which is not installed.",
+        hint=f"Install it: {extras.install(f'lehr[{extra}]')}",
+    )

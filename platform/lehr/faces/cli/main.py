@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from lehr.errors import LehrError, UserError, nearest
+from lehr.errors import LehrError, UserError, nearest, not_installed
 from lehr.faces.cli import output
 
 COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
@@ -192,7 +192,7 @@ def run() -> None:
     try:
         typer.main.get_command(root).main(prog_name="lehr")
     except (LehrError, ModuleNotFoundError) as error:
-        failure = error if isinstance(error, LehrError) else _not_installed(error)
+        failure = error if isinstance(error, LehrError) else not_installed(error)
         output.print_error(failure, as_json="--json" in sys.argv)
         sys.exit(failure.exit_code)
     except SystemExit as end:
@@ -203,18 +203,6 @@ def run() -> None:
         # `lehr ls | head` closes the pipe early. Python would report it again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
-
-
-def _not_installed(error: ModuleNotFoundError) -> LehrError:
-    from lehr_trainer import extras
-
-    extra = extras.extra_with(error.name)
-    if extra is None:
-        raise error
-    return LehrError(
-        f"this needs {error.name}, which is not installed.",
-        hint=f"Install it: {extras.install(f'lehr[{extra}]')}",
-    )
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -97,6 +99,16 @@ def test_start_without_the_server_extra_is_one_sentence_with_the_command(tmp_pat
             "this needs structlog, which is not installed.",
             f"  Install it: {extras.install('lehr[server]')}",
         ]
+
+
+def test_server_without_its_extra_is_one_sentence_with_the_command():
+    code = "import sys, runpy; sys.modules['structlog'] = None; runpy.run_module('lehr_api', run_name='__main__')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        "lehr: this needs structlog, which is not installed.",
+        f"  Install it: {extras.install('lehr[server]')}",
+    ]
 
 
 def test_demo_without_torch_shows_the_recorded_sweep_and_how_to_train_it(tmp_path, monkeypatch):
