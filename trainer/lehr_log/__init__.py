@@ -220,8 +220,8 @@ def _write_last() -> None:
 
 def _log_path() -> str | None:
     """Return the file that this process logs into; None if it logs nowhere."""
-    if _external is None:
-        return os.environ.get("LEHR_LOG")
+    if _external is None:  # Processes that the program starts as ranks inherit it.
+        return os.environ.get("LEHR_LOG") if os.environ.get("RANK", "0") == "0" else None
     return _external[1] if _external[0] == os.getpid() else None
 
 

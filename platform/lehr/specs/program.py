@@ -22,6 +22,8 @@ _MODULE = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
 _ARGUMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,199}")
 CHECKPOINT = "{checkpoint}"
 """In ``resume_args``: the folder of the checkpoint to resume from."""
+COMMAND = "lehr_log.command"
+"""The module that becomes any command, the words of which are its arguments."""
 TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _UNLESS_EMPTY = Field(exclude_if=lambda value: not value)
 """Left out at its default: nodes with an older Lehr read the config as well."""
@@ -186,6 +188,8 @@ class Program(Config):
 
     @property
     def entry(self) -> str:
+        if self.module == COMMAND:
+            return " ".join(self.argv[:3])
         return self.script or self.module or "which Lehr did not start"
 
 

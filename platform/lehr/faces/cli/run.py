@@ -38,7 +38,7 @@ def run(
         list[str],
         typer.Argument(
             metavar="-- COMMAND...",
-            help="python SCRIPT.py or python -m MODULE, with its arguments.",
+            help="python SCRIPT.py, python -m MODULE, torchrun ..., bash train.sh, ./train.",
         ),
     ],
     name: Annotated[
@@ -88,25 +88,27 @@ def run(
     """
     from lehr.code.script_spec import read_script, run_name, steps_of
     from lehr.specs import RunSpec, load_spec
+    from lehr.specs.program import COMMAND
 
     trainer = program(command)
-    args = trainer.get("args", {})
+    args, module = trainer.get("args", {}), trainer.get("module")
+    entry = _head(command)[-1] if module == COMMAND else trainer.get("script", module)
     # As nanoGPT's --wandb_log=True, which imports it only then.
     logs = any(value for name, value in args.items() if "wandb" in name)
-    if prints is None and not logs and Path(trainer.get("script", "")).is_file():
-        prints = read_script(Path.cwd(), trainer["script"]).prints
+    if prints is None and not logs and entry.endswith(".py") and Path(entry).is_file():
+        prints = read_script(Path.cwd(), entry).prints
         if prints:
             notes().print(f"Reads its lines: {', '.join(prints)}", markup=False)
     fields = {
         "kind": "run",
-        "name": name or run_name(trainer.get("script") or trainer["module"]),
+        "name": name or run_name(entry),
         "project": project,
         "resources": None if gpus is None else {"gpus": gpus},
         "trainer": trainer
         | {"steps_arg": steps_of(args), "prints": prints or [], "data": data or []},
         "time_limit_s": time_limit,
         # A module of the project needs its files; those of a script are found by its imports.
-        "code": {"include": ["."]} if _is_here(trainer.get("module")) else None,
+        "code": {"include": ["."]} if module == COMMAND or _is_here(module) else None,
     }
     spec = load_spec({field: value for field, value in fields.items() if value is not None})
     assert isinstance(spec, RunSpec)
@@ -195,8 +197,10 @@ def program(words: list[str]) -> dict[str, Any]:
     """Return the fields of ``trainer`` for a command.
 
     Raises:
-        UserError: it is no script or module of Python.
+        UserError: its script is outside of the current folder.
     """
+    from lehr.specs.program import COMMAND
+
     rest = list(words)
     if _PYTHON.fullmatch(Path(rest[0]).name) or rest[0] == sys.executable:
         del rest[0]
@@ -205,13 +209,9 @@ def program(words: list[str]) -> dict[str, Any]:
         if rest[:1] == ["-m"] and rest[1:]:
             return {"module": rest[1], **arguments(rest[2:])}
     if not rest or not rest[0].endswith(".py"):
-        torchrun = Path(words[0]).name in {"torchrun", "accelerate"}
-        raise UserError(
-            f"{' '.join(words[:3])}: not a script or a module of Python.",
-            hint="Lehr starts a process on each GPU itself: lehr run --gpus 2 -- python train.py"
-            if torchrun
-            else "lehr run -- python train.py --lr 1e-3, or python -m package.train",
-        )
+        head = _head(words)
+        fields = arguments(words[len(head) :])
+        return {"module": COMMAND, **fields, "argv": [*head, *fields.get("argv", [])]}
     path, here = Path(rest[0]).expanduser().absolute(), Path.cwd()
     if not path.is_relative_to(here):
         raise UserError(
@@ -219,6 +219,12 @@ def program(words: list[str]) -> dict[str, Any]:
             hint=f"cd {path.parent}",
         )
     return {"script": path.relative_to(here).as_posix(), **arguments(rest[1:])}
+
+
+def _head(words: list[str]) -> list[str]:
+    """Return the words through the first one that is a file, such as a script; all if none is."""
+    ends = (number for number, word in enumerate(words, 1) if Path(word).is_file())
+    return words[: next(ends, len(words))]
 
 
 def arguments(words: list[str]) -> dict[str, Any]:

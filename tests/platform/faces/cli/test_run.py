@@ -13,7 +13,7 @@ import pytest
 
 from lehr.errors import UserError
 from lehr.faces.cli.run import program
-from lehr.specs.program import Program, arguments
+from lehr.specs.program import COMMAND, Program, arguments
 from lehr_testing.api import TOKEN, served
 from lehr_testing.cli import call
 from lehr_testing.waiting import until
@@ -40,18 +40,47 @@ def test_words_of_a_command_become_arguments(words, args, passed):
 
 
 @pytest.mark.parametrize(
-    ("words", "hint"),
+    ("words", "args"),
     [
-        ("torchrun --nproc_per_node=2 train.py", "lehr run --gpus 2 -- python train.py"),
-        ("bash train.sh", "python -m package.train"),
-        ("python -X dev train.py", "python -m package.train"),
-        ("python /tmp/train.py", "cd /tmp"),
+        ("torchrun --nproc_per_node=2 train.py --lr 0.1", {"lr": 0.1}),
+        ("bash -x ./train.sh 5 --lr=0.1", {"lr": 0.1}),
+        ("python -X dev train.py --amp", {"amp": True}),
+        ("torchrun --nproc_per_node=2 -m train --lr 0.1", {}),
     ],
 )
-def test_other_command_is_refused_with_one_that_works(words, hint):
-    with pytest.raises(UserError) as refused:
-        program(words.split())
-    assert hint in (refused.value.hint or "")
+def test_any_command_gets_the_same_words(tmp_path, monkeypatch, words, args):
+    monkeypatch.chdir(tmp_path)
+    for name in ("train.py", "train.sh"):
+        (tmp_path / name).touch()
+    made = Program(**program(words.split()))
+    assert (made.module, made.args) == (COMMAND, args)
+    assert arguments(made, file="", checkpoint=None) == words.split()
+
+
+def test_script_outside_of_the_folder_is_refused():
+    with pytest.raises(UserError, match="outside of the current folder"):
+        program(["python", "/tmp/train.py"])
+
+
+@pytest.mark.parametrize(
+    ("command", "ranks", "ends"),
+    [
+        ("import os, sys; print(*sorted({'RANK', 'LOCAL_RANK'} & {*os.environ})); sys.exit(3)", "0", (3, "\n")),
+        ("print(1)", "1", (0, "")),
+        (None, "0", (1, "")),
+    ],
+)  # fmt: skip
+def test_first_process_of_a_node_becomes_the_command(command, ranks, ends):
+    words = ["gone"] if command is None else ["python", "-c", command]
+    done = subprocess.run(
+        [sys.executable, "-m", COMMAND, *words],
+        env={**os.environ, "RANK": ranks, "LOCAL_RANK": ranks, "PATH": os.defpath},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == ends
+    assert command is not None or done.stderr == "gone: No such file or directory\n"
 
 
 def test_command_is_submitted_and_its_specs_are_planned(tmp_path):

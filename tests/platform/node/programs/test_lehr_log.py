@@ -60,6 +60,11 @@ def test_log_that_cannot_be_written_does_not_stop_the_program(place):
     run(EVERYTHING, LEHR_LOG=place)
 
 
+def test_other_ranks_that_the_program_starts_itself_record_nothing(tmp_path):
+    run(EVERYTHING, LEHR_LOG=str(tmp_path / "log"), RANK="1")
+    assert not [*tmp_path.iterdir()]
+
+
 def test_values_and_steps_are_recorded(tmp_path):
     text = """
         import lehr_log
