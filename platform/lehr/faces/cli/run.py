@@ -92,7 +92,7 @@ def run(
 
     trainer = program(command)
     args, module = trainer.get("args", {}), trainer.get("module")
-    entry = _head(command)[-1] if module == COMMAND else trainer.get("script", module)
+    entry = _head(command)[-1] if module == COMMAND else str(trainer.get("script", module))
     # As nanoGPT's --wandb_log=True, which imports it only then.
     logs = any(value for name, value in args.items() if "wandb" in name)
     if prints is None and not logs and entry.endswith(".py") and Path(entry).is_file():
