@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import json
+import re
 import time
 from hashlib import sha256
 
@@ -9,8 +12,22 @@ import pytest
 
 from lehr.control.lifecycle import Desired, RunState, transition_for_request
 from lehr.control.liveness import Liveness
+from lehr.specs import load_spec
+from lehr.store.upkeep.backup import rebuild
 from lehr.store.upkeep.integrity import check
-from lehr_testing.api import RUN_SPEC, Worker, begin, finished, line, metrics, started
+from lehr_testing.api import (
+    RUN_SPEC,
+    Worker,
+    api_client,
+    begin,
+    end,
+    evaluation,
+    finished,
+    ingest,
+    line,
+    metrics,
+    started,
+)
 
 ARGS = {"lr": 1e-3, "seed": 1, "Any name/x": {"a": [1]}}
 SPEC = {"kind": "run", "name": "mine", "project": "p", "resources": {"gpus": 0}}
@@ -127,15 +144,85 @@ def test_silence_is_shown_and_is_no_failure(api):
     assert shown["reason"].startswith("silent: nothing has come from its process for 10 minutes")
 
 
-def test_it_is_compared_reported_and_deleted_as_any_other_run(api):
+LOSSES = {1e-4: 3.0, 1e-3: 2.0, 1e-2: 1.8, 1e-1: 2.6}
+
+
+def judged(api, made) -> tuple[dict, list[set]]:
+    """Eight runs, two seeds of each rate, made by a function: what is said of them, and what their
+    reports show."""
+    _, client = api
+    ids = []
+    for number, (lr, seed) in enumerate(itertools.product(LOSSES, (0, 1))):
+        loss = LOSSES[lr] + 0.02 * seed
+        data = started() + metrics(1, 40, **{"train/loss": loss + 0.1}) + evaluation(40, loss, None)
+        data += metrics(41, 41, **{"train/loss": "NaN"}) * (lr == 1e-1) + finished(41)
+        args = {"args": {"lr": lr, "seed": seed}, "steps": 41}
+        ids.append(made(f"run-{number}", args, data))
+    said = {}
+    for by in ("", "trainer.args.lr"):
+        answer = client.get("/api/v1/compare", params={"run": ids, "by": by})
+        said[by] = answer.json()
+    said["alerts"] = [client.get(f"/api/v1/runs/{id_}/alerts").json() for id_ in ids]
+    assert [len(alerts) > 0 for alerts in said["alerts"]] == [False] * 6 + [True] * 2
+    assert "is better than run-0 by 1.200 ± 0.039" in str(said[""]["gaps"])
+    said["reports"] = [client.get(f"/api/v1/runs/{id_}/report").text for id_ in ids]
+    named = json.dumps(said)
+    for number, id_ in enumerate(ids):
+        named = named.replace(id_, f"run {number}")
+    said = json.loads(named)
+    texts = re.compile(r">([^<]*\w[^<]*)<| d=\"([^\"]+)")
+    return said, [set(texts.findall(report)) for report in said.pop("reports")]
+
+
+def test_verdicts_groups_diagnosis_and_report_are_those_of_any_other_run(api):
     api_, client = api
-    ours = client.post("/api/v1/runs", json={"spec": RUN_SPEC}).json()["id"]
-    api_.store.streams.append(begin(api_.store, ours), "events.jsonl", 0, started() + metrics(1, 5))
-    ends(worker_of(client, outside(client)), started() + metrics(1, 9) + finished(9))
-    compared = client.get(f"/api/v1/compare?run=k3f9x2ab&run={ours}")
-    assert compared.json()["runs"] == ["k3f9x2ab", ours]
-    assert client.get("/api/v1/runs/k3f9x2ab/report").status_code == 200
-    assert client.delete("/api/v1/runs/k3f9x2ab").json()["deleted"]
+
+    def external(name, args, data):
+        answer = outside(client, f"ext{name[4:]}", token=name, spec={"name": name}, trainer=args)
+        ends(worker_of(client, answer, name), data)
+        return answer.json()["run_id"]
+
+    def ordinary(name, args, data):
+        run = api_.store.runs.create(
+            load_spec({**SPEC, "name": name, "trainer": {"script": "train.py", **args}})
+        )
+        ingest(api_.store, begin(api_.store, run.id), data)
+        end(api_.store, run.id)
+        return run.id
+
+    (said, shown), (said_of_ours, shown_of_ours) = judged(api, external), judged(api, ordinary)
+    assert said == said_of_ours
+    for theirs, ours in zip(shown, shown_of_ours, strict=True):
+        other = {text for text, _ in theirs ^ ours}
+        facts = {"trainer.external", "true", "trainer.script", "null", "train.py", "n1:0"}
+        assert {text for text in other - facts if "UTC" not in text} == set()
+    assert client.delete("/api/v1/runs/ext0").json()["deleted"]
+    assert not (api_.store.home / "runs/ext0").exists()
+
+
+def test_lost_record_is_made_again_and_a_living_process_goes_on(tmp_path):
+    names = ("completed", "stopped", "resumed")
+    with api_client(tmp_path) as (api_, client):
+        for name in names:
+            answer = outside(client, name, token=name, spec={"name": name, "notes": "why"})
+            last = finished(9, "stopped" if name == "stopped" else "completed")
+            ends(worker_of(client, answer, name), started() + metrics(1, 9) + last)
+        living = worker_of(client, outside(client, "resumed", token="two", resume=True), "two")
+        living.put(data := started(2) + line("resumed", step=6, checkpoint=""), 0)
+        before = [view(client, name) for name in names]
+    (tmp_path / "lehr.db").unlink()
+    assert sorted(rebuild(tmp_path).record.living) == ["resumed"]
+    with api_client(tmp_path) as (api_, client):
+        again = worker_of(client, outside(client, "resumed", token="two", resume=True), "two")
+        assert (again.id, again.heartbeat()["fenced"]) == (living.id, False)
+        assert again.put(metrics(7, 12), len(data)).status_code == 200
+        series = api_.store.series.read("resumed", "train/loss", exact=True)
+        assert list(series.step) == list(range(1, 13))
+        for old in before:
+            new = view(client, old["id"])
+            fields = ("state", "attempt", "spec", "submitted_by", "note")
+            assert {name: new[name] for name in fields} == {name: old[name] for name in fields}
+        assert check(tmp_path) == []
 
 
 @pytest.mark.parametrize(

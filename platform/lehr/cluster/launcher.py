@@ -109,7 +109,7 @@ def launches(
         resume_from=attempt.resume_from,
         resume="pinned" if attempt.resume_from is not None else "never",
         skip_through=skipped_through(cast("Rewound | None", run.rewound), attempt.resume_from),
-        record=_record(run, attempt),
+        record=record_of(run, attempt),
         # A submission looks for it if every training runs on this machine.
         corpus_checked=set(addresses) == {settings.own_node},
     )
@@ -155,7 +155,7 @@ def launches(
     return specs
 
 
-def _record(run: RunRow, attempt: Attempt) -> dict[str, Any]:
+def record_of(run: RunRow, attempt: Attempt) -> dict[str, Any]:
     """Return what ``lehr db rebuild`` makes a lost record of, without values of variables: they may
     be secrets, and others may read the folder of runs.
     """

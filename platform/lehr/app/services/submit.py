@@ -13,10 +13,12 @@ from lehr.app.services import checks, code
 from lehr.app.services.budget import check_launch
 from lehr.app.services.context import Operation, Record, V
 from lehr.base import home as homes
+from lehr.base import procfs
 from lehr.base.access import current_actor
 from lehr.checkpoints.registry import CheckpointLocations
+from lehr.cluster.launcher import record_of
 from lehr.control import forks
-from lehr.errors import Conflict, UserError
+from lehr.errors import Conflict, StoreUnavailable, UserError
 from lehr.schemas.runs import ExternalBegun, SubmissionCheck, SubmissionKind
 from lehr.specs import RolloutSpec, RunSpec, SweepSpec, load_spec, stages
 from lehr.specs.examples import RECORDED
@@ -26,6 +28,8 @@ from lehr.specs.trunk import trunk_of
 from lehr.store.recording import add_recording
 from lehr.store.records.checkpoints import THERE
 from lehr.store.records.trial_rows import TrialRows
+from lehr_trainer.contract import layout
+from lehr_trainer.contract.orders import LaunchNote
 
 if TYPE_CHECKING:
     from lehr.app.services.context import Context
@@ -105,6 +109,7 @@ def begin_external(context: Context, begun: ExternalBegin) -> ExternalBegun:
     Raises:
         UserError: the spec is wrong, or is not that of such a run.
         Conflict: the run to resume was started by Lehr, or was deleted.
+        StoreUnavailable: what `lehr db rebuild` needs could not be written. Try again.
     """
     spec = load_spec(begun.spec)
     if not (isinstance(spec, RunSpec) and spec.trainer and spec.trainer.external):
@@ -118,6 +123,20 @@ def begin_external(context: Context, begun: ExternalBegin) -> ExternalBegun:
         actor=current_actor(),
         provenance=begun.provenance,
     )
+    record = record_of(context.store.runs.get(attempt.run_id), attempt)
+    note = LaunchNote(
+        run_id=attempt.run_id,
+        attempt=attempt.number,
+        record={**record, "token_sha256": begun.token_sha256},
+    )
+    folder = layout.attempt_dir(homes.runs_dir(context.home) / attempt.run_id, attempt.number)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        procfs.write_atomically(
+            str(folder / layout.LAUNCH), note.model_dump_json().encode(), durable=True
+        )
+    except OSError as error:
+        raise StoreUnavailable(f"{folder} could not be written: {error.strerror}.") from error
     return ExternalBegun(run_id=attempt.run_id, attempt_id=attempt.id)
 
 

@@ -16,6 +16,8 @@ from lehr.code.capsule_store import CapsuleStore
 from lehr.control.exits import sound_exit
 from lehr.control.finalize import path as transitions_to
 from lehr.control.lifecycle import Desired, RunState
+from lehr.specs import RunSpec
+from lehr.specs.stored import StoredSpec
 from lehr.store.ids import attempt_id
 from lehr.store.records.run_rows import submission
 from lehr.store.store import Store
@@ -83,7 +85,8 @@ def rebuild_record(home: Path) -> RebuiltRecord:
             clock.at = run.created_at
             rebuilt.runs.append(run.id)
             rebuilt.variables += [run.id] if run.record.get("variables") else []
-            _create(store, clock, run, run.spec)
+            if not run.external:
+                _create(store, clock, run, run.spec)
             ended = [_attempt(store, clock, run, number, tokens) for number in run.attempts]
             rebuilt.living += [] if ended[-1] else [run.id]
     return rebuilt
@@ -119,6 +122,7 @@ class _Lost:
         earliest = min((one.time for one in self.started.values()), default=0.0)
         self.created_at = float(self.record.get("created_at") or earliest)
         self.spec: dict[str, Any] | None = self.record.get("spec")
+        self.external = StoredSpec(self.spec or {}).external
 
     def end(self, number: int) -> tuple[dict[str, Any] | None, dict[str, Any]] | None:
         """Return the exit report and the last record of an attempt; None if it may live."""
@@ -160,14 +164,26 @@ def _attempt(store: Store, clock: _Clock, run: _Lost, number: int, tokens: Attem
     """Record an attempt and its effects. Return whether its end is known."""
     note, name = run.notes.get(number, LaunchNote()), attempt_id(run.id, number)
     clock.at = run.started[number].time if number in run.started else clock.at
-    store.transitions.begin_attempt(
-        run.id,
-        # A node that is not known counts as lost, unless the attempt itself reports.
-        placement=note.record.get("placement") or [{"node": "unknown", "gpus": []}],
-        resume_from=note.resume_from,
-        token_sha256=tokens.sha256(name),
-        actor=_ACTOR,
-    )
+    if run.external:
+        store.transitions.begin_external(
+            RunSpec.model_validate(run.spec),
+            run_id=run.id,
+            resume=True,
+            # Its process made it.
+            token_sha256=note.record.get("token_sha256") or tokens.sha256(name),
+            at=clock.at,
+            actor=run.record.get("submitted_by") or _ACTOR,
+            provenance={},
+        )
+    else:
+        store.transitions.begin_attempt(
+            run.id,
+            # A node that is not known counts as lost, unless the attempt itself reports.
+            placement=note.record.get("placement") or [{"node": "unknown", "gpus": []}],
+            resume_from=note.resume_from,
+            token_sha256=tokens.sha256(name),
+            actor=_ACTOR,
+        )
     store.event_applier.apply(name)
     store.attempts.update(name, dispatched_at=clock.at)
     end = run.end(number)
@@ -201,6 +217,8 @@ def _state(
 ) -> tuple[RunState, Desired, str]:
     if last.get("outcome") == "completed":
         return RunState.COMPLETED, Desired.RUN, "completed"
+    if last.get("outcome") == "stopped" and run.external:
+        return RunState.CANCELLED, Desired.RUN, "interrupted"
     if last.get("outcome") == "stopped":
         paused = RunState.PAUSED, Desired.PAUSE
         return *_STOPPED.get(run.stopping or "", paused), run.stopping or "stopped"
