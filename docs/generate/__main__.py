@@ -36,7 +36,22 @@ def pages() -> dict[str, str]:
         "specs.md": specs.page(),
         "cli.md": cli.page(),
         js_types.TYPES: js_types.page(),
+        "../llms.txt": index_for_models((DOCS / "README.md").read_text()),
     }
+
+
+def index_for_models(front_page: str) -> str:
+    """Return the documentation's front page in the form of llmstxt.org, links from the root."""
+    lines = [
+        "# Lehr",
+        "> An experiment platform for pretraining language models: a server with a queue for GPUs, "
+        "a torchrun trainer, sweeps with verdicts, and a record of every run.",
+    ]
+    for line in front_page.splitlines():
+        if line.startswith(("## ", "- ")):
+            link = line.replace("](../", "](/").replace("](", "](docs/").replace("](docs//", "](")
+            lines.append(f"\n{link}\n" if line.startswith("## ") else link)
+    return "\n".join(lines) + "\n"
 
 
 def main() -> int:
