@@ -67,7 +67,7 @@ class Server:
             self.environment["LEHR_TRAINER_MODULE"] = str(trainer)
 
     def cli(
-        self, *args: str, check: bool = True, timeout: float = 180
+        self, *args: str, check: bool = True, timeout: float = 180, cwd: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(  # noqa: PLW1510 - `check` decides below
             [*self.inside, str(Path(sys.executable).parent / "lehr"), *args],
@@ -75,6 +75,7 @@ class Server:
             capture_output=True,
             text=True,
             timeout=timeout,
+            cwd=cwd,
         )
         if check and done.returncode != 0:
             raise AssertionError(

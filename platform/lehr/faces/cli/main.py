@@ -62,6 +62,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
             "Send what scripts have logged by lehr_log.init and could not send",
         ),
         "mcp": ("mcp", "Let agents use Lehr, within a budget"),
+        "skills": ("mcp", "Give coding agents the skill of using Lehr"),
         "note": ("run_actions", "Show or replace the note of a run, sweep or rollout"),
         "tag": ("run_actions", "Add or remove tags of a run or sweep"),
         "archive": ("run_actions", "Hide an ended run, sweep or rollout, or show it again"),
