@@ -15,7 +15,7 @@ from lehr import __version__
 from lehr.base.lru import Lru
 from lehr.errors import NotFound
 from lehr.schemas.base import Problem
-from lehr_api import dashboard, login, problems, prometheus, routes
+from lehr_api import agents, dashboard, login, problems, prometheus, routes
 from lehr_api.auth import API
 from lehr_api.middleware import Guard
 from lehr_api.services import Services, running
@@ -73,6 +73,7 @@ def create_app(settings: Settings, *, services: Opener = running) -> FastAPI:
     app.include_router(routes.router, prefix=API)
     app.include_router(login.router)
     app.include_router(prometheus.router)
+    agents.install(app, settings)
     guard = partial(
         Guard,
         settings=settings,

@@ -43,6 +43,8 @@ NODE_PATHS = frozenset({f"{API}/cluster/join", f"{API}/cluster/leave"})
 OPEN_PATHS = frozenset({f"{API}/health", "/login"})
 OPEN_PREFIXES = ("/static/",)
 """Paths that answer without a token. A test walks all routes and compares them with this list."""
+AGENTS = "/mcp"
+"""The path of the tools for agents (``lehr_api.agents``)."""
 _ATTEMPTS = f"{API}/attempts/"
 
 

@@ -84,6 +84,8 @@ class Guard:
                 if (
                     person is not None
                     and scope["method"] not in access.READING
+                    # What an agent's tool changes is a request of its own.
+                    and scope["path"] != auth.AGENTS
                     # It changed nothing, and another write would wait for the store once more.
                     and message["status"] != StoreUnavailable.status
                 ):

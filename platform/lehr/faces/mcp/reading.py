@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import itertools
 import json
+import time
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -11,7 +14,7 @@ from pydantic import Field, TypeAdapter
 
 from lehr.analysis.plan_json import spec_json
 from lehr.control.lifecycle import REPORTING
-from lehr.errors import NotFound
+from lehr.errors import NotFound, ServerUnavailable
 from lehr.faces.client.plan_server import PlanServer
 from lehr.faces.mcp.answers import (
     Answer,
@@ -30,11 +33,12 @@ from lehr.schemas.streams import Series
 from lehr.specs import load_spec
 
 if TYPE_CHECKING:
-    from lehr.faces.client import Client, Sweep
+    from lehr.faces.client import Client, Rollout, Run, Sweep
 
 Limit = Annotated[int, Field(ge=1, le=100)]
 Offset = Annotated[int, Field(ge=0, description="Skip so many, to read on.")]
 _LINE = 500
+_LOOK_S = 2.0
 _SWEEP = {"id", "name", "state", "counts", "parameters", "metric", "best_value", "best_parameters"}
 _SWEEP_DETAIL = _SWEEP | {
     "goal", "compared_at_step", "notes", "noise", "next_trials", "cost", "warnings",
@@ -183,6 +187,47 @@ class Reading:
         """List queued runs in order, each with the reason why it waits."""
         waiting = self._client.queue()
         return {"queued": [brief_queued(run) for run in waiting[:limit]], "total": len(waiting)}
+
+    async def wait(
+        self,
+        refs: Annotated[list[Ref], Field(min_length=1, max_length=20)],
+        until: Literal["all_ended", "any_ended", "state_changed", "alert"] = "all_ended",
+        timeout_s: Annotated[
+            float,
+            Field(ge=0, le=3600, description="Below the time at which your client gives up."),
+        ] = 50,
+    ) -> Answer:
+        """Wait for runs, sweeps or rollouts; use it in place of asking again and again.
+
+        It answers once all or any have ended, one changed its state, or a run had a new alert or
+        failed (in a sweep: another trial failed); at the latest once all have ended, or after
+        timeout_s with reached false: then call it again.
+        """
+        began = time.monotonic()
+        objects = [await asyncio.to_thread(self._client.find_any, ref) for ref in refs]
+        before = [_signs(waited) for waited in objects]
+        while True:
+            signs = [_signs(waited) for waited in objects]
+            ended = [waited.ended for waited in objects]
+            reached = (
+                all(ended)
+                or {
+                    "all_ended": False,
+                    "any_ended": any(ended),
+                    "state_changed": [now["state"] for now in signs]
+                    != [old["state"] for old in before],
+                    "alert": [now["trouble"] for now in signs]
+                    != [old["trouble"] for old in before],
+                }[until]
+            )
+            waited_s = time.monotonic() - began
+            if reached or waited_s >= timeout_s:
+                return {"reached": reached, "waited_s": round(waited_s), "now": signs}
+            await asyncio.sleep(min(_LOOK_S, timeout_s - waited_s))
+            for waited in objects:
+                # A server that restarts does not end a wait.
+                with contextlib.suppress(ServerUnavailable):
+                    await asyncio.to_thread(waited.refresh)
 
     def cluster(self) -> Answer:
         """Show the nodes, and what each GPU does."""
@@ -346,3 +391,17 @@ class Reading:
             return None
         verdict = json.loads(answer).get("verdict")
         return verdict if isinstance(verdict, str) else None
+
+
+def _signs(waited: Run | Sweep | Rollout) -> Answer:
+    """Return the state of what is waited for, and the signs of trouble that wake an agent."""
+    view: Any = waited.view
+    failed = waited.state == "failed" or getattr(view, "counts", {}).get("failed", 0)
+    return {
+        "id": waited.id,
+        "name": waited.name,
+        "state": waited.state,
+        "why": getattr(view, "reason", None),
+        "step": getattr(view, "step", None),
+        "trouble": [*getattr(view, "alerts", ()), *([f"failed: {failed:d}"] if failed else ())],
+    }

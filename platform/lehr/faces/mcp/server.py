@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Literal
 
+from anyio import to_thread
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ResourceError, ToolError
 from mcp_types import ToolAnnotations
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
 READS = (
     "overview", "list_runs", "show_run", "list_sweeps", "show_sweep", "list_rollouts",
-    "show_rollout", "compare", "queue", "cluster", "plan", "transfer", "example_spec",
+    "show_rollout", "compare", "queue", "wait", "cluster", "plan", "transfer", "example_spec",
     "metrics", "history", "logs", "search_logs", "events", "checkpoints", "code_diff", "diagnose",
 )  # fmt: skip
 LAUNCHES = (
@@ -33,10 +35,11 @@ STOPS = ("cancel", "pause")
 _INSTRUCTIONS = """\
 Lehr runs pretraining experiments: runs, sweeps of runs, and rollouts (a run in stages with gates).
 Begin with overview. Names and ids both work as ref. Answers are cut short; read on with limit,
-offset, cursor, or a narrower range. To find a learning rate: example_spec, plan, launch_sweep,
-then show_sweep, whose verdict, notes and next_trials state what is known and what to try next.
-To explain a failed run: diagnose, then search_logs and events. A difference is real only if
-the verdicts of compare state it: seeds alone change a loss."""
+offset, cursor, or a narrower range. To wait, call wait once; do not ask again and again. To find a
+learning rate: example_spec, plan, launch_sweep, wait, then show_sweep, whose verdict, notes and
+next_trials state what is known and what to try next. To explain a failed run: diagnose, then
+search_logs and events. A difference is real only if the verdicts of compare state it: seeds alone
+change a loss."""
 _READ_ONLY = "\nThis server is read-only: it has no tools that launch or stop."
 _MAY_LAUNCH = """
 Launches count against a budget, shown by the tool budget. A launch over it is refused, and runs are
@@ -79,13 +82,14 @@ def _add(server: MCPServer, part: Any, names: tuple[str, ...], **hints: bool) ->
         )
 
 
-def _tool(method: Callable[..., Answer]) -> Callable[..., str]:
+def _tool(method: Callable[..., Answer | Awaitable[Answer]]) -> Callable[..., Awaitable[str]]:
     """Make a tool of a method: its answer becomes short JSON, an error of Lehr a tool's error."""
 
     @functools.wraps(method)
-    def answer(*args: Any, **given: Any) -> str:
+    async def answer(*args: Any, **options: Any) -> str:
         try:
-            return text_of(method(*args, **given))
+            made = await to_thread.run_sync(functools.partial(method, *args, **options))
+            return text_of(await made if inspect.isawaitable(made) else made)
         except LehrError as error:
             raise ToolError(str(error)) from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -11,8 +12,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from mcp import Client, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
 
 from lehr.control.lifecycle import RunState
 from lehr.faces.mcp.server import LAUNCHES, READS, STOPS
@@ -70,8 +73,15 @@ async def agent(home: Path, *options: str, **environment: str) -> AsyncIterator[
         args=["-m", "lehr.faces.cli.main", "mcp", *options],
         env={**inherited, "LEHR_HOME": str(home), **environment},
     )
+    async with agent_of(parameters) as ask:
+        yield ask
+
+
+@asynccontextmanager
+async def agent_of(server: Any) -> AsyncIterator[Agent]:
+    """Connect to a program or, as a transport, to an address."""
     try:
-        async with Client(parameters) as client:
+        async with Client(server) as client:
             yield Agent(client)
     except BaseExceptionGroup as group:  # The client's task groups wrap what a test raised.
         error: BaseException = group
@@ -98,12 +108,12 @@ def start(lehr, tmp_path: Path):
     return run
 
 
-def budget(api: Api) -> str:
+def budget(api: Api, name: str = "agent") -> str:
     """Return the token of an agent with a budget of three GPU-hours."""
     tokens = api.store.access_tokens
-    if tokens.of_name("agent") is None:
-        tokens.create("agent", "researcher", "lehr_agent", None, 3.0)
-    return "lehr_agent"
+    if tokens.of_name(name) is None:
+        tokens.create(name, "researcher", f"lehr_{name}", None, 3.0)
+    return f"lehr_{name}"
 
 
 def spec(name: str, **changes: Any) -> str:
@@ -159,6 +169,57 @@ async def test_read_only_agent_sees_everything_and_has_no_tool_that_launches(leh
         assert close["step"] == list(range(500, 511))
         with pytest.raises(Refused, match="Did you mean train/loss"):
             await ask("history", ref="long", names=["train/los"])
+
+
+async def test_tools_over_http_have_the_rights_of_the_token(lehr, start) -> None:
+    api, address = lehr
+
+    def over_http(token: str):
+        http = httpx.AsyncClient(headers={"Authorization": f"Bearer {token}"})
+        return agent_of(streamable_http_client(f"{address}/mcp", http_client=http))
+
+    assert (await httpx.AsyncClient().post(f"{address}/mcp", json={})).status_code == 401
+    async with over_http(TOKEN) as ask:
+        assert await ask.tools() == set(READS)
+        assert (await ask("overview"))["server"] == address
+        with pytest.raises(Refused, match="There is no run 'missing'"):
+            await ask("show_run", ref="missing")
+    async with over_http(budget(api, "remote")) as ask:
+        made = await ask("submit_run", request_id="http", spec=spec("by-http", **ONE_HOUR))
+        assert made["budget"]["name"] == "remote"
+    audited = [row.path for row in api.store.audit.page()[0]]
+    assert "/api/v1/runs" in audited
+    assert "/mcp" not in audited
+
+
+async def test_wait_answers_when_it_has_happened_and_not_before(lehr, start) -> None:
+    api = lehr[0]
+    first, second = (api.store.runs.create(load_spec({**RUN_SPEC, "name": n})).id for n in "ab")
+    begin(api.store, first)
+    refs = {"refs": [first, second]}
+    async with start() as ask:
+        still = await ask("wait", **refs, timeout_s=0)
+        assert (still["reached"], [run["state"] for run in still["now"]]) == (
+            False,
+            ["starting", "queued"],
+        )
+
+        async def meanwhile(until: str, act: Any) -> dict[str, Any]:
+            waiting = asyncio.create_task(ask("wait", **refs, until=until, timeout_s=120))
+            await asyncio.sleep(1)  # It waits by now; if not, the test sees less, and passes.
+            assert not waiting.done()
+            await asyncio.to_thread(act)
+            return await waiting
+
+        woken = await meanwhile("state_changed", lambda: begin(api.store, second))
+        assert [run["state"] for run in woken["now"]] == ["starting", "starting"]
+        woken = await meanwhile(
+            "alert", lambda: end(api.store, first, RunState.FAILED, "no memory")
+        )
+        assert woken["now"][0]["trouble"] == ["failed: 1"]
+        assert (await ask("wait", **refs, until="any_ended"))["reached"]
+        woken = await meanwhile("all_ended", lambda: end(api.store, second, RunState.FAILED))
+        assert [run["state"] for run in woken["now"]] == ["failed", "failed"]
 
 
 async def test_launch_is_refused_by_the_budget_and_repeated_by_its_request_id(lehr, start) -> None:
