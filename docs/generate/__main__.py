@@ -44,8 +44,8 @@ def index_for_models(front_page: str) -> str:
     """Return the documentation's front page in the form of llmstxt.org, links from the root."""
     lines = [
         "# Lehr",
-        "> An experiment platform for pretraining language models: a server with a queue for GPUs, "
-        "a torchrun trainer, sweeps with verdicts, and a record of every run.",
+        "> An experiment platform for pretraining language models: a queue for GPUs, a trainer, "
+        + "sweeps with verdicts, and a record of every run.",
     ]
     for line in front_page.splitlines():
         if line.startswith(("## ", "- ")):

@@ -206,20 +206,13 @@ class Reading:
         began = time.monotonic()
         objects = [await asyncio.to_thread(self._client.find_any, ref) for ref in refs]
         before = [_signs(waited) for waited in objects]
+        sign = {"state_changed": "state", "alert": "trouble"}.get(until)
         while True:
             signs = [_signs(waited) for waited in objects]
             ended = [waited.ended for waited in objects]
-            reached = (
-                all(ended)
-                or {
-                    "all_ended": False,
-                    "any_ended": any(ended),
-                    "state_changed": [now["state"] for now in signs]
-                    != [old["state"] for old in before],
-                    "alert": [now["trouble"] for now in signs]
-                    != [old["trouble"] for old in before],
-                }[until]
-            )
+            reached = all(ended) or (until == "any_ended" and any(ended))
+            if sign is not None:
+                reached |= [now[sign] for now in signs] != [old[sign] for old in before]
             waited_s = time.monotonic() - began
             if reached or waited_s >= timeout_s:
                 return {"reached": reached, "waited_s": round(waited_s), "now": signs}
