@@ -44,8 +44,7 @@ def index_for_models(front_page: str) -> str:
     """Return the documentation's front page in the form of llmstxt.org, links from the root."""
     lines = [
         "# Lehr",
-        "> An experiment platform for pretraining language models: a queue for GPUs, a trainer, "
-        + "sweeps with verdicts, and a record of every run.",
+        "> For pretraining: a queue for GPUs, a trainer, sweeps with verdicts, a record of all.",
     ]
     for line in front_page.splitlines():
         if line.startswith(("## ", "- ")):
