@@ -19,9 +19,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, Self
 
 import lehr_log
@@ -40,10 +40,11 @@ Outcome = Literal["completed", "failed", "stopped"]
 class Run:
     """A run of this process. In a launch of Lehr, and on ranks other than 0, it has no folder."""
 
-    def __init__(self, run_id: str, name: str, project: str, folder: Path | None = None) -> None:
+    def __init__(self, run_id: str, name: str, project: str) -> None:
         from lehr_log import wandb
 
-        self.id, self.name, self.project, self.folder = run_id, name, project, folder
+        self.id, self.name, self.project = run_id, name, project
+        self.folder: Path | None = None
         self.summary: dict[str, Any] = wandb.summary
         """Figures of the whole run; recorded as ``summary/<name>`` at its end."""
         self._sender: subprocess.Popen[bytes] | None = None
@@ -72,12 +73,7 @@ class Run:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, trace: object) -> None:
         self.finish(*_reason_of(error))
 
 
@@ -122,51 +118,52 @@ def init(
         server: address of the server. Default: LEHR_SERVER, else that of this machine's home.
         token: token of the server. Default: LEHR_TOKEN, else that of the home.
     """
-    global _run  # noqa: PLW0603 - one run a process
+    global _run
     from lehr_log import wandb
 
-    given = _plain(config if isinstance(config, Mapping) else getattr(config, "__dict__", {}))
-    label = _label(name or Path(sys.argv[0] if sys.argv else "").stem, "run")
-    found = Run(str(id or ""), label, _label(project, "default"))
-    if not goes_on() and os.environ.get("RANK", "0") == "0":
-        try:
-            attempt = _claim(Path(folder), str(id or ""), resume=resume)
-            begun = {
-                "id": attempt.parent.name,
-                "resume": resume,
-                "token": secrets.token_urlsafe(32),
-                "started_at": time.time(),
-                "spec": {
-                    "kind": "run",
-                    "name": found.name,
-                    "project": found.project,
-                    "tags": [str(tag) for tag in tags],
-                    "notes": str(notes),
-                    "resources": {"gpus": 0},
-                    "trainer": {
-                        "external": True,
-                        "args": given,
-                        "steps": int(steps) if steps and steps > 0 else None,
-                        "tokens_per_step": max(1, int(tokens_per_step)),
-                    },
+    name = _label(name or Path(sys.argv[0] if sys.argv else "").stem, "run")
+    run = _run or Run(str(id or ""), name, _label(project, "default"))
+    try:
+        given = _plain(wandb._mapping(config))  # noqa: SLF001
+        if goes_on() or os.environ.get("RANK", "0") != "0":
+            if given and lehr_log._log_path() is not None:  # noqa: SLF001
+                wandb.config.setdefaults(given)
+                wandb._keep()  # noqa: SLF001
+            return run
+        attempt = _claim(Path(folder), run.id, resume=resume)
+        begun = {
+            "id": attempt.parent.name,
+            "resume": resume,
+            "token": secrets.token_urlsafe(32),
+            "started_at": time.time(),
+            "spec": {
+                "kind": "run",
+                "name": run.name,
+                "project": run.project,
+                "tags": [str(tag) for tag in tags],
+                "notes": str(notes),
+                "resources": {"gpus": 0},
+                "trainer": {
+                    "external": True,
+                    "args": given,
+                    "steps": int(steps) if steps and steps > 0 else None,
+                    "tokens_per_step": max(1, int(tokens_per_step)),
                 },
-                "command": sys.argv,
-                **_process(),
-            }
-            (attempt / BEGIN).touch(0o600)
-            (attempt / BEGIN).write_text(json.dumps(begun))
-            _run = Run(attempt.parent.name, found.name, found.project, attempt)
-            lehr_log._record_into(str(attempt / LOG), given, _step_before(attempt))  # noqa: SLF001
-            wandb._reset()  # noqa: SLF001
-            print(f"lehr_log: run {_run.id} is recorded in {attempt}", file=sys.stderr)
-            _watch_end()
-            _run._sender = _send(attempt, mode, server, token)  # noqa: SLF001
-        except Exception as error:  # noqa: BLE001 - nothing here may stop a training
-            print(f"lehr_log: not recorded: {error}", file=sys.stderr)
-    elif given and lehr_log._log_path() is not None:  # noqa: SLF001
-        wandb.config.setdefaults(given)
-        wandb._keep()  # noqa: SLF001
-    return _run or found
+            },
+            "command": sys.argv,
+            **_process(),
+        }
+        (attempt / BEGIN).touch(0o600)
+        (attempt / BEGIN).write_text(json.dumps(begun))
+        run.id, run.folder, _run = attempt.parent.name, attempt, run
+        lehr_log._record_into(str(attempt / LOG), given, _step_before(attempt))  # noqa: SLF001
+        wandb._reset()  # noqa: SLF001
+        print(f"lehr_log: run {run.id} is recorded in {attempt}", file=sys.stderr)
+        _watch_end()
+        run._sender = _send(attempt, mode, server, token)  # noqa: SLF001
+    except Exception as error:  # noqa: BLE001 - nothing here may stop a training
+        print(f"lehr_log: not recorded: {error}", file=sys.stderr)
+    return run
 
 
 def goes_on() -> bool:
@@ -192,8 +189,7 @@ def _claim(base: Path, given: str, *, resume: bool) -> Path:
         base.mkdir(exist_ok=True)
     (base / ".gitignore").write_text("*\n")
     if not run_id or ((base / run_id).exists() and not resume):
-        fresh = [secrets.choice(_LETTERS + "23456789") for _ in range(7)]
-        run_id = "".join([secrets.choice(_LETTERS), *fresh])
+        run_id = "".join(map(secrets.choice, [_LETTERS, *[_LETTERS + "23456789"] * 7]))
         if given:
             print(f"lehr_log: the id {given!r} is in use: the run is {run_id}", file=sys.stderr)
     for number in itertools.count(1):
@@ -229,29 +225,21 @@ def _send(
     )
 
 
+@cache
 def _watch_end() -> None:
-    """Record how the process ends, in place of the way before."""
-    global _watches  # noqa: PLW0603 - once a process
-    if _watches:
-        return
-    _watches = True
+    """Record how the process ends, in place of the way before. Once a process."""
     atexit.register(lambda: _run.finish(*_ended) if _run is not None else None)
-    hook, leave = sys.excepthook, sys.exit
 
-    def failed(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> Any:
-        global _ended  # noqa: PLW0603 - one end a process
-        _ended = _reason_of(error)
-        return hook(kind, error, trace)
+    def noting(function: Callable[..., Any], error: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*arguments: Any) -> Any:
+            global _ended  # noqa: PLW0603 - one end a process
+            _ended = _reason_of(error(*arguments))
+            return function(*arguments)
 
-    def left(code: Any = None) -> Any:
-        global _ended  # noqa: PLW0603 - one end a process
-        _ended = _reason_of(SystemExit(code))
-        return leave(code)
+        return noted
 
-    sys.excepthook, sys.exit = failed, left
-
-
-_watches = False
+    sys.excepthook = noting(sys.excepthook, lambda _kind, error, _trace: error)
+    sys.exit = noting(sys.exit, SystemExit)
 
 
 def _reason_of(error: BaseException | None) -> tuple[Outcome, str | None]:
@@ -270,21 +258,21 @@ def _label(text: str, default: str) -> str:
 
 def _plain(value: Any) -> Any:
     """Return a value of the config as JSON has it; of other types their names."""
-    if isinstance(value, Mapping):
-        return {str(name): _plain(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
     from lehr_log import wandb
 
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
     text = isinstance(value, float) and not math.isfinite(value)
     return wandb._plain(str(value) if text else value)  # noqa: SLF001
 
 
 def _process() -> dict[str, Any]:
     """Return what identifies this process on its machine."""
-    found: dict[str, Any] = {"pid": os.getpid()}
+    process: dict[str, Any] = {"pid": os.getpid()}
     with contextlib.suppress(OSError):
-        found["boot_id"] = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        process["boot_id"] = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
-        found["start_time"] = int(fields[19])
-    return found
+        process["start_time"] = int(fields[19])
+    return process

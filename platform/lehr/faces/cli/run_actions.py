@@ -257,10 +257,9 @@ def sync(
     from lehr.faces import external
 
     attempts = []
-    for attempt, result in external.sync(folder):
-        found = {"folder": str(attempt.folder), "run_id": attempt.run_id, "result": result}
-        attempts.append(found)
+    for attempt in external.sync(folder):
+        attempts.append(attempt)
         if not as_json:
-            say(f"{attempt.run_id}: {result}   {attempt.folder}")
+            say("{run_id}: {result}   {folder}".format(**attempt))
     if as_json:
         print_json({"attempts": attempts})
