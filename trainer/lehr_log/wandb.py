@@ -14,6 +14,7 @@ import string
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
@@ -119,65 +120,13 @@ class Error(Exception):
     """The base of all errors of wandb. None of them is raised here."""
 
 
-class Run(Unsupported):
-    """What ``init`` returns."""
-
-    def __init__(self, **given: Any) -> None:
-        self.config = config
-        self.summary = summary
-        self.id = _text(given.get("id"), "lehr")
-        self.name = _text(given.get("name"), "lehr")
-        self.project = _text(given.get("project"), "lehr")
-        self.entity = _text(given.get("entity"), "lehr")
-        self.group = _text(given.get("group"), "")
-        self.job_type = _text(given.get("job_type"), "")
-        self.notes = given.get("notes")
-        self.tags = tuple(given.get("tags") or ())
-        self.resumed = lehr_log.resume_from is not None
-        self.offline, self.disabled = True, False
-        self.url = self.sweep_id = self.sweep_url = self.project_url = None
-
-    @property
-    def dir(self) -> str:
-        """A folder for files of the run, made when it is first asked for."""
-        return _folder()
-
-    @property
-    def step(self) -> int:
-        """The step of the next call that gives none."""
-        return _steps.next
-
-    @property
-    def path(self) -> str:
-        return f"{self.entity}/{self.project}/{self.id}"
-
-    def get_url(self) -> None: ...
-
-    def log(
-        self,
-        data: Mapping[str, Any],
-        step: int | None = None,
-        commit: bool | None = None,
-        **_: Any,
-    ) -> None:
-        log(data, step=step, commit=commit)
-
-    def define_metric(self, name: str, *given: Any, **named: Any) -> Unsupported:
-        return define_metric(name, *given, **named)
-
-    def finish(self, exit_code: int | None = None, *_: Any, **__: Any) -> None:
-        finish(exit_code)
-
-    def __exit__(self, kind: object = None, *_: object) -> None:
-        finish(int(kind is not None))
-
-
 class _Util(Unsupported):
     """``wandb.util``."""
 
     def generate_id(self, length: int = 8) -> str:
-        letters = string.ascii_lowercase + string.digits
-        return "".join(secrets.choice(letters) for _ in range(length))
+        return "".join(
+            secrets.choice(string.ascii_lowercase + string.digits) for _ in range(length)
+        )
 
 
 config = Values(lehr_log.config)
@@ -216,12 +165,7 @@ def init(*_: Any, config: Any = None, **given: Any) -> Run:
     return run
 
 
-def log(
-    data: Mapping[str, Any],
-    step: int | None = None,
-    commit: bool | None = None,
-    **_: Any,
-) -> None:
+def log(data: Any, step: int | None = None, commit: bool | None = None, **_: Any) -> None:
     """Record the numbers of ``data``; nested mappings have names with a dot, as in wandb.
 
     ``commit=False`` without a step holds them for the next call.
@@ -267,12 +211,46 @@ def finish(exit_code: int | None = None, *_: Any, **__: Any) -> None:
     run = None
 
 
+class Run(Unsupported):
+    """What ``init`` returns."""
+
+    log = staticmethod(log)
+    define_metric = staticmethod(define_metric)
+    finish = staticmethod(finish)
+
+    def __init__(self, **given: Any) -> None:
+        self.config, self.summary = config, summary
+        own = dict.fromkeys(("id", "name", "project", "entity"), "lehr")
+        for field, default in (own | {"group": "", "job_type": ""}).items():
+            value = given.get(field)
+            vars(self)[field] = value if isinstance(value, str) and value else default
+        self.notes, self.tags = given.get("notes"), tuple(given.get("tags") or ())
+        self.resumed = lehr_log.resume_from is not None
+        self.offline, self.disabled = True, False
+        self.url = self.sweep_id = self.sweep_url = self.project_url = None
+        self.path = f"{self.entity}/{self.project}/{self.id}"
+        self.get_url = lambda: None
+
+    @property
+    def dir(self) -> str:
+        """A folder for files of the run, made when it is first asked for."""
+        return _folder()
+
+    @property
+    def step(self) -> int:
+        """The step of the next call that gives none."""
+        return _steps.next
+
+    def __exit__(self, kind: object = None, *_: object) -> None:
+        finish(int(kind is not None))
+
+
 def _reset() -> None:
     """Forget what a run before this one has logged."""
     global _steps, _config_records
     _steps, _config_records = Steps(lehr_log.resume_step), 0
-    for one in (summary, _held, _kept_summary, _kept_config, _left_out):
-        one.clear()
+    for values in (summary, _held, _kept_summary, _kept_config, _left_out):
+        values.clear()
     if isinstance(config, Values):
         config.clear()
         config.update(lehr_log.config)
@@ -325,18 +303,11 @@ def _mapping(given: Any) -> Mapping[str, Any]:
     return dict(vars(given)) if hasattr(given, "__dict__") else {}
 
 
-def _text(given: Any, default: str) -> str:
-    return given if isinstance(given, str) and given else default
-
-
 def _numbers(data: Any) -> dict[str, Any]:
     """Return the numbers and media of a mapping by their names; other values are left out."""
-    flat: dict[str, Any] = {}
-    if isinstance(data, Mapping):
-        _flatten(data, "", flat)
     numbers: dict[str, Any] = {}
     others: list[str] = []
-    for name, value in flat.items():
+    for name, value in _flat(data):
         try:
             numbers[name] = value if media.is_media(value) else lehr_log._number(value)  # noqa: SLF001
         except Exception:  # noqa: BLE001 - of any class
@@ -360,11 +331,9 @@ def _keep() -> None:
     """Record what the program has changed in the config and in the summary."""
     global _config_records  # noqa: PLW0603 - one run a process, as in wandb
     with contextlib.suppress(Exception):
-        flat: dict[str, Any] = {}
-        _flatten(config, "", flat)
-        given: dict[str, Any] = {}
-        _flatten(lehr_log.config, "", given)
-        kept = {name: _plain(flat[name]) for name in [*flat][:_MOST_VALUES] if name not in given}
+        given = dict(_flat(lehr_log.config))
+        flat = islice(_flat(config), _MOST_VALUES)
+        kept = {name: _plain(value) for name, value in flat if name not in given}
         # In lists, since NaN is not equal to itself.
         changed = [name for name, v in kept.items() if [_kept_config.get(name, kept)] != [v]]
         for start in range(0, len(changed), _VALUES_A_RECORD):
@@ -391,10 +360,10 @@ def _plain(value: Any) -> Any:
     return str(shown).replace(str(Path.cwd()), ".")[:_LONGEST]
 
 
-def _flatten(data: Mapping[str, Any], prefix: str, found: dict[str, Any]) -> None:
-    for name, value in data.items():
-        full = f"{prefix}.{name}" if prefix else str(name)
+def _flat(data: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values of a mapping and of those in it, with dots in their names."""
+    for name, value in data.items() if isinstance(data, Mapping) else ():
         if isinstance(value, Mapping):
-            _flatten(value, full, found)
+            yield from _flat(value, f"{prefix}{name}.")
         else:
-            found[full] = value
+            yield f"{prefix}{name}", value

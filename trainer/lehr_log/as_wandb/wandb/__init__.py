@@ -7,7 +7,6 @@ spec keeps the real package.
 import importlib.abc
 import importlib.machinery
 import sys
-from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -24,12 +23,7 @@ class _Submodule(ModuleType):
 class _Submodules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Find every module of wandb: frameworks import classes from several of them."""
 
-    def find_spec(
-        self,
-        fullname: str,
-        path: Sequence[str] | None,  # noqa: ARG002 - of the interface
-        target: ModuleType | None = None,  # noqa: ARG002 - of the interface
-    ) -> importlib.machinery.ModuleSpec | None:
+    def find_spec(self, fullname: str, *_: Any) -> importlib.machinery.ModuleSpec | None:
         if not fullname.startswith(f"{__name__}."):
             return None
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
