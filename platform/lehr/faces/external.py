@@ -67,8 +67,8 @@ class ExternalAttempt(Shipper):
         end, self._size = int(position["log"]), int(position["events"])
         # The lines that are converted already bring the recorder to where it was.
         with contextlib.redirect_stdout(io.StringIO()):
-            while self._log.position < end and self._log.read_piece(end - self._log.position):
-                pass
+            while (lines := self._log.file.piece(end)) is not None:
+                self._log.take(lines)
         self._batch = [] if self._size else [self._started()]
         with contextlib.suppress(FileNotFoundError):
             os.truncate(folder / EVENTS, self._size)
@@ -105,7 +105,8 @@ class ExternalAttempt(Shipper):
         # Looked up first: what it wrote before it ended is then read below.
         alive = self._lives()
         self._commit()
-        while self._log.read_piece():
+        while (lines := self._log.file.piece()) is not None:
+            self._log.take(lines)
             self._commit()
         if self._log.end is None and alive:
             return False
@@ -137,7 +138,7 @@ class ExternalAttempt(Shipper):
             file.flush()
             os.fsync(file.fileno())
         size = self._size + len(lines)
-        position = {"log": self._log.position, "events": size, "step": self._recorder.step}
+        position = {"log": self._log.file.position, "events": size, "step": self._recorder.step}
         procfs.write_json(str(self.folder / POSITION), position, durable=True)
         self._size = size
         self._batch.clear()

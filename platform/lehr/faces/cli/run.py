@@ -128,7 +128,7 @@ def _run_here(command: list[str], spec: RunSpec, *, as_json: bool) -> int:
     """Run the command and record it as `lehr_log.init` does; return an exit code of `lehr`."""
     import lehr_log
     from lehr.control.error_patterns import exit_reason
-    from lehr.specs.prints import PrintedLines
+    from lehr.node.programs.log_tail import ProgramOutput
     from lehr_log.run import LOG, STOP, Outcome
     from lehr_trainer.contract import layout
 
@@ -147,26 +147,24 @@ def _run_here(command: list[str], spec: RunSpec, *, as_json: bool) -> int:
     own |= {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
     # As in a launch, the output is all if it is read.
     own |= {} if trainer.prints else {"LEHR_LOG": str(run.folder / LOG)}
-    lines, tail = PrintedLines(trainer.prints), b""
+    path = layout.rank_log(run.folder, 0)
+    printed, tail = ProgramOutput(path, trainer.prints), b""
     # Ctrl-C is for the command, whose end decides.
     signal.signal(signal.SIGINT, lambda *_: None)
     process = subprocess.Popen(
         command, env=os.environ | own, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
     shown = (sys.stderr if as_json else sys.stdout).buffer
-    with layout.rank_log(run.folder, 0).open("wb") as log, process:
+    with path.open("wb") as log, process:
         assert process.stdout is not None
-        rest = b""
         while output := os.read(process.stdout.fileno(), 1 << 16):
             for stream in (shown, log):
                 with suppress(OSError):  # A full disk or a closed terminal stops no training.
                     stream.write(output)
                     stream.flush()
-            *whole, rest = (rest + output).replace(b"\r", b"\n").split(b"\n")
             tail = (tail + output)[-_TAIL:]
-            for line in whole:
-                if row := lines.row(line.decode("utf-8", "replace")):
-                    run.log(row[1], row[0])
+            for row in printed.values(printed.file.split(output)):
+                run.log(row.values, row.step)
     code, reason = process.returncode, None
     outcome: Outcome = "completed"
     if code in {-signal.SIGINT, 130}:
@@ -174,8 +172,8 @@ def _run_here(command: list[str], spec: RunSpec, *, as_json: bool) -> int:
     elif code != 0:
         text = tail.decode("utf-8", "replace")
         outcome, reason = "failed", exit_reason(trainer.entry, code, text, f"lehr logs {run.id}")
-    elif lines.unmatched:
-        warn(f"--prints: no line matches {', '.join(lines.unmatched)}", on=notes())
+    elif problem := printed.unmatched():
+        warn(problem, on=notes())
     run.finish(outcome, reason)
     about = {"id": run.id, "name": spec.name, "folder": str(run.folder), "outcome": outcome}
     sent = (run.folder / "delivered").exists()

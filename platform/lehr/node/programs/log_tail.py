@@ -9,12 +9,16 @@ read: files of its project, and files that a checkpoint has put back.
 
 from __future__ import annotations
 
-import os
+import contextlib
+import json
+import re
 import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+from pydantic import StrictInt, TypeAdapter, ValidationError
 
 from lehr.analysis.curve_files import binary, printed, text
 from lehr.analysis.curve_files.collector import CurveRow, Points
@@ -22,9 +26,10 @@ from lehr.base.formats import listed
 from lehr.errors import UserError
 from lehr.node.programs.keeper import Keeper
 from lehr.node.programs.program_dir import ProgramDir
-from lehr.node.programs.recorder import LONGEST_NAME, Recorder, parse_line
+from lehr.node.programs.recorder import LONGEST_NAME, Recorder
 from lehr.specs.prints import PrintedLines, plain
 from lehr_trainer.contract import layout
+from lehr_trainer.contract.records import LATEST
 from lehr_trainer.files import open_regular
 
 _PAUSE_S = 1.0
@@ -115,6 +120,52 @@ def sources(folder: Path, wandb: Path) -> list[FileSource]:
     ]
 
 
+_PIECE = 4 << 20
+_LONGEST_LINE = 1 << 20
+
+
+class GrowingFile:
+    """A file of which each line is read once. A line that is too long is left out."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.offset = 0
+        """Bytes that have been read."""
+        self._rest = b""
+
+    @property
+    def position(self) -> int:
+        """Return the bytes that have been read, in whole lines."""
+        return self.offset - len(self._rest)
+
+    def split(self, piece: bytes) -> list[bytes]:
+        """Return the lines that the next bytes complete."""
+        *lines, self._rest = (self._rest + piece).replace(b"\r", b"\n").split(b"\n")
+        if len(self._rest) > _LONGEST_LINE:
+            self._rest = b""
+        return lines
+
+    def piece(self, end: int | None = None) -> list[bytes] | None:
+        """Return the lines that a piece more completes; None at ``end`` or that of the file."""
+        try:
+            with open_regular(self._path) as file:
+                file.seek(self.offset)
+                piece = file.read(_PIECE if end is None else min(_PIECE, end - self.offset))
+        except FileNotFoundError:
+            return None
+        self.offset += len(piece)
+        return self.split(piece) if piece else None
+
+    def pieces(self, *, now: bool) -> Iterator[list[bytes]]:
+        """Yield the lines of one piece, or ``now`` of all that is there."""
+        # Processes that the program has left behind may write for ever.
+        end = self._path.stat().st_size if now and self._path.exists() else 0
+        while (lines := self.piece()) is not None:
+            yield lines
+            if self.offset >= end:
+                break
+
+
 _FIRST_LINES = 1_000
 """If no pattern matches one of so many lines, the run has a warning."""
 
@@ -124,36 +175,24 @@ class ProgramOutput:
 
     code = "no_line_matches"
 
-    def __init__(self, path: Path, lines: PrintedLines) -> None:
-        self._path, self._lines = path, lines
-        self.offset = 0
-        """Bytes of the log that are read, or that are not the program's."""
-        self._rest = b""
+    def __init__(self, path: Path, prints: Sequence[str], step: int = 0) -> None:
+        self.file = GrowingFile(path)
+        self._lines = PrintedLines(prints, step)
         self._looked = time.time()
         self._first: list[str] = []
         self.problem: str | None = None
         """That none of the first lines matches a pattern."""
 
     def rows(self, *, now: bool = False) -> Iterator[CurveRow]:
-        """Yield the values of new lines, which are spread over the time since the last look.
-
-        ``now``: of all lines that are there, else of at most 4 MiB.
-        """
-        with open_regular(self._path) as file:
-            end = file.seek(0, os.SEEK_END)
-            file.seek(self.offset)
-            while piece := file.read(min(_PIECE, end - self.offset)):
-                self.offset += len(piece)
-                yield from self._values(piece)
-                if not now:
-                    break
+        """Yield the values of new lines, ``now`` of all that are there."""
+        for lines in self.file.pieces(now=now):
+            yield from self.values(lines)
         if len(self._first) == _FIRST_LINES and not self._lines.matched:
             self.problem = self.problem or self.unmatched()
 
-    def _values(self, piece: bytes) -> Iterator[CurveRow]:
+    def values(self, lines: Sequence[bytes]) -> Iterator[CurveRow]:
+        """Yield the values of lines, which are spread over the time since the last look."""
         began, self._looked = self._looked, time.time()
-        *lines, rest = (self._rest + piece).replace(b"\r", b"\n").split(b"\n")
-        self._rest = rest[:_LONGEST_LINE]
         for number, line in enumerate(lines, 1):
             text = line.decode("utf-8", "replace")
             if text and len(self._first) < _FIRST_LINES:
@@ -171,9 +210,10 @@ class ProgramOutput:
         return f"trainer.prints: no line matches {listed(self._lines.unmatched, _NAMED)}{advice}"
 
 
-_PIECE = 4 << 20
-_LONGEST_LINE = 1 << 20
 _LONGEST_WARNING = 1_000
+_LARGEST_WHOLE = 10**300
+"""Larger whole numbers do not fit into a float."""
+_FILES = TypeAdapter(dict[str, tuple[StrictInt, StrictInt]])
 _NAMED = 20
 """Things left out that a warning names; so many warnings may name more than the one before."""
 
@@ -195,82 +235,79 @@ class DirectLog:
         only_prints: bool = False,
     ) -> None:
         """``keep`` is called with path, step and files of each checkpoint; None: none is kept."""
-        self._path, self._recorder, self._keep = path, recorder, keep
+        self.file = GrowingFile(path)
+        self._recorder, self._keep = recorder, keep
         self._only_prints = only_prints
-        self._offset = 0
-        self._rest = b""
         self.used = False
         """Whether it has metrics."""
         self.end: dict[str, Any] | None = None
         """The program's own record of its end, after which nothing is read."""
 
-    @property
-    def position(self) -> int:
-        """Return the bytes that have been read, in whole lines."""
-        return self._offset - len(self._rest)
-
-    def read(self, *, fully: bool = False) -> None:
-        """Record what is new: one piece, or all that is there now."""
-        # Processes that the program has left behind may write for ever.
-        end = self.size() if fully else 0
-        while self.read_piece() and self._offset < end:
-            pass
-
-    def size(self) -> int:
-        try:
-            return self._path.stat().st_size
-        except FileNotFoundError:
-            return 0
-
-    def read_piece(self, most: int = _PIECE) -> bool:
-        """Record at most so many bytes more; return whether there were any."""
-        try:
-            with open_regular(self._path) as file:
-                file.seek(self._offset)
-                piece = file.read(most)
-        except FileNotFoundError:
-            return False
-        except OSError as error:
-            self._recorder.warn("unreadable_log", f"{self._path}: {error.strerror}")
-            return False
-        self._offset += len(piece)
-        *lines, self._rest = (self._rest + piece).split(b"\n")
-        if len(self._rest) > _LONGEST_LINE:
-            self._rest = b""
+    def take(self, lines: Sequence[bytes]) -> None:
+        """Record these lines."""
         for line in lines:
             if self.end is None:
                 self._take(line)
-        return bool(piece)
 
     def _take(self, line: bytes) -> None:
-        record = parse_line(line)
-        if record is None:
-            if line.strip():
-                self._recorder.warn("bad_line", "a line of the log is not a record; it was skipped")
-        elif record["kind"] == "end":
-            self.end = record
-        elif record["kind"] == "checkpoint":
-            if self._keep is not None:
-                self._keep(record["path"], record["step"], record["files"])
-        elif record["kind"] == "validation_data":
-            self._recorder.held_out(record["step"], record["digest"], float(record["time"]))
-        elif record["kind"] == "config":
-            self._recorder.config(record["values"])
-        elif record["kind"] == "media":
-            self._recorder.media(record)
-        elif record["kind"] == "warning":
-            text = self._recorder.hide(str(record.get("message"))[:_LONGEST_WARNING])
-            self._recorder.warn("media", text, most=_NAMED)
-        elif record["kind"] == "left_out":
-            names = listed(
-                [self._recorder.hide(name)[:LONGEST_NAME] for name in record["values"]], _NAMED
-            )
-            self._recorder.warn("left_out", f"wandb: not recorded: {names}", most=_NAMED)
-        elif self._only_prints:
-            self._recorder.warn("only_prints", "what it logs is left out: trainer.prints is given")
-        else:
-            self.used = True
-            self._recorder.metrics(record["step"], record["values"], float(record["time"]))
+        recorder = self._recorder
+        record = _parse(line)
+        match record or {}:
+            case {"kind": "metrics", "step": step, "time": at, "values": dict(values)}:
+                if self._only_prints:
+                    left_out = "what it logs is left out: trainer.prints is given"
+                    recorder.warn("only_prints", left_out)
+                else:
+                    self.used = True
+                    recorder.metrics(step, _floats(values), at)
+            case {"kind": "end", "outcome": "completed" | "failed" | "stopped"}:
+                self.end = record
+            case {"kind": "checkpoint", "step": step, "path": str(path), **others}:
+                if self._keep is not None:
+                    self._keep(path, step, _file_states(others.get("files")))
+            case {"kind": "validation_data", "step": step, "time": at, "digest": str(digest)} if (
+                re.fullmatch("[0-9a-f]{64}", digest)
+            ):
+                recorder.held_out(step, digest, at)
+            case {"kind": "config", "values": dict(values)}:
+                recorder.config(values)
+            case {"kind": "media"}:
+                recorder.media(record or {})
+            case {"kind": "warning", "message": str(message)}:
+                recorder.warn("media", recorder.hide(message[:_LONGEST_WARNING]), most=_NAMED)
+            case {"kind": "left_out", "values": dict(values)}:
+                names = listed([recorder.hide(name)[:LONGEST_NAME] for name in values], _NAMED)
+                recorder.warn("left_out", f"wandb: not recorded: {names}", most=_NAMED)
+            case _:
+                if line.strip():
+                    recorder.warn("bad_line", "a line of the log is not a record; it was skipped")
+
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+    """Return a line of ``lehr_log`` with a whole step and a possible time; None if it is none."""
+    with contextlib.suppress(ValueError, RecursionError):
+        record = json.loads(line)
+        if isinstance(record, dict) and type(record.get("step")) is int:
+            at = record.get("time")
+            if not isinstance(at, int | float) or not 0 <= at < LATEST:
+                at = time.time()
+            return {**record, "time": float(at)}
+    return None
+
+
+def _floats(values: dict[str, Any]) -> dict[str, float]:
+    return {
+        name: float(value)
+        for name, value in values.items()
+        if isinstance(value, float) or (type(value) is int and abs(value) < _LARGEST_WHOLE)
+    }
+
+
+def _file_states(files: Any) -> dict[str, tuple[int, int]] | None:
+    """Return size and time of each declared file; None if a value is something else."""
+    with contextlib.suppress(ValidationError):
+        return _FILES.validate_python(files)
+    return None
 
 
 class LogTail:
@@ -281,19 +318,20 @@ class LogTail:
     def __init__(
         self, place: ProgramDir, recorder: Recorder, saves: Keeper, prints: Sequence[str] = ()
     ) -> None:
-        log = place.log_file(0)
-        self._log = DirectLog(log, recorder, saves.request, only_prints=bool(prints))
+        only_prints = bool(prints)
+        self._log = DirectLog(place.log_file(0), recorder, saves.request, only_prints=only_prints)
         self._recorder = recorder
         self.output: ProgramOutput | None = None
         if prints:
-            lines = PrintedLines(prints, recorder.step)
-            self.output = ProgramOutput(layout.rank_log(place.attempt_dir, 0), lines)
+            printed_log = layout.rank_log(place.attempt_dir, 0)
+            self.output = ProgramOutput(printed_log, prints, recorder.step)
         self._sources = [self.output] if self.output else sources(place.folder, place.wandb)
         self._used: FileSource | ProgramOutput | None = None
 
     def read(self, *, fully: bool = False) -> None:
         """Record what is new; ``fully``: all that is there now, without a pause."""
-        self._log.read(fully=fully)
+        for lines in self._log.file.pieces(now=fully):
+            self._log.take(lines)
         if self._log.used:
             return
         for source in [self._used] if self._used else self._sources:

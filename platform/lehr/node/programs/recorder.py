@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bisect
 import contextlib
-import json
 import re
 import time
 from collections import Counter, deque
@@ -33,8 +32,6 @@ MOST_NAMES = 1_000
 LONGEST_NAME = 200
 _LONGEST_TEXT = 500
 """Characters of a text in the config of a program."""
-_LARGEST_WHOLE = 10**300
-"""Larger whole numbers do not fit into a float."""
 _CLOCK_S = 0.02
 """A file's time of change may be so much older than the clock showed when it was written."""
 _SOON_S = 1.0
@@ -215,54 +212,6 @@ class Recorder:
         if before is None or step <= before[0] or at <= before[1]:
             return None
         return (at - before[1]) / (step - before[0])
-
-
-def parse_line(line: bytes) -> dict[str, Any] | None:
-    """Return a line of ``lehr_log`` as a record; None if it is none."""
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(record, dict) or not isinstance(record.get("step"), int):
-        return None
-    if isinstance(record["step"], bool):
-        return None
-    at = record.get("time")
-    if not isinstance(at, int | float) or not 0 <= at < LATEST:
-        record["time"] = time.time()
-    values = record.get("values")
-    if record.get("kind") == "end":
-        return record if isinstance(record.get("outcome"), str) else None
-    if record.get("kind") in {"config", "left_out"}:
-        return record if isinstance(values, dict) else None
-    if record.get("kind") in {"media", "warning"}:
-        return record
-    if record.get("kind") == "metrics":
-        if not isinstance(values, dict):
-            return None
-        record["values"] = {
-            name: float(value)
-            for name, value in values.items()
-            if isinstance(value, float) or (type(value) is int and abs(value) < _LARGEST_WHOLE)
-        }
-    elif record.get("kind") == "validation_data":
-        return record if re.fullmatch("[0-9a-f]{64}", str(record.get("digest"))) else None
-    elif record.get("kind") != "checkpoint" or not isinstance(record.get("path"), str):
-        return None
-    else:
-        files = record.get("files")
-        record["files"] = _file_states(files) if isinstance(files, dict) else None
-    return record
-
-
-def _file_states(files: dict[str, Any]) -> dict[str, tuple[int, int]] | None:
-    """Return size and time of each declared file; None if a value is something else."""
-    found = {}
-    for name, state in files.items():
-        if not (isinstance(state, list) and [type(value) for value in state] == [int, int]):
-            return None
-        found[name] = (state[0], state[1])
-    return found
 
 
 _MOST = 50_000

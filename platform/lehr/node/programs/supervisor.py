@@ -77,7 +77,7 @@ class Supervisor:
         environment = self._place.environment(self._program, self._rank, self._resumed)
         self._printed = os.lseek(1, 0, os.SEEK_END)
         if self._tail.output is not None:
-            self._tail.output.offset = self._printed
+            self._tail.output.file.offset = self._printed
         try:
             self._child = subprocesses.start(
                 command, environment=environment, folder=str(self._place.folder), output=1
