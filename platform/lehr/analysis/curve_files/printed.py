@@ -1,14 +1,21 @@
-"""Propose patterns of ``trainer.prints`` for the lines of a log, or of a program's source."""
+"""What a program prints: patterns of ``trainer.prints`` for lines of a log or of its source, and
+the values of its output.
+"""
 
 from __future__ import annotations
 
 import ast
 import re
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
+from lehr.analysis.curve_files.collector import CurveRow
 from lehr.analysis.curve_files.names import STEPS, metric_of
+from lehr.base.formats import listed
 from lehr.specs.prints import NUMBER, STEP, PrintedLines, plain
+from lehr_trainer.files import open_regular
 
 _NUMBER = re.compile(rf"(?<![\w.])(?:{NUMBER})")
 _LABEL = re.compile(r"""([A-Za-z][\w/.-]*(?: [A-Za-z][\w/.-]*)?)["']?[\s:=]*[\[(]?\s*$""")
@@ -122,3 +129,95 @@ def _name(label: str, before: str) -> str:
     if words[-1] in _SCORES and _HELD_OUT.search(before):
         return f"val/{words[-1]}"
     return words[-1].strip("./-")
+
+
+_NAMED = 20
+"""Patterns that a warning names."""
+_PIECE = 4 << 20
+_LONGEST_LINE = 1 << 20
+
+
+class GrowingFile:
+    """A file of which each line is read once. A line that is too long is left out."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.offset = 0
+        """Bytes that have been read."""
+        self._rest = b""
+
+    @property
+    def position(self) -> int:
+        """Return the bytes that have been read, in whole lines."""
+        return self.offset - len(self._rest)
+
+    def split(self, piece: bytes) -> list[bytes]:
+        """Return the lines that the next bytes complete."""
+        *lines, self._rest = (self._rest + piece).replace(b"\r", b"\n").split(b"\n")
+        if len(self._rest) > _LONGEST_LINE:
+            self._rest = b""
+        return lines
+
+    def piece(self, end: int | None = None) -> list[bytes] | None:
+        """Return the lines that a piece more completes; None at ``end`` or that of the file."""
+        try:
+            with open_regular(self._path) as file:
+                file.seek(self.offset)
+                piece = file.read(_PIECE if end is None else min(_PIECE, end - self.offset))
+        except FileNotFoundError:
+            return None
+        self.offset += len(piece)
+        return self.split(piece) if piece else None
+
+    def pieces(self, *, now: bool) -> Iterator[list[bytes]]:
+        """Yield the lines of one piece, or ``now`` of all that is there."""
+        # Processes that the program has left behind may write for ever.
+        end = self._path.stat().st_size if now and self._path.exists() else 0
+        while (lines := self.piece()) is not None:
+            yield lines
+            if self.offset >= end:
+                break
+
+
+_FIRST_LINES = 1_000
+"""If no pattern matches one of so many lines, the run has a warning."""
+
+
+class ProgramOutput:
+    """What the program prints, read by ``trainer.prints``."""
+
+    code = "no_line_matches"
+
+    def __init__(self, path: Path, prints: Sequence[str], step: int = 0) -> None:
+        self.file = GrowingFile(path)
+        self._lines = PrintedLines(prints, step)
+        self._looked = time.time()
+        self._first: list[str] = []
+        self.problem: str | None = None
+        """That none of the first lines matches a pattern."""
+
+    def rows(self, *, now: bool = False) -> Iterator[CurveRow]:
+        """Yield the values of new lines, ``now`` of all that are there."""
+        for lines in self.file.pieces(now=now):
+            yield from self.values(lines)
+        if len(self._first) == _FIRST_LINES and not self._lines.matched:
+            self.problem = self.problem or self.unmatched()
+
+    def values(self, lines: Sequence[bytes]) -> Iterator[CurveRow]:
+        """Yield the values of lines, which are spread over the time since the last look."""
+        began, self._looked = self._looked, time.time()
+        for number, line in enumerate(lines, 1):
+            text = line.decode("utf-8", "replace")
+            if text and len(self._first) < _FIRST_LINES:
+                self._first.append(plain(text))
+            if row := self._lines.row(text):
+                at = began + (self._looked - began) * number / len(lines)
+                yield CurveRow(*row, number, at)
+
+    def unmatched(self) -> str | None:
+        """Return which patterns match no line, and what would; None if each matches one."""
+        if not self._lines.unmatched:
+            return None
+        better = ", ".join(map(repr, propose(self._first)))
+        advice = f"; its lines suggest {better}" if better else ""
+        return f"trainer.prints: no line matches {listed(self._lines.unmatched, _NAMED)}{advice}"

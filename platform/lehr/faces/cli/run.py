@@ -127,8 +127,8 @@ def run(
 def _run_here(command: list[str], spec: RunSpec, *, as_json: bool) -> int:
     """Run the command and record it as `lehr_log.init` does; return an exit code of `lehr`."""
     import lehr_log
+    from lehr.analysis.curve_files.printed import ProgramOutput
     from lehr.control.error_patterns import exit_reason
-    from lehr.node.programs.log_tail import ProgramOutput
     from lehr_log.run import LOG, STOP, Outcome
     from lehr_trainer.contract import layout
 

@@ -20,17 +20,16 @@ from typing import Any
 
 from pydantic import StrictInt, TypeAdapter, ValidationError
 
-from lehr.analysis.curve_files import binary, printed, text
+from lehr.analysis.curve_files import binary, text
 from lehr.analysis.curve_files.collector import CurveRow, Points
+from lehr.analysis.curve_files.printed import GrowingFile, ProgramOutput
 from lehr.base.formats import listed
 from lehr.errors import UserError
 from lehr.node.programs.keeper import Keeper
 from lehr.node.programs.program_dir import ProgramDir
 from lehr.node.programs.recorder import LONGEST_NAME, Recorder
-from lehr.specs.prints import PrintedLines, plain
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.records import LATEST
-from lehr_trainer.files import open_regular
 
 _PAUSE_S = 1.0
 _SHARE = 20.0
@@ -118,96 +117,6 @@ def sources(folder: Path, wandb: Path) -> list[FileSource]:
         FileSource(folder, binary.TENSORBOARD, events),
         FileSource(folder, "metrics.csv", rows),
     ]
-
-
-_PIECE = 4 << 20
-_LONGEST_LINE = 1 << 20
-
-
-class GrowingFile:
-    """A file of which each line is read once. A line that is too long is left out."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.offset = 0
-        """Bytes that have been read."""
-        self._rest = b""
-
-    @property
-    def position(self) -> int:
-        """Return the bytes that have been read, in whole lines."""
-        return self.offset - len(self._rest)
-
-    def split(self, piece: bytes) -> list[bytes]:
-        """Return the lines that the next bytes complete."""
-        *lines, self._rest = (self._rest + piece).replace(b"\r", b"\n").split(b"\n")
-        if len(self._rest) > _LONGEST_LINE:
-            self._rest = b""
-        return lines
-
-    def piece(self, end: int | None = None) -> list[bytes] | None:
-        """Return the lines that a piece more completes; None at ``end`` or that of the file."""
-        try:
-            with open_regular(self._path) as file:
-                file.seek(self.offset)
-                piece = file.read(_PIECE if end is None else min(_PIECE, end - self.offset))
-        except FileNotFoundError:
-            return None
-        self.offset += len(piece)
-        return self.split(piece) if piece else None
-
-    def pieces(self, *, now: bool) -> Iterator[list[bytes]]:
-        """Yield the lines of one piece, or ``now`` of all that is there."""
-        # Processes that the program has left behind may write for ever.
-        end = self._path.stat().st_size if now and self._path.exists() else 0
-        while (lines := self.piece()) is not None:
-            yield lines
-            if self.offset >= end:
-                break
-
-
-_FIRST_LINES = 1_000
-"""If no pattern matches one of so many lines, the run has a warning."""
-
-
-class ProgramOutput:
-    """What the program prints, read by ``trainer.prints``."""
-
-    code = "no_line_matches"
-
-    def __init__(self, path: Path, prints: Sequence[str], step: int = 0) -> None:
-        self.file = GrowingFile(path)
-        self._lines = PrintedLines(prints, step)
-        self._looked = time.time()
-        self._first: list[str] = []
-        self.problem: str | None = None
-        """That none of the first lines matches a pattern."""
-
-    def rows(self, *, now: bool = False) -> Iterator[CurveRow]:
-        """Yield the values of new lines, ``now`` of all that are there."""
-        for lines in self.file.pieces(now=now):
-            yield from self.values(lines)
-        if len(self._first) == _FIRST_LINES and not self._lines.matched:
-            self.problem = self.problem or self.unmatched()
-
-    def values(self, lines: Sequence[bytes]) -> Iterator[CurveRow]:
-        """Yield the values of lines, which are spread over the time since the last look."""
-        began, self._looked = self._looked, time.time()
-        for number, line in enumerate(lines, 1):
-            text = line.decode("utf-8", "replace")
-            if text and len(self._first) < _FIRST_LINES:
-                self._first.append(plain(text))
-            if row := self._lines.row(text):
-                at = began + (self._looked - began) * number / len(lines)
-                yield CurveRow(*row, number, at)
-
-    def unmatched(self) -> str | None:
-        """Return which patterns match no line, and what would; None if each matches one."""
-        if not self._lines.unmatched:
-            return None
-        better = ", ".join(map(repr, printed.propose(self._first)))
-        advice = f"; its lines suggest {better}" if better else ""
-        return f"trainer.prints: no line matches {listed(self._lines.unmatched, _NAMED)}{advice}"
 
 
 _LONGEST_WARNING = 1_000
