@@ -183,7 +183,6 @@ def _evidence(
         if series.y:
             earlier = tuple(Curve(one.step, one.y) for one in series.superseded)
             curves[name] = Curve(series.step, series.y, earlier)
-    train = stage.train.own
     newest = store.series.latest([run.id], ["train/loss"]).get(run.id, {}).get("train/loss")
     reached = newest is not None and newest.step >= stage.judge_after
     return Evidence(
@@ -191,9 +190,9 @@ def _evidence(
         curves=curves,
         alerts=diagnose(
             curves,
-            total_steps=train.steps,
-            warmup_steps=train.warmup_steps,
-            changes=train.changes,
+            total_steps=stage.train.own.steps,
+            warmup_steps=run.stored.warmup_steps,
+            changes=run.stored.changes,
         ),
         device=_device(store, run.id),
         # A run that failed has shown all it could; only its alerts count.

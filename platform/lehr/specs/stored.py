@@ -95,7 +95,7 @@ class StoredSpec:
 
     @property
     def changes(self) -> tuple[int, ...]:
-        """Steps after which another stage or sequence length begins, of Lehr's trainer."""
+        """Steps after which another stage or sequence length begins, so the loss may jump."""
         batch = BatchConfig.model_validate(self.train["batch"])
         later = (span.first for span in self.spans[1:])
         return (*later, *batch.changes(self.train["steps"]))

@@ -94,9 +94,6 @@ def test_each_corpus_counts_over_all_stages_that_read_it() -> None:
     assert groups == [["1", "3", "4"], ["2"]]
     places = [place for place, _ in corpus_places(staged)]
     assert places == ["", "stages.1.", "stages.2.", "stages.2."]
-    assert staged.changes == (4, 6, 9)
-    old = {"sequences": 8, "sequence_length": 64, "stages": [{"after": 0.5, **LONG}]}
-    assert config(batch=old, steps=8).changes == (4,)
 
 
 def test_ranks_that_cannot_share_a_stage_are_told_which() -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from lehr_trainer.configs.base import Config, PositiveInt
+from lehr_trainer.configs.base import Config, OrNone, PositiveInt
 
 
 class LengthStage(Config):
@@ -28,8 +28,7 @@ class BatchConfig(Config):
     stages: list[LengthStage] = []
     """Changes of sequence length in the course of training, at the same tokens per step. The older
     form of ``train.stages``."""
-    # Left out of a config without it, which trainers of older capsules read as well.
-    block: Annotated[PositiveInt | None, Field(exclude_if=lambda block: block is None)] = None
+    block: OrNone[PositiveInt] = None
     """Tokens of a block: the corpus is cut into blocks, which are shuffled, and sequences are cut
     from them. The longest sequence if not given. Of stages and forks with the same block, the later
     one goes on exactly where the earlier one ended."""

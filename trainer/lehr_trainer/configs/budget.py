@@ -7,7 +7,9 @@ from __future__ import annotations
 import math
 import re
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BeforeValidator
 
 from lehr_trainer.configs.base import Config, PositiveInt
 
@@ -41,6 +43,11 @@ def parse_tokens(given: Any) -> Any:
         return given
     tokens = Decimal(found[1].replace("_", "")).scaleb(_POWERS[found[2]])
     return int(tokens) if tokens == int(tokens) and tokens < _MOST else given
+
+
+Tokens = Annotated[
+    PositiveInt, BeforeValidator(parse_tokens, json_schema_input_type=int | float | str)
+]
 
 
 def needed(forked_at: ForkedAt | None, info: ValidationInfo) -> ForkedAt | None:

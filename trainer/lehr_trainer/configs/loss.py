@@ -44,7 +44,6 @@ class LossConfig(Config):
     """How chunked computes what lies between its products. compiled: by kernels that read a chunk's
     logits twice. eager: operation by operation, which moves about three times as many bytes. auto:
     compiled where the run compiles on CUDA (compile.scope), eager elsewhere."""
-    # Left out of a config without it, which trainers of older capsules read as well.
     z_loss: Annotated[float, Field(ge=0.0, le=0.01, exclude_if=lambda z: z == 0.0)] = 0.0
     """Coefficient of the z-loss of PaLM, for chunked and standard: so many times the square of the
     logarithm of the softmax's denominator is added to each token's loss, which keeps logits small.

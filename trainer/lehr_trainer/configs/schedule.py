@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from lehr_trainer.configs.base import Config, Fraction, NonNegativeInt
+from lehr_trainer.configs.base import Config, Fraction, NonNegativeInt, OrNone
 
 
 class ScheduleConfig(Config):
@@ -38,8 +38,7 @@ class ScheduleConfig(Config):
     """wsd: linear, or 1 - sqrt of the share done (arXiv:2405.18392), which falls faster first."""
     starts_after: NonNegativeInt = 0
     """Step after which this schedule begins; 0 unless the run was forked to change it."""
-    # Left out of a config without it, which trainers of older capsules read as well.
-    ends_after: Annotated[NonNegativeInt | None, Field(exclude_if=lambda step: step is None)] = None
+    ends_after: OrNone[NonNegativeInt] = None
     """Step at which it ends, if not at the last one of the run: set for a stage."""
 
     @model_validator(mode="after")

@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal, Protocol, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from lehr_trainer.configs.base import Config, PositiveInt, must_name
+from lehr_trainer.configs.base import Config, OrNone, PositiveInt, must_name
 from lehr_trainer.errors import UnknownPreset
 
 Parametrization = Literal["standard", "mup"]
@@ -145,10 +145,7 @@ class LlamaConfig(Config):
     """Key and value heads; must divide the query heads (grouped-query attention)."""
     rope_theta: Annotated[float, Field(gt=0)] = 500_000.0
     """Base of the rotary position embedding's frequencies."""
-    # Left out of a config without it, which trainers of older capsules read as well.
-    rope_scaling: Annotated[
-        RopeScalingConfig | None, Field(exclude_if=lambda scaling: scaling is None)
-    ] = None
+    rope_scaling: OrNone[RopeScalingConfig] = None
     """Change the frequencies for a longer context than the weights were trained on."""
     norm_eps: Annotated[float, Field(gt=0)] = 1e-5
     """Added under the root of RMSNorm."""

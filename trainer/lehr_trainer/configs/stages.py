@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from itertools import pairwise
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import Field, ValidationError
 
-from lehr_trainer.configs.base import Config, NonNegativeFloat, PositiveInt
+from lehr_trainer.configs.base import Config, NonNegativeFloat, OrNone
 from lehr_trainer.configs.batch import BatchConfig
-from lehr_trainer.configs.budget import budget_steps, parse_tokens
-from lehr_trainer.configs.corpus import corpora, weighed
+from lehr_trainer.configs.budget import Tokens, budget_steps
+from lehr_trainer.configs.corpus import PartName, corpora, weighed
 from lehr_trainer.configs.optimizer import optimizer_kind
 from lehr_trainer.configs.schedule import ScheduleConfig
 from lehr_trainer.configs.shapes import ROTARY_FIELDS
@@ -20,22 +21,16 @@ if TYPE_CHECKING:
     from lehr_trainer.configs.budget import ForkedAt
     from lehr_trainer.configs.train import TrainConfig
 
-_WHOLE = frozenset({"corpus", "rope_scaling"})
-"""Mappings that a stage replaces; in all others it changes only the keys that it names."""
+C = TypeVar("C", bound=Config)
 Changes = Annotated[dict[str, Any], Field(exclude_if=lambda changes: not changes)]
 
 
 class StageConfig(Config):
     """A part of the training. What it does not name stays as in the stage before."""
 
-    name: Annotated[
-        Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,39}$")] | None,
-        Field(exclude_if=lambda name: name is None),
-    ] = None
+    name: OrNone[PartName] = None
     """For curves, forks and errors; its number, from 1, if not given."""
-    tokens: Annotated[
-        PositiveInt, BeforeValidator(parse_tokens, json_schema_input_type=int | float | str)
-    ]
+    tokens: Tokens
     """How many it trains on, e.g. 2B or 300M."""
     batch: Changes = {}
     """As ``train.batch``. With ``sequence_length`` alone the tokens of a step stay."""
@@ -45,35 +40,30 @@ class StageConfig(Config):
     """``rope_theta``, ``rope_scaling`` and ``max_sequence_length`` of ``train.model``."""
     optimizer: Changes = {}
     """As ``train.optimizer``, such as another ``lr``; its state goes on."""
-    schedule: Annotated[
-        ScheduleConfig | None, Field(exclude_if=lambda schedule: schedule is None)
-    ] = None
+    schedule: OrNone[ScheduleConfig] = None
     """A schedule that begins with this stage, and spans it and those after it that name none. Its
     warmup is 0 unless it names one. The first stage begins ``train.schedule``."""
     loss: Changes = {}
     """As ``train.loss``."""
     attention: Changes = {}
     """As ``train.attention``; only ``document_masking`` may change."""
-    grad_clip: Annotated[
-        NonNegativeFloat | None, Field(exclude_if=lambda grad_clip: grad_clip is None)
-    ] = None
+    grad_clip: OrNone[NonNegativeFloat] = None
     """As ``train.grad_clip``."""
     validation: Changes = {}
     """As ``train.validation``; only ``every`` and ``micro_batch`` may change."""
 
 
+_WHOLE = {"corpus", "rope_scaling"}
+"""Mappings that a stage replaces; in all others it changes only the keys that it names."""
 _ONLY = {
     "model": ROTARY_FIELDS,
-    "attention": frozenset({"document_masking"}),
-    "validation": frozenset({"every", "micro_batch"}),
+    "attention": {"document_masking"},
+    "validation": {"every", "micro_batch"},
 }
 """Fields that a stage may change, where it may not change all."""
+_NEVER = {"batch.stages", "data.tokenizer"}
 _READING = {"loss_mask", "loading", "workers", "prefetch"}
 """Fields of ``data`` that do not change what is prepared."""
-_NEVER = {
-    "batch": frozenset({"stages"}),
-    "data": frozenset({"tokenizer"}),
-}
 
 
 class StageSpan(NamedTuple):
@@ -139,49 +129,36 @@ def spans(
     Raises:
         ValueError: a stage has no step, or its batch is wrong.
     """
+    step, tokens = (forked_at.after_steps, forked_at.after_tokens) if forked_at else (0, 0)
     if not stages:
-        return [StageSpan("", 0, steps, _tokens_before(forked_at, batch), batch)]
+        return [StageSpan("", 0, steps, tokens - step * batch.tokens_per_step, batch)]
     if batch.stages:
         raise ValueError(
             "stages and batch.stages are both given; write each stage of batch.stages as a stage "
             "with its tokens and batch.sequence_length"
         )
     result: list[StageSpan] = []
-    step = tokens = end = 0
+    end = first = 0
     for number, stage in enumerate(stages):
         name = stage.name or str(number + 1)
         if name in {span.name for span in result}:
             raise ValueError(f"stages.{number}.name {name} is the name of another stage")
-        with_path = f"stages.{number}.batch ({name})"
-        batch = _next_batch(with_path, batch, stage.batch)
+        batch = _next_batch(f"stages.{number}.batch ({name})", batch, stage.batch)
         end += stage.tokens
-        start = forked_at if number == 0 else None
-        if start is None:
-            last = step + budget_steps(max(0, end - tokens), batch.tokens_per_step)
-        else:
-            last = budget_steps(end, batch.tokens_per_step, start)
-            tokens = _tokens_before(start, batch)
-        if last == step:
+        last = step + budget_steps(max(0, end - tokens), batch.tokens_per_step)
+        if last == first:
             raise ValueError(
                 f"stages.{number} ({name}): its {stage.tokens:,} tokens are already in the last "
                 f"step of the stage before, which has {result[-1].batch.tokens_per_step:,}; give "
                 "it more tokens, or leave it out"
             )
-        result.append(StageSpan(name, step, last, tokens, batch))
-        step, tokens = last, result[-1].tokens_at(last)
+        before = tokens - (step - first) * batch.tokens_per_step
+        result.append(StageSpan(name, first, last, before, batch))
+        step, first, tokens = last, last, result[-1].tokens_at(last)
     return result
 
 
-def _tokens_before(forked_at: ForkedAt | None, batch: BatchConfig) -> int:
-    """Return what a fork's earlier steps had more than such a batch has."""
-    if forked_at is None:
-        return 0
-    return forked_at.after_tokens - forked_at.after_steps * batch.tokens_per_step
-
-
 def _next_batch(path: str, batch: BatchConfig, changes: Mapping[str, Any]) -> BatchConfig:
-    if not changes:
-        return batch
     length = changes.get("sequence_length")
     if "sequences" not in changes and isinstance(length, int) and length > 0:
         if batch.tokens_per_step % length:
@@ -190,10 +167,7 @@ def _next_batch(path: str, batch: BatchConfig, changes: Mapping[str, Any]) -> Ba
                 "tokens of a step; name batch.sequences, too"
             )
         batch = batch.with_length(length)
-    try:
-        return BatchConfig.model_validate({**batch.model_dump(), **changes})
-    except ValidationError as error:
-        raise ValueError(_in_one_line(path, error)) from None
+    return _valid(BatchConfig, path, {**batch.model_dump(), **changes}) if changes else batch
 
 
 def course(config: TrainConfig) -> list[CourseStage]:
@@ -202,31 +176,28 @@ def course(config: TrainConfig) -> list[CourseStage]:
     Raises:
         ValueError: a stage is wrong, or does not fit to the others.
     """
-    found = config.spans
+    spans = config.spans
     if not config.stages:
-        return [CourseStage(found[0], config)]
+        return [CourseStage(spans[0], config)]
     left_out = {"stages", "steps", "tokens", "tokens_per_parameter", "batch", "schedule", "average"}
     raw = config.model_dump(mode="json", exclude=left_out)
-    raws = []
-    for number, (stage, span) in enumerate(zip(config.stages, found, strict=True)):
-        raw = _changed(raw, stage, f"stages.{number} ({span.name})")
-        raws.append(raw)
-    schedules = _schedules(config, found)
-    blocks = _blocks(raws, found)
-    stages: list[CourseStage] = []
-    for number, (raw, span) in enumerate(zip(raws, found, strict=True)):
-        batch = span.batch.model_dump(mode="json")
-        if blocks[number] != span.batch.sequence_length:
-            batch["block"] = blocks[number]
-        document = {**raw, "steps": span.last, "batch": batch, "schedule": schedules[number]}
-        if number:
-            document["forked_at"] = {"after_steps": span.first, "after_tokens": span.tokens}
+    raws = {}
+    for number, (stage, span) in enumerate(zip(config.stages, spans, strict=True)):
         path = f"stages.{number} ({span.name})"
-        try:
-            stages.append(CourseStage(span, type(config).model_validate(document)))
-        except ValidationError as error:
-            raise ValueError(_in_one_line(path, error)) from None
-        kinds = {optimizer_kind(one.config.model_dump()) for one in stages}
+        raw = raws[path] = _changed(raw, stage, path)
+    schedules, blocks = _schedules(config, [*raws], spans), _blocks(raws, spans)
+    stages: list[CourseStage] = []
+    for (path, raw), span, schedule, block in zip(
+        raws.items(), spans, schedules, blocks, strict=True
+    ):
+        batch = span.batch.model_dump(mode="json")
+        if block != span.batch.sequence_length:
+            batch["block"] = block
+        document = {**raw, "steps": span.last, "batch": batch, "schedule": schedule}
+        if stages:
+            document["forked_at"] = {"after_steps": span.first, "after_tokens": span.tokens}
+        stages.append(CourseStage(span, _valid(type(config), path, document)))
+        kinds = {optimizer_kind(own.model_dump()) for _, own in (stages[0], stages[-1])}
         if len(kinds) > 1:
             raise ValueError(
                 f"{path}: optimizer {' and '.join(sorted(map(str, kinds)))}: the stages of a run "
@@ -267,14 +238,10 @@ def corpus_tokens(stages: Sequence[CourseStage]) -> dict[str, float]:
 
 def as_built(config: TrainConfig) -> list[CourseStage]:
     """Return the stages with what all of them have in memory: positions, an average of weights."""
-    stages = config.course
+    stages, average = config.course, {"average": config.average}
     return [
-        stage._replace(
-            config=with_all_positions(
-                stage.config.model_copy(update={"average": config.average}), stages
-            )
-        )
-        for stage in stages
+        CourseStage(span, with_all_positions(own.model_copy(update=average), stages))
+        for span, own in stages
     ]
 
 
@@ -295,13 +262,15 @@ def _changed(raw: dict[str, Any], stage: StageConfig, path: str) -> dict[str, An
                 f"{path}: a stage cannot change {part}, since parts.{part} is the project's own; "
                 "fork the run to change it"
             )
-        allowed, refused = _ONLY.get(part), _NEVER.get(part, frozenset())
-        if part == "model" and raw["model"]["kind"] != "llama":
-            allowed = frozenset()  # A GPT-2 has a weight for each position.
+        # A GPT-2 has a weight for each position.
+        fixed = part == "model" and raw["model"]["kind"] != "llama"
+        allowed = frozenset() if fixed else _ONLY.get(part, fields.keys())
         for field in fields:
-            if field in refused or (allowed is not None and field not in allowed):
-                may = f"; it may change {', '.join(sorted(allowed))}" if allowed else ""
-                raise ValueError(f"{path}: a stage cannot change {part}.{field}{may}")
+            if f"{part}.{field}" in _NEVER or field not in allowed:
+                may = f"; it may change {', '.join(sorted(_ONLY[part]))}" if part in _ONLY else ""
+                raise ValueError(
+                    f"{path}: a stage cannot change {part}.{field}{'' if fixed else may}"
+                )
     return _merged(raw, changes)
 
 
@@ -314,35 +283,31 @@ def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
     return merged
 
 
-def _schedules(config: TrainConfig, spans: Sequence[StageSpan]) -> list[dict[str, Any]]:
+def _schedules(
+    config: TrainConfig, paths: Sequence[str], spans: Sequence[StageSpan]
+) -> list[ScheduleConfig]:
     """Return the schedule of each stage, from the step where it begins to where it ends."""
-    begins = [
-        number
-        for number, stage in enumerate(config.stages)
-        if number == 0 or stage.schedule is not None
-    ]
-    schedules: list[dict[str, Any]] = []
-    for begin, end in zip(begins, [*begins[1:], len(spans)], strict=True):
-        own = config.stages[begin].schedule
-        schedule = own or config.schedule
-        if own is not None and own.starts_after:
+    own = [stage.schedule for stage in config.stages]
+    begins = [0, *(number for number in range(1, len(own)) if own[number]), len(own)]
+    schedules: list[ScheduleConfig] = []
+    for begin, end in pairwise(begins):
+        schedule = own[begin] or config.schedule
+        if own[begin] and schedule.starts_after:
             raise ValueError(
-                f"stages.{begin} ({spans[begin].name}): schedule.starts_after cannot be given; a "
-                "schedule begins with its stage"
+                f"{paths[begin]}: schedule.starts_after cannot be given; a schedule begins with "
+                "its stage"
             )
-        raw = schedule.model_dump(mode="json", exclude={"ends_after"})
+        changes: dict[str, int | None] = {"starts_after": spans[begin].first} if begin else {}
+        if begin and schedule.warmup_steps is None and schedule.warmup_ratio is None:
+            changes["warmup_steps"] = 0
         last = schedule.ends_after or spans[end - 1].last
-        if begin:
-            raw["starts_after"] = spans[begin].first
-            if schedule.warmup_steps is None and schedule.warmup_ratio is None:
-                raw["warmup_steps"] = 0
-        schedules += [
-            {**raw, "ends_after": last} if span.last != last else raw for span in spans[begin:end]
-        ]
+        for span in spans[begin:end]:
+            changes["ends_after"] = last if span.last != last else None
+            schedules.append(schedule.model_copy(update=changes))
     return schedules
 
 
-def _blocks(raws: Sequence[dict[str, Any]], spans: Sequence[StageSpan]) -> list[int]:
+def _blocks(raws: Mapping[str, dict[str, Any]], spans: Sequence[StageSpan]) -> list[int]:
     """Return the length of the blocks into which each stage's corpora are cut.
 
     Stages that share a corpus have the longest sequence of all of them, so that the next one goes
@@ -350,29 +315,18 @@ def _blocks(raws: Sequence[dict[str, Any]], spans: Sequence[StageSpan]) -> list[
     """
     from lehr_trainer.configs.train import DataConfig
 
-    homes: list[tuple[set[str], list[int]]] = []
-    for number, raw in enumerate(raws):
-        try:
-            corpus = DataConfig.model_validate(raw["data"]).corpus
-        except ValidationError as error:
-            path = f"stages.{number} ({spans[number].name}): data"
-            raise ValueError(_in_one_line(path, error)) from None
-        own = {one.model_dump_json() for one in corpora(corpus, "").values()}
-        numbers = [number]
-        for home in [home for home in homes if home[0] & own]:
-            homes.remove(home)
-            own, numbers = own | home[0], numbers + home[1]
-        homes.append((own, numbers))
-    blocks = [0] * len(spans)
-    for _, numbers in homes:
-        longest = max(spans[number].batch.longest_sequence for number in numbers)
-        for number in numbers:
-            blocks[number] = longest
+    data = [_valid(DataConfig, f"{path}: data", raw["data"]) for path, raw in raws.items()]
+    read = [{one.model_dump_json() for one in corpora(own.corpus, "").values()} for own in data]
+    blocks = [span.batch.longest_sequence for span in spans]
+    for _ in spans:  # A stage may share one corpus with a stage, and another one with a third.
+        blocks = [max(b for b, other in zip(blocks, read, strict=True) if other & r) for r in read]
     return blocks
 
 
-def _in_one_line(path: str, error: ValidationError) -> str:
-    problem = error.errors(include_url=False)[0]
-    field = ".".join(map(str, problem["loc"]))
-    message = problem["msg"].removeprefix("Value error, ")
-    return f"{path}: {field}: {message}" if field else f"{path}: {message}"
+def _valid(kind: type[C], path: str, values: Mapping[str, Any]) -> C:
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+    texts = path, ".".join(map(str, problem["loc"])), problem["msg"].removeprefix("Value error, ")
+    raise ValueError(": ".join(filter(None, texts)))

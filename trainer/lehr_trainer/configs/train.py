@@ -17,11 +17,12 @@ from lehr_trainer.configs.base import (
     Config,
     Fraction,
     NonNegativeInt,
+    OrNone,
     PositiveInt,
     tagged,
 )
 from lehr_trainer.configs.batch import BatchConfig, LengthStage
-from lehr_trainer.configs.budget import ForkedAt
+from lehr_trainer.configs.budget import ForkedAt, Tokens
 from lehr_trainer.configs.corpus import (
     ChatCorpus,
     Corpus,
@@ -116,7 +117,6 @@ class DataConfig(Config):
     """Threads that make batches ahead of time; 0 makes each when it is needed."""
     prefetch: PositiveInt = 4
     """Batches that each worker keeps ready."""
-    # Left out of a config without it, which trainers of older capsules read as well.
     loss_mask: Annotated[
         Literal["none", "document_starts", "prompts"],
         Field(exclude_if=lambda mask: mask == "none"),
@@ -185,23 +185,10 @@ class TrainConfig(Config):
     tokens_per_parameter: Annotated[float, Field(gt=0)] | None = None
     """Train on this many tokens for each parameter of the model, embeddings included; ``steps``
     follow from it. 20 is about the optimum of Hoffmann et al. 2022 (arXiv:2203.15556)."""
-    # Left out of a config without it, which trainers of older capsules read as well.
-    tokens: Annotated[
-        Annotated[
-            PositiveInt,
-            BeforeValidator(budget.parse_tokens, json_schema_input_type=int | float | str),
-        ]
-        | None,
-        Field(exclude_if=lambda tokens: tokens is None),
-    ] = None
+    tokens: OrNone[Tokens] = None
     """Train on this many tokens, e.g. 2B or 300M; ``steps`` follow from it."""
-    forked_at: Annotated[
-        ForkedAt | None,
-        AfterValidator(budget.needed),
-        Field(exclude_if=lambda forked_at: forked_at is None),
-    ] = None
+    forked_at: Annotated[OrNone[ForkedAt], AfterValidator(budget.needed)] = None
     """Set by a fork that changes the tokens of a step: budgets count the tokens before it, too."""
-    # Left out of a config without it, which trainers of older capsules read as well.
     stages: Annotated[list[StageConfig], Field(exclude_if=lambda stages: not stages)] = []
     """The course of the training: each stage goes on from the one before with other data, lengths,
     batches or rates. ``steps`` follow from their tokens."""
@@ -211,7 +198,6 @@ class TrainConfig(Config):
     """Seed of initialisation and data order."""
     optimizer: OptimizerConfig = AdamWConfig()
     """Chosen by its ``name``; adamw if not given."""
-    # Left out of a config without it, which trainers of older capsules read as well.
     optimizer_state: Annotated[
         Literal["keep", "fresh"], Field(exclude_if=lambda kept: kept == "keep")
     ] = "keep"
@@ -227,17 +213,13 @@ class TrainConfig(Config):
     activation_checkpointing: ActivationCheckpointingConfig = ActivationCheckpointingConfig()
     compile: CompileConfig = CompileConfig()
     parallel: ParallelConfig = ParallelConfig()
-    # Left out of a config without it, which trainers of older capsules read as well.
-    average: Annotated[AverageConfig | None, Field(exclude_if=lambda average: average is None)] = (
-        None
-    )
+    average: OrNone[AverageConfig] = None
     """Keep a mean of the weights over the training beside them."""
     checkpoint: CheckpointConfig = CheckpointConfig()
     validation: ValidationConfig = ValidationConfig()
     diagnostics: DiagnosticsConfig = DiagnosticsConfig()
     profile: ProfileConfig = ProfileConfig()
-    # Left out of a config without it, which trainers of older capsules read as well.
-    parts: Annotated[PartsConfig | None, Field(exclude_if=lambda parts: parts is None)] = None
+    parts: OrNone[PartsConfig] = None
     """Parts of the trainer that the project replaces: model, loss, optimizer."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto uses CUDA if there is a GPU."""
@@ -377,17 +359,6 @@ class TrainConfig(Config):
     def course(self) -> list[CourseStage]:
         """Its stages, each as a complete config; itself if it has none."""
         return course(self)
-
-    @property
-    def changes(self) -> tuple[int, ...]:
-        """Steps after which another stage or sequence length begins, so the loss may jump."""
-        return (*(one.first for one in self.spans[1:]), *self.batch.changes(self.steps))
-
-    @property
-    def warmup_steps(self) -> int:
-        """Of the first schedule."""
-        first = self.course[0].config
-        return first.schedule.warmup(first.schedule.ends_after or first.steps)
 
     @property
     def total_tokens(self) -> int:

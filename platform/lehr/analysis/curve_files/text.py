@@ -23,6 +23,7 @@ from lehr.analysis.curve_files.collector import (
     unreadable,
 )
 from lehr.analysis.curve_files.names import STEPS, bare, no_such_name
+from lehr.specs.stored import StoredSpec
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.contract import layout
 from lehr_trainer.files import open_regular
@@ -245,5 +246,6 @@ def _config(path: Path) -> Points:
         except (OSError, yaml.YAMLError, ValidationError):
             yield Remark(f"{found} is not used: it is no config of a training.")
             return
-        yield RunFacts(config.steps, config.warmup_steps, config.changes)
+        stored = StoredSpec({"train": config.model_dump(mode="json")})
+        yield RunFacts(config.steps, stored.warmup_steps, stored.changes)
         return
