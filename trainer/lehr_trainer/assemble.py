@@ -154,7 +154,7 @@ def _require_kernel(context: RunContext, precision: Precision) -> None:
 def _started(
     context: RunContext, stage: OpenStage, course: Course, device_name: str, model: Decoder
 ) -> Started:
-    config, ranks, data = context.config, context.ranks, course.data_at(0)
+    config, ranks, data = context.config, context.ranks, course.data[0]
     return Started(
         time=time.time(),
         attempt=context.place.attempt,
@@ -224,10 +224,10 @@ def resume(
     held_out = saved["data"]["validation_digest"]
     if own:
         # A fork may change its data; the same run may not.
-        course.data_at(progress.step).require_same(digest=saved["data"]["digest"])
-        course.data_at(0).require_same(validation_digest=held_out)
+        course.at(progress.step)[1].require_same(digest=saved["data"]["digest"])
+        course.data[0].require_same(validation_digest=held_out)
         chosen = str(directory.relative_to(place.run_dir))
-    elif course.data_at(0).validation_digest != held_out:
+    elif course.data[0].validation_digest != held_out:
         progress.best_val_loss = None  # A loss on another set is neither better nor worse.
         message = f"not the held-out set of {chosen}: its best val/loss does not count here"
         log(message)

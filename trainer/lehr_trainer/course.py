@@ -89,13 +89,12 @@ class Course:
         if problem := sharing_problem(context.config.spans, ranks.world_size):
             raise BadConfig(problem)
         for span, config in self.stages:
-            path = f"stage {span.name}: " if span.name else ""
             try:
                 config.parallel.check_accumulation(
                     config.batch.most_micro_steps(config.steps, ranks.world_size)
                 )
             except ValueError as error:
-                raise BadConfig(f"{path}{error}") from error
+                raise BadConfig(f"{span.name and f'stage {span.name}: '}{error}") from error
 
     @property
     def accumulates(self) -> bool:
@@ -148,10 +147,6 @@ class Course:
         numbers = (n for n, stage in enumerate(self.stages) if step < stage.span.last)
         return next(numbers, len(self.stages) - 1)
 
-    def data_at(self, step: int) -> PreparedData:
-        """Return the data of the last of so many steps."""
-        return self.data[self.number_at(max(0, step - 1))]
-
     def described(self) -> dict[str, Any]:
         """Return what a checkpoint holds beside the config of its stage."""
         whole = self._context.config
@@ -160,19 +155,28 @@ class Course:
         prepared = {digest for data in self.data for digest in data.corpus_digests}
         return {"course": whole.model_dump(mode="json"), "corpora": sorted(prepared)}
 
-    def config_at(self, step: int) -> TrainConfig:
-        """Return the config of the last of so many steps."""
-        return self.stages[self.number_at(max(0, step - 1))].config
+    def at(self, step: int) -> tuple[TrainConfig, PreparedData]:
+        """Return config and data of the last of so many steps."""
+        number = self.number_at(max(0, step - 1))
+        return self.stages[number].config, self.data[number]
 
     def prepare(self) -> None:
-        """Prepare the data of all stages: a corpus that is missing shows before the first step."""
+        """Prepare the data of all stages: a corpus that is missing shows before the first step.
+
+        Raises:
+            BadData: a corpus is missing, shorter than a block, or its held-out set than a sequence.
+        """
         prepared: dict[str, PreparedData] = {}
         for group in with_same_data(self.stages):
-            data = self._prepare(*group[0])
-            prepared |= {span.name: data for span, _ in group}
+            prepared |= dict.fromkeys((span.name for span, _ in group), self._prepare(*group[0]))
         self.data = [prepared[span.name] for span, _ in self.stages]
-        for number in range(1, len(self.stages)):
-            self._require_enough(number)
+        # A later stage is opened once: too little data shows before the first step.
+        for number, (span, config) in enumerate(self.stages[1:], 1):
+            try:
+                open_stream(self.data[number], config.batch, config.seed, "memmap", DataPosition())
+                self._scored(number)
+            except BadData as error:
+                raise BadData(f"stage {span.name}: {error}") from None
 
     def skip(self, progress: TrainProgress, through: int) -> None:
         """Move the position past the data of the steps until ``through``."""
@@ -218,19 +222,6 @@ class Course:
     def input_fn(self, number: int) -> InputFn:
         masks = self.stages[number].config.attention.document_masking
         return make_input_fn(self.data[number].eos_id if masks else None)
-
-    def _require_enough(self, number: int) -> None:
-        """Open the data of a later stage once: too little shows before the first step.
-
-        Raises:
-            BadData: the corpus is shorter than a block, or its held-out set than a sequence.
-        """
-        span, config = self.stages[number]
-        try:
-            open_stream(self.data[number], config.batch, config.seed, "memmap", DataPosition())
-            self._scored(number)
-        except BadData as error:
-            raise BadData(f"stage {span.name}: {error}") from None
 
     def _prepare(self, span: StageSpan, config: TrainConfig) -> PreparedData:
         context, place = self._context, self._context.place

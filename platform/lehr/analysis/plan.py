@@ -24,9 +24,9 @@ from lehr.analysis.replaced_parts import BuiltModel, changes_memory, replaced_mo
 from lehr.base import formats
 from lehr.errors import PlanRefused
 from lehr.specs import expand
+from lehr.specs.course import trunk_of
 from lehr.specs.run import Resources, RunSpec
 from lehr.specs.stages import stages
-from lehr.specs.trunk import trunk_of
 from lehr_trainer.configs.shapes import MODEL_PRESETS
 from lehr_trainer.configs.sizes import ParameterCounts
 from lehr_trainer.configs.stages import as_built

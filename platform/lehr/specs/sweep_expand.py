@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from lehr.errors import SpecError, SpecProblem
+from lehr.specs.course import share_problem
 from lehr.specs.methods import budget_problems, method_problems, metric_problems, pruning_problems
 from lehr.specs.overrides import replace_length, set_path
 from lehr.specs.problems import Origin, show, the_cause, translate
@@ -18,7 +19,6 @@ from lehr.specs.run import RunSpec
 from lehr.specs.search import Range, point_key
 from lehr.specs.sweep import SweepSpec, Values
 from lehr.specs.synonyms import nearest_path
-from lehr.specs.trunk import share_problem
 from lehr.specs.yaml12 import YamlDocument
 from lehr_trainer.configs.fields import place
 

@@ -10,7 +10,7 @@ from lehr.analysis.plan import plan_run, plan_spec
 from lehr.analysis.plan_json import plan_json
 from lehr.faces.cli.plan_text import plan_text, stages_table
 from lehr.specs import RunSpec, load_spec
-from lehr.specs.trunk import trunk_of
+from lehr.specs.course import trunk_of
 from lehr_trainer.planning.counts import flops_per_token
 
 from .test_plan import MIX, grid, ways

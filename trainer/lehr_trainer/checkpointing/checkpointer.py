@@ -157,9 +157,8 @@ class Checkpointer:
             ),
             state.describe(
                 progress,
-                self._course.config_at(progress.step),
-                self._course.data_at(progress.step),
-                self._course.data_at(0),
+                *self._course.at(progress.step),
+                self._course.data[0],
                 environment.versions(),
                 generators,
             )

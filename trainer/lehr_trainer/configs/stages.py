@@ -62,8 +62,8 @@ _ONLY = {
 }
 """Fields that a stage may change, where it may not change all."""
 _NEVER = {"batch.stages", "data.tokenizer"}
-_READING = {"loss_mask", "loading", "workers", "prefetch"}
-"""Fields of ``data`` that do not change what is prepared."""
+READING = {"loss_mask", "loading", "workers", "prefetch"}
+"""Fields of ``data`` that do not change what is prepared, nor which tokens a step has."""
 
 
 class StageSpan(NamedTuple):
@@ -212,7 +212,7 @@ def with_same_data(stages: Sequence[CourseStage]) -> list[list[CourseStage]]:
     for stage in stages:
         data = stage.config.data
         # Prompts are masked in what is prepared.
-        key = f"{data.masks_prompts} {data.model_dump_json(exclude=_READING)}"
+        key = f"{data.masks_prompts} {data.model_dump_json(exclude=READING)}"
         groups.setdefault(key, []).append(stage)
     return list(groups.values())
 

@@ -21,10 +21,10 @@ from lehr.control import forks
 from lehr.errors import Conflict, StoreUnavailable, UserError
 from lehr.schemas.runs import ExternalBegun, SubmissionCheck, SubmissionKind
 from lehr.specs import RolloutSpec, RunSpec, SweepSpec, load_spec, stages
+from lehr.specs.course import trunk_of
 from lehr.specs.examples import RECORDED
 from lehr.specs.load import Spec, load_with_trials
 from lehr.specs.sweep_expand import value_trials
-from lehr.specs.trunk import trunk_of
 from lehr.store.recording import add_recording
 from lehr.store.records.checkpoints import THERE
 from lehr.store.records.trial_rows import TrialRows

@@ -7,7 +7,7 @@ import pytest
 from lehr.control.lifecycle import RunState
 from lehr.errors import Conflict
 from lehr.specs import SweepSpec, expand, load_spec
-from lehr.specs.trunk import trunk_of
+from lehr.specs.course import trunk_of
 from lehr_testing.groups import Groups
 from lehr_testing.stores import begin, ingest, line, metrics, run_spec
 
