@@ -15,7 +15,7 @@ from lehr.cluster.exits import EXCLUDED
 from lehr.cluster.isolation import Isolation
 from lehr.cluster.launcher import Launcher
 from lehr.cluster.membership import Cluster
-from lehr.control import nodes, queue, reconcile, rollouts, sweeps, trunks
+from lehr.control import nodes, queue, reconcile, rollouts, sweeps
 from lehr.control.exits import listed_exit, synthetic_exit
 from lehr.control.finalize import Finalize
 from lehr.control.lifecycle import RunState, StateChange
@@ -115,7 +115,7 @@ class Executor:
                 if self._store.nodes.note(action.node, EXCLUDED, action.message, actor=DISPATCHER):
                     log.warning("node %s is excluded: %s", action.node, action.message)
             case (
-                sweeps.StopSweep() | sweeps.PruneTrial() | sweeps.AddTrials() | trunks.FollowTrunk()
+                sweeps.StopSweep() | sweeps.PruneTrial() | sweeps.AddTrials() | sweeps.FollowTrunk()
             ):
                 return self._apply_to_sweep(action)
             case (
@@ -177,17 +177,8 @@ class Executor:
                 return progress.add_trials(
                     action.sweep_id, action.trials, known=action.known, actor="sweep"
                 )
-
-            case trunks.FollowTrunk():
-                trunk = action.trunk
-                return progress.follow_trunk(
-                    action.sweep_id,
-                    trunk.run_id,
-                    state=trunk.state,
-                    base=trunk.base,
-                    why=action.why,
-                    actor="sweep",
-                )
+            case sweeps.FollowTrunk():
+                return progress.follow_trunk(action, actor="sweep")
 
     def _apply_to_rollout(self, action: rollouts.Action) -> bool:
         progress = self._store.rollout_progress

@@ -15,8 +15,7 @@ from lehr.control.lifecycle import Desired, RunState
 from lehr.control.rollouts import OpenRollout
 from lehr.control.search import TrialReport
 from lehr.control.step import Subject
-from lehr.control.sweeps import OpenSweep, TrialState, needs_reports, pause_of_pruning_s
-from lehr.control.trunks import Trunk
+from lehr.control.sweeps import OpenSweep, TrialState, Trunk, needs_reports, pause_of_pruning_s
 from lehr.errors import NotFound
 from lehr.specs.sweep import SweepSpec
 from lehr.store import Change, Store
@@ -106,12 +105,11 @@ class SweepLoader:
         if run is None:
             return None
         state, last = RunState(run.state), run.stored.total_steps
+        saved = [one for one in self._store.checkpoints.of_run(run.id) if one.step == last]
         base = None
-        if state is RunState.COMPLETED:
-            saved = [one for one in self._store.checkpoints.of_run(run.id) if one.step == last]
-            newest = max(saved, key=lambda one: one.attempt, default=None)
-            if newest is not None:
-                base = str(self._runs_dir / run.id / newest.path)
+        if saved and state is RunState.COMPLETED:
+            newest = max(saved, key=lambda one: one.attempt)
+            base = str(self._runs_dir / run.id / newest.path)
         return Trunk(run.id, run.name, state, run.reason, base)
 
     def _is_paused(self, sweep_id: str) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, NamedTuple, TypeVar
 
-from lehr.control import nodes, queue, reconcile, rollouts, sweeps, trunks
+from lehr.control import nodes, queue, reconcile, rollouts, sweeps
 from lehr.control.availability import stops, without_ending_nodes
 from lehr.control.finalize import EndedAttempt, Finalize, finalize
 from lehr.control.lifecycle import (
@@ -89,7 +89,7 @@ def subject_of(action: Action) -> Subject:
             return Subject("queue", "")
         case nodes.Exclude():
             return Subject("node", action.node)
-        case sweeps.StopSweep() | sweeps.AddTrials() | trunks.FollowTrunk():
+        case sweeps.StopSweep() | sweeps.AddTrials() | sweeps.FollowTrunk():
             return Subject("sweep", action.sweep_id)
         case Finalize() | StateChange() | queue.StartRun() | sweeps.PruneTrial():
             return Subject("run", action.run_id)

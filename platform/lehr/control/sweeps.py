@@ -15,7 +15,6 @@ from lehr.analysis.batches import HeldOut
 from lehr.base.names import PROGRAM_SEED, SEED
 from lehr.control.lifecycle import ENDED, Desired, RunState
 from lehr.control.search import Prune, SearchTrial, TrialReport, ask, prune
-from lehr.control.trunks import FollowTrunk, Trunk, follow
 from lehr.errors import SpecError
 from lehr.specs.run import RunSpec
 from lehr.specs.search import Pruning, point_key, random_points
@@ -32,6 +31,8 @@ _OF_THE_TRIAL = frozenset({"nan_loss"})
 """Causes that lie in a trial's values: a learning rate that diverges is no evidence about the
 others.
 """
+OF_TRUNK = "trunk"
+"""The cause of a trial that ended, or waits again, because the trunk of its sweep did."""
 _DRAWS = 20
 """How often TPE may propose an existing point before one is drawn at random."""
 
@@ -57,6 +58,18 @@ class TrialState:
     """
     waits: bool = False
     """It starts from the last checkpoint of the sweep's trunk, which is not known yet."""
+
+
+@dataclass(frozen=True)
+class Trunk:
+    """The run that trains the stages that the trials share; they start from its end."""
+
+    run_id: str
+    name: str
+    state: RunState
+    reason: str | None = None
+    base: str | None = None
+    """Folder of its last checkpoint; None before it has completed, or if that was removed."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +112,15 @@ class AddTrials:
     """Number of the sweep's trials when this was decided."""
 
 
+@dataclass(frozen=True)
+class FollowTrunk:
+    """Let the trials that wait for the trunk start, end with it, or wait again."""
+
+    sweep_id: str
+    trunk: Trunk
+    why: str
+
+
 Action = StopSweep | PruneTrial | AddTrials | FollowTrunk
 
 
@@ -114,9 +136,9 @@ class Decision:
 def actions(sweep: OpenSweep) -> list[Action]:
     """Return what follows from its trunk, then from the trials: stop, prune, create the next."""
     if (trunk := sweep.trunk) is not None:
-        moves = follow(sweep.id, trunk, sweep.trials)
-        if moves is not None or trunk.state is not RunState.COMPLETED:
-            return [moves] if moves is not None else []
+        why = _followed(trunk, [trial for trial in sweep.trials if trial.waits])
+        if why or trunk.state is not RunState.COMPLETED:
+            return [FollowTrunk(sweep.id, trunk, why)] if why else []
     decision = decide(
         sweep.spec,
         sweep.trials,
@@ -124,13 +146,25 @@ def actions(sweep: OpenSweep) -> list[Action]:
         reopened_at=sweep.reopened_at,
         judged=sweep.judged,
     )
-    found: list[Action] = []
-    if decision.stop is not None:
-        found.append(StopSweep(sweep.id, decision.stop))
-    found += decision.prune
+    stop = [StopSweep(sweep.id, decision.stop)] if decision.stop is not None else []
+    found: list[Action] = [*stop, *decision.prune]
     if decision.points:
         found.append(_next_trials(sweep, decision.points))
     return found
+
+
+def _followed(trunk: Trunk, waiting: Sequence[TrialState]) -> str:
+    """Return why the trials that wait for the trunk start, end or wait again now, if they do."""
+    if trunk.base is not None:
+        return f"{trunk.name} has completed" if waiting else ""
+    if trunk.state not in ENDED:
+        failed = any(one.state is RunState.FAILED and one.cause == OF_TRUNK for one in waiting)
+        return f"{trunk.name} was queued again" if failed else ""
+    removed = trunk.state is RunState.COMPLETED
+    reason = "its last checkpoint was removed" if removed else trunk.reason
+    text = f"it starts where {trunk.name} ends, which is {trunk.state.value}"
+    queued = any(trial.state is RunState.QUEUED for trial in waiting)
+    return (f"{text}: {reason}" if reason else text) if queued else ""
 
 
 def _next_trials(sweep: OpenSweep, points: Sequence[dict[str, Any]]) -> AddTrials | StopSweep:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import ColumnElement, func, update
+from sqlalchemy import func, update
 from sqlmodel import Session, col, select
 
 from lehr.control.lifecycle import RunState
 from lehr.control.retries import RETRY_RESET
-from lehr.control.trunks import OF_TRUNK
+from lehr.control.sweeps import OF_TRUNK, FollowTrunk
 from lehr.errors import Conflict
 from lehr.specs.sweep import SweepSpec
 from lehr.specs.sweep_expand import TrialSpec
@@ -78,43 +78,40 @@ class SweepProgress(Records):
             self._db.changed(Change("sweep", sweep_id))
             return True
 
-    def follow_trunk(
-        self, sweep_id: str, trunk: str, *, state: RunState, base: str | None, why: str, actor: str
-    ) -> bool:
+    def follow_trunk(self, action: FollowTrunk, *, actor: str) -> bool:
         """Let the trials that wait for the trunk follow its state; False if it has another by now.
 
-        With ``base``, its last checkpoint, they start from there. If it ended without one, they
-        end for the reason ``why``; if it was queued again, they wait again.
+        They start from its last checkpoint. If it ended without one, they end, too; if it was
+        queued again, they wait again.
         """
+        sweep_id, trunk = action.sweep_id, action.trunk
         at = self._clock()
         with self._db.write(what="follow_trunk") as session:
-            if get_run(session, trunk).state != state.value:
+            if get_run(session, trunk.run_id).state != trunk.state.value:
                 return False
-            waiting = (col(RunRow.sweep_id) == sweep_id) & waits_for_trunk()
-
-            def move(where: ColumnElement[bool], old: RunState, new: RunState) -> None:
-                transition_runs(
-                    session,
-                    self._db,
-                    where,
-                    old=old,
-                    new=new,
-                    cause=OF_TRUNK,
-                    message=why,
-                    actor=actor,
-                    at=at,
-                )
-
-            if state.ended and base is None:
-                is_cancelled = state is RunState.CANCELLED
-                move(waiting, RunState.QUEUED, state if is_cancelled else RunState.FAILED)
-            else:
-                move(waiting & (col(RunRow.cause) == OF_TRUNK), RunState.FAILED, RunState.QUEUED)
-            if base is not None:
+            where = waiting = (col(RunRow.sweep_id) == sweep_id) & waits_for_trunk()
+            old, new = RunState.QUEUED, RunState.FAILED
+            if trunk.base is not None or not trunk.state.ended:
+                where = waiting & (col(RunRow.cause) == OF_TRUNK)
+                old, new = new, old
+            elif trunk.state is RunState.CANCELLED:
+                new = trunk.state
+            transition_runs(
+                session,
+                self._db,
+                where,
+                old=old,
+                new=new,
+                cause=OF_TRUNK,
+                message=action.why,
+                actor=actor,
+                at=at,
+            )
+            if trunk.base is not None:
                 based = session.execute(
                     update(RunRow)
                     .where(waiting)
-                    .values(resume_from=base)
+                    .values(resume_from=trunk.base)
                     .returning(col(RunRow.id)),
                     execution_options={"synchronize_session": "fetch"},
                 ).all()
