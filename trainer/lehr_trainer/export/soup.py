@@ -75,10 +75,7 @@ def export_mean(
     runs = facts.get("runs") or [str(path) for path, _ in places]
     names = [f"{run}@{one.manifest.step}" for run, one in zip(runs, sources, strict=True)]
     parts = [checkpoint.read_tensors(one.directory, one.manifest, "model") for one in sources]
-    first = (sources[0], parts[0], names[0])
-    _require_different(sources, names)
-    for other in zip(sources, parts, names, strict=True):
-        _require_same_model(first, other)
+    _require_one_model(list(zip(sources, parts, names, strict=True)))
     used = load_tokenizer_of(sources[0], tokenizer)
     record: dict[str, Any] = {
         "ingredients": [
@@ -116,37 +113,34 @@ def _mean(record: Mapping[str, Any]) -> Mean:
     return Mean(text, (record["values"] or {}).get("val/loss"), rows)
 
 
-def _require_different(sources: Sequence[ExportSource], names: Sequence[str]) -> None:
-    by_digest: dict[str, str] = {}
-    for source, name in zip(sources, names, strict=True):
-        if before := by_digest.get(source.digest):
+def _require_one_model(
+    ingredients: Sequence[tuple[ExportSource, Mapping[str, Tensor], str]],
+) -> None:
+    """Raise BadConfig if two are the same checkpoint, or of different models."""
+    known: dict[str, str] = {}
+    for source, tensors, name in ingredients:
+        if before := known.get(source.digest):
             raise BadConfig(f"{before} and {name} are the same checkpoint; name each once")
-        by_digest[source.digest] = name
-
-
-_Ingredient = tuple[ExportSource, Mapping[str, Tensor], str]
-
-
-def _require_same_model(first: _Ingredient, other: _Ingredient) -> None:
-    (source, tensors, name), (its_source, its_tensors, its_name) = first, other
-    require_own_model(its_source)
-    shapes = [
-        {key: tuple(one.shape) for key, one in part.items()} for part in (tensors, its_tensors)
-    ]
-    # Equal shapes may still compute something else, for example with other heads.
-    models = [
-        {f"model.{key}": value for key, value in one.config.model.model_dump().items()}
-        | {"tokenizer": one.state.get("data", {}).get("tokenizer")}
-        for one in (source, its_source)
-    ]
-    for own, its in (shapes, models):
+        known[source.digest] = name
+        require_own_model(source)
+        own, its = _computes(*ingredients[0][:2]), _computes(source, tensors)
         for key in sorted(own.keys() | its.keys()):
             if own.get(key) != its.get(key):
                 raise BadConfig(
-                    f"{name} and {its_name} cannot be averaged: not of one model: {key} is "
-                    f"{own.get(key, 'missing')} in the one and {its.get(key, 'missing')} in the "
+                    f"{ingredients[0][2]} and {name} cannot be averaged: not of one model: {key} "
+                    f"is {own.get(key, 'missing')} in the one and {its.get(key, 'missing')} in the "
                     "other"
                 )
+
+
+def _computes(source: ExportSource, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Return the shapes of the weights, and what they compute: for example with other heads."""
+    model = source.config.model.model_dump()
+    return {
+        **{name: tuple(tensor.shape) for name, tensor in tensors.items()},
+        **{f"model.{field}": value for field, value in model.items()},
+        "tokenizer": source.state.get("data", {}).get("tokenizer"),
+    }
 
 
 def _score(
