@@ -129,8 +129,12 @@ def test_a_schedule_spans_its_stage_and_those_that_name_none() -> None:
         ([{"tokens": 512}, {}], {}, "stages.1.tokens\n  Field required"),
         ([{"tokens": 0}], {}, "greater than or equal to 1"),
         ([{"tokens": 1000}, {"tokens": 10}], {}, "stages.1 (2): its 10 tokens are already in"),
-        ([{"tokens": 512}], {"tokens": 512}, "tokens and stages are both given"),
-        ([{"tokens": 512}], {"steps": 3}, "steps 3 and the 1 steps of stages do not agree"),
+        ([{"tokens": 512}], {"tokens": 512}, "tokens 512 and stages are both given"),
+        (
+            [{"tokens": 512}],
+            {"steps": 3},
+            "steps 3 and stages do not agree",
+        ),
         (
             [{"tokens": 512}],
             {"batch": {"sequences": 8, "sequence_length": 64, "stages": [{"after": 0.5, **LONG}]}},

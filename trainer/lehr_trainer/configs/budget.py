@@ -28,6 +28,8 @@ class ForkedAt(Config):
     """Tokens trained on until the checkpoint."""
 
 
+BUDGETS = ("tokens", "tokens_per_parameter", "stages")
+"""Fields from which the steps follow."""
 _NUMBER = re.compile(r"(\d[\d_]*(?:\.\d+)?(?:[eE]\+?\d{1,2})?) ?([kKMBGT]?)")
 _POWERS = {"": 0, "k": 3, "K": 3, "M": 6, "B": 9, "G": 9, "T": 12}
 _MOST = 2**63
@@ -59,14 +61,6 @@ def needed(forked_at: ForkedAt | None, info: ValidationInfo) -> ForkedAt | None:
     return None if alike else forked_at
 
 
-def budget_steps(tokens: int, tokens_per_step: int, forked_at: ForkedAt | None = None) -> int:
-    """Count the steps that train on at least so many tokens, those before a fork included."""
-    if forked_at is None:
-        return -(-tokens // tokens_per_step)
-    rest = max(0, tokens - forked_at.after_tokens)
-    return forked_at.after_steps + -(-rest // tokens_per_step)
-
-
 def budget_tokens(model: ModelConfig, tokens_per_parameter: float) -> int:
     """Count the tokens of a budget for each parameter.
 
@@ -87,44 +81,32 @@ def resolve_steps(given: Any, info: ValidationInfo) -> Any:
     Raises:
         ValueError: they do not agree, or there are two budgets.
     """
+    from lehr_trainer.configs.stages import StageConfig, spans
+
     known: dict[str, Any] = info.data
-    given = parse_tokens(given)
-    tokens: int | None = known.get("tokens")
-    ratio: float | None = known.get("tokens_per_parameter")
-    if tokens is not None and ratio is not None:
-        raise ValueError(f"tokens and tokens_per_parameter {ratio:g} are both given; give only one")
-    staged = known.get("stages")
-    if staged and (tokens is not None or ratio is not None):
-        budget = "tokens" if tokens is not None else "tokens_per_parameter"
-        raise ValueError(f"{budget} and stages are both given; the tokens of a run are its stages'")
-    needs = {"tokens", "tokens_per_parameter", "stages", "batch"}
-    if ratio is not None:
-        needs.add("model")
-    if tokens is None and ratio is None and not staged:
-        needs.discard("batch")
+    given, ratio = parse_tokens(given), known.get("tokens_per_parameter")
+    shown = {"tokens": "tokens {}", "tokens_per_parameter": "tokens_per_parameter {:g}"}
+    budgets = [shown.get(name, name).format(known[name]) for name in BUDGETS if known.get(name)]
+    if len(budgets) > 1:
+        raise ValueError(f"{' and '.join(budgets)} are both given; give only one")
+    needs = {*BUDGETS, *(["batch"] if budgets else []), *(["model"] if ratio else [])}
     if not needs <= known.keys():
         # What is wrong there is the problem to report.
         return 1 if given is None else given
-    if staged:
-        from lehr_trainer.configs.stages import spans
-
-        last = spans(staged, known["batch"], known.get("forked_at"))[-1].last
-        if given is not None and given != last:
-            raise ValueError(f"steps {given} and the {last} steps of stages do not agree; give one")
-        return last
-    if tokens is not None:
-        budget = f"tokens {tokens}"
-    elif ratio is not None:
-        tokens = budget_tokens(known["model"], ratio)
-        budget = f"tokens_per_parameter {ratio:g}"
-    else:
+    if not budgets:
         return given
-    per_step = known["batch"].tokens_per_step
-    steps = budget_steps(tokens, per_step, known.get("forked_at"))
+    batch, stages = known["batch"], known["stages"]
+    if stages and batch.stages:
+        raise ValueError(
+            "stages and batch.stages are both given; write each stage of batch.stages as a stage "
+            "with its tokens and batch.sequence_length"
+        )
+    tokens = budget_tokens(known["model"], ratio) if ratio else known["tokens"]
+    steps = spans(stages or [StageConfig(tokens=tokens)], batch, known.get("forked_at"))[-1].last
     if given is not None and given != steps:
         raise ValueError(
-            f"steps {given} and {budget} do not agree: this budget takes {steps} steps of "
-            f"{per_step} tokens; give only one of them"
+            f"steps {given} and {budgets[0]} do not agree: this budget takes {steps} steps; give "
+            "only one of them"
         )
     return steps
 
@@ -132,5 +114,4 @@ def resolve_steps(given: Any, info: ValidationInfo) -> Any:
 def steps_or_budget(schema: dict[str, Any]) -> None:
     """State in the JSON schema that the steps or a budget are required."""
     schema["required"] = [name for name in schema["required"] if name != "steps"]
-    ways = ("steps", "tokens", "tokens_per_parameter", "stages")
-    schema["anyOf"] = [{"required": [name]} for name in ways]
+    schema["anyOf"] = [{"required": [name]} for name in ("steps", *BUDGETS)]

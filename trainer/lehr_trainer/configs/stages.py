@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError
 
 from lehr_trainer.configs.base import Config, NonNegativeFloat, OrNone
 from lehr_trainer.configs.batch import BatchConfig
-from lehr_trainer.configs.budget import Tokens, budget_steps
+from lehr_trainer.configs.budget import Tokens
 from lehr_trainer.configs.corpus import PartName, corpora, weighed
 from lehr_trainer.configs.optimizer import optimizer_kind
 from lehr_trainer.configs.schedule import ScheduleConfig
@@ -132,11 +132,6 @@ def spans(
     step, tokens = (forked_at.after_steps, forked_at.after_tokens) if forked_at else (0, 0)
     if not stages:
         return [StageSpan("", 0, steps, tokens - step * batch.tokens_per_step, batch)]
-    if batch.stages:
-        raise ValueError(
-            "stages and batch.stages are both given; write each stage of batch.stages as a stage "
-            "with its tokens and batch.sequence_length"
-        )
     result: list[StageSpan] = []
     end = first = 0
     for number, stage in enumerate(stages):
@@ -145,7 +140,7 @@ def spans(
             raise ValueError(f"stages.{number}.name {name} is the name of another stage")
         batch = _next_batch(f"stages.{number}.batch ({name})", batch, stage.batch)
         end += stage.tokens
-        last = step + budget_steps(max(0, end - tokens), batch.tokens_per_step)
+        last = step + -(-max(0, end - tokens) // batch.tokens_per_step)
         if last == first:
             raise ValueError(
                 f"stages.{number} ({name}): its {stage.tokens:,} tokens are already in the last "

@@ -232,8 +232,9 @@ class TrainConfig(Config):
     @classmethod
     def _steps_or_budget(cls, raw: Any) -> Any:
         """Let the validator of ``steps`` run where only a token budget is given."""
-        budgets = ("tokens", "tokens_per_parameter", "stages")
-        if isinstance(raw, dict) and any(raw.get(name) not in (None, []) for name in budgets):
+        if isinstance(raw, dict) and any(
+            raw.get(name) not in (None, []) for name in budget.BUDGETS
+        ):
             return {"steps": None, **raw}
         return raw
 
@@ -338,7 +339,7 @@ class TrainConfig(Config):
     @property
     def has_budget(self) -> bool:
         """Whether the steps follow from a token budget."""
-        return bool(self.tokens or self.tokens_per_parameter or self.stages)
+        return any(getattr(self, name) for name in budget.BUDGETS)
 
     @property
     def masks_tokens(self) -> bool:
