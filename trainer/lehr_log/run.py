@@ -220,9 +220,11 @@ def _send(
     # Safe path: modules of the current folder must not stand in for those that it imports. A
     # session of its own: Ctrl-C is for the program.
     command = [sys.executable, "-P", "-m", "lehr.faces.external", str(attempt)]
-    return subprocess.Popen(
+    process = subprocess.Popen(
         command, env=environment, stdin=subprocess.DEVNULL, stdout=2, start_new_session=True
     )
+    os.setpriority(os.PRIO_PROCESS, process.pid, 10)  # Its imports, too, give way to the training.
+    return process
 
 
 @cache

@@ -271,7 +271,6 @@ def main() -> None:
     folder = Path(sys.argv[1]).absolute()
     if AttemptDir(str(folder)).hold() is None:
         sys.exit(f"lehr_log: {folder} is being sent by another process")
-    os.nice(5)
     ExternalAttempt(folder).follow(offline=os.environ.get("LEHR_MODE") == "offline")
 
 
