@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from string import Formatter
+from typing import NamedTuple
 
 STEP = "step"
 LONGEST_LINE = 1_000
@@ -17,20 +17,11 @@ _NAME = re.compile(r"[A-Za-z_][\w./-]{0,199}")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
-@dataclass(frozen=True)
-class PrintPattern:
+class PrintPattern(NamedTuple):
     text: str
     names: tuple[str, ...]
     """Its fields; ``step`` is the number of the step."""
     expression: re.Pattern[str]
-
-    def values(self, line: str) -> dict[str, float] | None:
-        """Return the numbers of a line by field; None if the line does not match."""
-        match = self.expression.search(line)
-        if match is None:
-            return None
-        numbers = (float(number.replace(",", "")) for number in match.groups())
-        return dict(zip(self.names, numbers, strict=True))
 
 
 def plain(line: str) -> str:
@@ -47,7 +38,8 @@ def pattern(text: str) -> PrintPattern:
     """
     parts: list[str] = []
     names: list[str] = []
-    any_text = after_field = False
+    before: str | None = None
+    """The name of the field before, if no text follows it."""
     if len(text.splitlines()) != 1:
         raise ValueError(f"{text!r} is not one line")
     try:
@@ -58,26 +50,25 @@ def pattern(text: str) -> PrintPattern:
         if literal:
             # Atomic and possessive, so that no line takes long: the first place that fits counts.
             words = r"\s++".join(map(re.escape, re.split(r"\s+", literal)))
-            parts.append(f"(?>.*?{words})" if any_text else words)
-            any_text = after_field = False
+            parts.append(f"(?>.*?{words})" if before == "" else words)
+            before = None
         if name is None:
             continue
-        if after_field:
-            raise ValueError(f"{text!r} needs some text between {{{name}}} and the field before it")
-        if form or conversion:
-            raise ValueError(f"{text!r}: a field is only a name: {{{name}}}")
-        if name and not _NAME.fullmatch(name):
-            raise ValueError(
-                f"{text!r}: {name!r} is not the name of a metric, such as {{train/loss}}; "
-                "any text is {}"
-            )
-        if name in names:
-            raise ValueError(f"{text!r} has {{{name}}} twice; write {{}} for the other one")
-        any_text, after_field = not name, True
+        problems = {
+            f" needs some text between {{{name}}} and the field before it": before is not None,
+            f": a field is only a name: {{{name}}}": form or conversion,
+            f": {name!r} is not the name of a metric, such as {{train/loss}}; any text is {{}}": (
+                name and not _NAME.fullmatch(name)
+            ),
+            f" has {{{name}}} twice; write {{}} for the other one": name in names,
+        }
+        for problem in (words for words, wrong in problems.items() if wrong):
+            raise ValueError(f"{text!r}{problem}")
+        before = name
         if name:
             names.append(name)
-            before = r"\s*+" if parts else r"(?<![\w.+-])"
-            parts.append(f"{before}({_WHOLE if name == STEP else NUMBER})")
+            gap = r"\s*+" if parts else r"(?<![\w.+-])"
+            parts.append(f"{gap}({_WHOLE if name == STEP else NUMBER})")
     if not names:
         raise ValueError(f"{text!r} has no field such as {{step}} or {{train/loss}}")
     return PrintPattern(text, tuple(names), re.compile("".join(parts)))
@@ -102,23 +93,20 @@ class PrintedLines:
     """
 
     def __init__(self, texts: Sequence[str], step: int = 0) -> None:
-        self._patterns = sorted(map(pattern, texts), key=lambda matcher: -len(matcher.text))
-        self._first = texts[0] if texts else ""
-        self._counted = not any(STEP in matcher.names for matcher in self._patterns)
+        self._patterns = sorted(map(pattern, texts), key=lambda one: -len(one.text))
+        stepless = not any(STEP in one.names for one in self._patterns)
+        self._counted = texts[0] if texts and stepless else None
         self._step = step
-        self.matched = False
         self.unmatched = list(texts)
 
     def row(self, line: str) -> tuple[int, dict[str, float]] | None:
         """Return step and values of a line; None if it has none."""
         line = plain(line)
-        for matcher in self._patterns:
-            values = matcher.values(line)
-            if values is None:
-                continue
-            self.matched = True
-            self.unmatched = [text for text in self.unmatched if text != matcher.text]
-            self._step += self._counted and matcher.text == self._first
-            self._step = int(values.pop(STEP, self._step))
-            return (self._step, values) if values else None
+        for text, names, expression in self._patterns:
+            if match := expression.search(line):
+                numbers = (float(number.replace(",", "")) for number in match.groups())
+                values = dict(zip(names, numbers, strict=True))
+                self.unmatched = [other for other in self.unmatched if other != text]
+                self._step = int(values.pop(STEP, self._step + (text == self._counted)))
+                return (self._step, values) if values else None
         return None

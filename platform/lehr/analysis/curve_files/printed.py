@@ -9,6 +9,8 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 
 from lehr.analysis.curve_files.collector import CurveRow
@@ -28,10 +30,9 @@ _MOST = 5
 
 def source_lines(source: str) -> Iterator[str]:
     """Yield texts that Python source may print, with 1 in place of each value. Nothing is run."""
-    try:
-        waiting: list[ast.AST] = [ast.parse(source)]
-    except (SyntaxError, ValueError, RecursionError):
-        return
+    waiting: list[ast.AST] = []
+    with suppress(SyntaxError, ValueError, RecursionError):
+        waiting.append(ast.parse(source))
     while waiting:
         node = waiting.pop()
         if isinstance(node, ast.Call) and _PRINTS.search(ast.unparse(node.func)):
@@ -61,9 +62,8 @@ def _shown(node: ast.AST) -> str:
 def unprinted(prints: Sequence[str], sources: Sequence[str]) -> list[str]:
     """Return the patterns that match no text of Python sources; none if there is no source."""
     lines = PrintedLines(prints)
-    for source in sources:
-        for line in source_lines(source):
-            lines.row(line)
+    for line in chain.from_iterable(map(source_lines, sources)):
+        lines.row(line)
     return lines.unmatched if sources else []
 
 
@@ -72,27 +72,19 @@ def propose(lines: Iterable[str]) -> list[str]:
 
     If some of the lines have a usual metric, such as a loss, only those count.
     """
-    counts: Counter[str] = Counter()
-    usual = set()
+    counts: dict[bool, Counter[str]] = {True: Counter(), False: Counter()}
     for line in lines:
         text, names = _pattern(plain(line).strip())
         metrics = names - {STEP, "epoch"}
-        if metrics and (STEP in names or any(map(_is_usual, metrics))):
-            counts[text] += 1
-            if any(map(_is_usual, metrics)):
-                usual.add(text)
-    texts = [text for text, _ in counts.most_common() if not usual or text in usual]
+        usual = any("loss" in name or metric_of(name) is not None for name in metrics)
+        if usual or (metrics and STEP in names):
+            counts[usual][text] += 1
+    texts = [text for text, _ in (counts[True] or counts[False]).most_common()]
     if any("{loss}" in text for text in texts):
         # The loss of each step is the curve, not the mean that an evaluation prints beside its own.
-        texts = [
-            text.replace("{train/loss}", "{eval/train_loss}") if "{val/" in text else text
-            for text in texts
-        ]
+        own = ("{train/loss}", "{eval/train_loss}")
+        texts = [text.replace(*own) if "{val/" in text else text for text in texts]
     return sorted(texts, key=lambda text: "{val/" in text and "{step}" not in text)[:_MOST]
-
-
-def _is_usual(name: str) -> bool:
-    return "loss" in name or metric_of(name) is not None
 
 
 def _pattern(line: str) -> tuple[str, set[str]]:
@@ -190,6 +182,7 @@ class ProgramOutput:
 
     def __init__(self, path: Path, prints: Sequence[str], step: int = 0) -> None:
         self.file = GrowingFile(path)
+        self._prints = list(prints)
         self._lines = PrintedLines(prints, step)
         self._looked = time.time()
         self._first: list[str] = []
@@ -200,7 +193,7 @@ class ProgramOutput:
         """Yield the values of new lines, ``now`` of all that are there."""
         for lines in self.file.pieces(now=now):
             yield from self.values(lines)
-        if len(self._first) == _FIRST_LINES and not self._lines.matched:
+        if len(self._first) == _FIRST_LINES and self._lines.unmatched == self._prints:
             self.problem = self.problem or self.unmatched()
 
     def values(self, lines: Sequence[bytes]) -> Iterator[CurveRow]:
