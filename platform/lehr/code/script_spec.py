@@ -5,10 +5,9 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from lehr.analysis.curve_files.names import metric_of
 from lehr.analysis.curve_files.printed import propose, source_lines
@@ -26,8 +25,7 @@ _GRID = (0.1, 0.3, 1, 3, 10)
 _SHOWN = 60
 
 
-@dataclass(frozen=True)
-class Script:
+class Script(NamedTuple):
     arguments: dict[str, Any]
     """Defaults by name; None where there is none, or where it is computed."""
     flags: list[str]
@@ -36,13 +34,6 @@ class Script:
     """Proposed patterns of what it prints; none if it imports a module that logs."""
     metrics: set[str]
     """Standard metrics that it names."""
-
-    @property
-    def rate(self) -> str | None:
-        """Return its learning rate."""
-        arguments = self.arguments.items()
-        numbers = (key for key, value in arguments if isinstance(value, int | float) and value > 0)
-        return next(filter(is_rate, numbers), None)
 
 
 def read_script(root: Path, script: str, log: Sequence[str] | None = None) -> Script:
@@ -63,21 +54,21 @@ def read_script(root: Path, script: str, log: Sequence[str] | None = None) -> Sc
         except (SyntaxError, ValueError, RecursionError) as error:
             raise UserError(f"{name} is no Python: {error}.") from None
     nodes = [node for tree in trees for node in ast.walk(tree)]
-    arguments: dict[str, Any] = {}
-    flags: list[str] = []
+    declared: dict[str, tuple[Any, bool]] = {}
     for name, value, is_flag in filter(None, map(_argument, nodes)):
-        if name not in arguments:
-            arguments[name] = value
-            flags += [name] * is_flag
+        declared.setdefault(name, (value, is_flag))
+    flags = [name for name, (_, is_flag) in declared.items() if is_flag]
+    arguments = {name: value for name, (value, _) in declared.items()}
     if not arguments and re.search(r"sys\.argv|configurator", texts[0]):
         arguments = dict(_globals(trees[0]))
-    imports = (ast.unparse(node) for tree in trees for node in tree.body if "Import" in str(node))
-    logs = any(_LOGGERS & {*re.split(r"\W+", line)} for line in imports)
-    if log is not None:
-        prints = propose(log)
-    else:  # Its own lines: those of a module may be of another script.
-        own = propose(source_lines(texts[0])) or propose(chain(*map(source_lines, texts)))
-        prints = [] if logs else own
+    prints = propose(source_lines(texts[0]) if log is None else log)
+    if log is None:
+        # Its own lines first: those of a module may be of another script.
+        imports = (
+            ast.unparse(node) for tree in trees for node in tree.body if "Import" in str(node)
+        )
+        logs = any(_LOGGERS & {*re.split(r"\W+", line)} for line in imports)
+        prints = [] if logs else prints or propose(chain(*map(source_lines, texts)))
     fields = [name for text in prints for name in pattern(text).names]
     metrics = {meant[0] for word in fields or _words(nodes) if (meant := metric_of(word))}
     return Script(arguments, flags, prints, metrics)
@@ -126,21 +117,18 @@ def spec_text(kind: str, name: str, root: str, source: Script) -> str:
     Raises:
         UserError: a sweep, but no argument is a learning rate.
     """
-    rate, arguments = source.rate, source.arguments
-    steps = steps_of(arguments)
+    arguments, steps = source.arguments, steps_of(source.arguments)
+    numbers = (
+        key for key, value in arguments.items() if isinstance(value, int | float) and value > 0
+    )
+    rate = next(filter(is_rate, numbers), None)
     named = {key: arguments[key] for key in (steps, rate if kind == "run" else None) if key}
-    trainer = {
-        "script": name,
-        "args": named,
-        "flags": source.flags,
-        "steps_arg": steps,
-        "prints": source.prints,
-    }
-    run = {
-        "resources": {"gpus": 1},
-        **({"code": {"root": root}} if root != "." else {}),
-        "trainer": {key: value for key, value in trainer.items() if value},
-    }
+    trainer: dict[str, Any] = {"script": name, "args": named, "flags": source.flags}
+    trainer |= {"steps_arg": steps, "prints": source.prints}
+    run: dict[str, Any] = {"resources": {"gpus": 1}, "code": {"root": root}}
+    if root == ".":
+        del run["code"]
+    run["trainer"] = {key: value for key, value in trainer.items() if value}
     spec: dict[str, Any] = {"kind": kind, "name": run_name(name) + "-lr" * (kind == "sweep")}
     if kind == "sweep":
         if rate is None:
@@ -166,7 +154,5 @@ def steps_of(arguments: Mapping[str, Any]) -> str | None:
 
 
 def run_name(script: str) -> str:
-    return (
-        re.sub(r"[^A-Za-z0-9._-]+", "-", Path(script).name.removesuffix(".py")).lstrip("._-")
-        or "run"
-    )
+    name = Path(script).name.removesuffix(".py")
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).lstrip("._-") or "run"

@@ -143,10 +143,13 @@ def _run_here(command: list[str], spec: RunSpec, *, as_json: bool) -> int:
     modules.mkdir()
     (modules / "lehr_log").symlink_to(package)  # Its Python may be of another environment.
     paths = [str(package / "as_wandb"), str(modules), os.environ.get("PYTHONPATH", "")]
-    own = {"LEHR_STOP": str(run.folder / STOP), "PYTHONUNBUFFERED": "1"}
-    own |= {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    # As in a launch, the output is all if it is read.
-    own |= {} if trainer.prints else {"LEHR_LOG": str(run.folder / LOG)}
+    own = {
+        "LEHR_STOP": str(run.folder / STOP),
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        # As in a launch, the output is all if it is read.
+        **({} if trainer.prints else {"LEHR_LOG": str(run.folder / LOG)}),
+    }
     path = layout.rank_log(run.folder, 0)
     printed, tail = ProgramOutput(path, trainer.prints), b""
     # Ctrl-C is for the command, whose end decides.
@@ -178,11 +181,8 @@ def _run_here(command: list[str], spec: RunSpec, *, as_json: bool) -> int:
     about = {"id": run.id, "name": spec.name, "folder": str(run.folder), "outcome": outcome}
     sent = (run.folder / "delivered").exists()
     then = f"lehr show {run.id}" if sent else f"lehr sync {run.folder}"
-    print_result(
-        {"run": about | {"reason": reason}},
-        escaped(f"{spec.name}  {run.id}  {reason or outcome}\n  Next: {then}"),
-        as_json=as_json,
-    )
+    text = escaped(f"{spec.name}  {run.id}  {reason or outcome}\n  Next: {then}")
+    print_result({"run": about | {"reason": reason}}, text, as_json=as_json)
     return {"completed": 0, "failed": 1, "stopped": 130}[outcome]
 
 
