@@ -113,7 +113,7 @@ function actions(run, one, again) {
   ];
 }
 
-export const openCheckpoints = listTab("checkpoints", (/** @type {CheckpointView[]} */ checkpoints, run, again) => {
+export const openCheckpoints = listTab(["checkpoints"], ([checkpoints], run, again) => {
   if (!checkpoints.length) {
     return empty("No checkpoints yet", h(
       "p", {}, "They are saved every train.checkpoint.every steps, at the end, and on request above.",

@@ -16,20 +16,19 @@ import { MediaBoard } from "./media.js";
 const REFRESH_MS = 4000;
 
 /**
- * Make a tab that shows a list of the run, or several, and fetches them again when the run changes.
+ * Make a tab that shows lists of the run, and fetches them again when the run changes.
  *
- * @param {string | string[]} path
- * @param {(items: any[], run: RunDetail, again: () => void) => import("../dom.js").Child} draw `again` fetches the list
+ * @param {string[]} paths
+ * @param {(lists: any[], run: RunDetail, again: () => void) => import("../dom.js").Child} draw `again` fetches the list
  *   again
  * @returns {(place: HTMLElement, run: RunDetail) => OpenTab}
  */
-export function listTab(path, draw) {
+export function listTab(paths, draw) {
   return (place, run) => {
     let before = "";
     const refresh = throttled(async () => {
       try {
-        const lists = await Promise.all([path].flat().map((one) => get(`/runs/${run.id}/${one}`)));
-        const items = Array.isArray(path) ? lists : lists[0];
+        const items = await Promise.all(paths.map((path) => get(`/runs/${run.id}/${path}`)));
         const now = JSON.stringify(items);
         if (now === before) return;
         before = now;
@@ -79,8 +78,8 @@ const eventClass = (event) => (
   event.kind === "warning" || event.data.to === "failed" || event.data.outcome === "failed" ? "tr.event-warning" : "tr"
 );
 
-/** @param {import("../types.js").EventView[]} events */
-function eventTable(events) {
+/** @param {import("../types.js").EventView[][]} lists @returns {Element} */
+function eventTable([events]) {
   const kinds = [...new Set(events.map((event) => event.kind))].sort();
   const chosen = read("kind") ?? "";
   const shown = chosen ? events.filter((event) => event.kind === chosen) : events;
@@ -88,7 +87,7 @@ function eventTable(events) {
     const select = /** @type {HTMLSelectElement} */ (event.currentTarget);
     write({ kind: select.value });
     const place = select.closest(".events")?.parentElement;
-    if (place) fill(place, eventTable(events));
+    if (place) fill(place, eventTable([events]));
     select.focus();
   };
   const select = h(
@@ -113,4 +112,4 @@ function eventTable(events) {
   );
 }
 
-export const openEvents = listTab("events", eventTable);
+export const openEvents = listTab(["events"], eventTable);

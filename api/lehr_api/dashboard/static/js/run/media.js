@@ -38,66 +38,69 @@ function drawTable({ columns, rows }, label) {
       label, columns.map((name) => h("th", { scope: "col" }, String(name))),
       rows.slice(0, ROWS).map((row) => h("tr", {}, row.map(cell))),
     ),
-    rows.length > ROWS && h("p.hint", {}, `The first ${f.integer(ROWS)} of ${f.integer(rows.length)} rows.`),
+    rows.length > ROWS && hint(`The first ${f.integer(ROWS)} of ${f.integer(rows.length)} rows.`),
   ];
 }
 
 /** @param {{counts: number[], edges: number[]}} histogram @param {string} label */
 function drawHistogram({ counts, edges }, label) {
   const [each, most] = [WIDTH / counts.length, Math.max(...counts) || 1];
+  const range = (/** @type {number} */ i, j = i + 1) => `${f.number(edges[i])} to ${f.number(edges[j])}`;
   const bars = counts.map((count, i) => {
     const height = (HEIGHT * count) / most;
-    const words = `${f.number(edges[i])} to ${f.number(edges[i + 1])}: ${f.number(count)}`;
-    return s("rect", { x: i * each, y: HEIGHT - height, width: each * 0.9, height }, s("title", {}, words));
+    const words = s("title", {}, `${range(i)}: ${f.number(count)}`);
+    return s("rect", { x: i * each, y: HEIGHT - height, width: each * 0.9, height }, words);
   });
   const total = f.integer(counts.reduce((sum, count) => sum + count, 0));
-  const range = `${f.number(edges[0])} to ${f.number(edges[counts.length])}`;
   return [
     s("svg", { class: "histogram", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": label }, bars),
-    h("div.dim", {}, `${range}, ${total} values, highest bar ${f.integer(most)}`),
+    h("div.dim", {}, `${range(0, counts.length)}, ${total} values, highest bar ${f.integer(most)}`),
   ];
+}
+
+/** @param {string} text */
+const hint = (text) => h("p.hint", {}, text);
+
+/** @param {MediaView} item @param {string} label @param {Promise<any>} content drawn when it arrives */
+function drawn({ type }, label, content) {
+  const place = keep(h("div", {}, hint("Loading")));
+  content
+    .then((value) => fill(place, type === "table" ? drawTable(value, label) : drawHistogram(value, label)))
+    .catch((error) => fill(place, hint(error instanceof TypeError ? "It cannot be shown." : message(error))));
+  return place;
 }
 
 /** Sections of what runs have logged, each with a slider over its steps; runs side by side. */
 export class MediaBoard {
-  constructor() {
-    this.element = keep(h("div"));
-    /** @type {Column[]} */
-    this.columns = [];
-    /** @type {Map<string, number>} by name */
-    this.chosen = new Map();
-    /** @type {Map<string, any>} by address; undefined until it has arrived */
-    this.contents = new Map();
-  }
+  element = keep(h("div"));
+  /** @type {Map<string, number>} by name */
+  chosen = new Map();
+  /** @type {Map<string, Element>} by address */
+  contents = new Map();
 
   /** @param {Column[]} columns */
   draw(columns) {
-    this.columns = columns;
     const names = new Set(columns.flatMap(({ items }) => items.map((item) => item.name)));
-    fill(this.element, [...names].map((name) => this.#section(name)));
+    fill(this.element, [...names].map((name) => this.#section(columns, name)));
   }
 
-  /** @param {string} name */
-  #section(name) {
-    const { steps, index } = stepsOf(this.columns, name, this.chosen.get(name));
+  /** @param {Column[]} columns @param {string} name */
+  #section(columns, name) {
+    const { steps, index } = stepsOf(columns, name, this.chosen.get(name));
     const oninput = (/** @type {any} */ { target }) => {
       this.chosen.set(name, steps[Number(target.value)]);
-      this.draw(this.columns);
+      this.draw(columns);
     };
     const slider = h("input", { type: "range", min: 0, max: steps.length - 1, value: index, oninput });
-    const shown = this.columns.map(({ id, head, items }) => {
+    const shown = columns.map(({ id, head, items }) => {
       const here = items.filter((item) => item.name === name && item.step === steps[index]);
-      return h(
-        "div.media-run", { key: id }, head && h("div", {}, head),
-        here.length ? here.map((item) => this.#item(id, item)) : h("p.hint", {}, "Nothing at this step."),
-      );
+      const all = here.length ? here.map((item) => this.#item(id, item)) : hint("Nothing at this step.");
+      return h("div.media-run", { key: id }, head && h("div", {}, head), all);
     });
+    const step = h("label.field", {}, "step", slider);
     return h(
       "section.media", { key: name },
-      h(
-        "div.bar", {}, h("h3", {}, name), h("label.field", {}, "step", slider),
-        h("output", {}, f.integer(steps[index])),
-      ),
+      h("div.bar", {}, h("h3", {}, name), step, h("output", {}, f.integer(steps[index]))),
       h("div.media-runs", {}, shown),
     );
   }
@@ -113,25 +116,9 @@ export class MediaBoard {
     }
     const isFile = item.type === "file";
     const download = isFile ? label : `${item.name}.json`;
+    const content = this.contents.get(address) ?? (isFile ? null : drawn(item, label, get(path, place)));
+    if (content) this.contents.set(address, content);
     const link = h("p", {}, h("a", { href: address, download }, download), h("span.dim", {}, ` ${f.bytes(item.size)}`));
-    return h("div", { key: address }, !isFile && this.#content(address, path, place, item.type, label), link);
-  }
-
-  /** @param {string} address @param {string} path @param {any} place @param {string} type @param {string} label */
-  #content(address, path, place, type, label) {
-    if (!this.contents.has(address)) {
-      this.contents.set(address, undefined);
-      get(path, place).catch((error) => error).then((content) => {
-        this.contents.set(address, content);
-        this.draw(this.columns);
-      });
-    }
-    const content = this.contents.get(address);
-    if (content === undefined) return h("p.hint", {}, "Loading");
-    try {
-      return type === "table" ? drawTable(content, label) : drawHistogram(content, label);
-    } catch {
-      return h("p.hint", {}, content instanceof Error ? message(content) : "It cannot be shown.");
-    }
+    return h("div", { key: address }, content, link);
   }
 }
