@@ -26,7 +26,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping
-from types import FrameType
+from pathlib import Path
 from typing import Any
 
 from lehr_log import media
@@ -53,32 +53,23 @@ _external: tuple[int, str] | None = None
 _told: set[str] = set()
 """What was printed, once each."""
 _torn = False
-_signalled = False
-_watching = False
+_signals: list[int] = []
 
 
 def _read_config() -> dict[str, Any]:
-    try:
-        with open(os.environ["LEHR_CONFIG"], encoding="utf-8") as file:
-            found = json.load(file)
-    except (KeyError, OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _read_step() -> int:
-    try:
-        return int(os.environ["LEHR_RESUME_STEP"])
-    except (KeyError, ValueError):
-        return 0
+    with contextlib.suppress(KeyError, OSError, ValueError, TypeError):
+        return dict(json.loads(Path(os.environ["LEHR_CONFIG"]).read_bytes()))
+    return {}
 
 
 config: dict[str, Any] = _read_config()
 """The arguments of the run, as in its spec; empty outside of Lehr."""
 resume_from: str | None = os.environ.get("LEHR_RESUME_FROM") or None
 """Folder with what was saved for the checkpoint to resume from; None for a fresh start."""
-resume_step: int = _read_step()
+resume_step = 0
 """Steps of the checkpoint to resume from; 0 for a fresh start."""
+with contextlib.suppress(KeyError, ValueError):
+    resume_step = int(os.environ["LEHR_RESUME_STEP"])
 _last_step = resume_step
 
 
@@ -137,13 +128,12 @@ def validation_data(*data: Any) -> None:
         return
     try:
         digest = hashlib.sha256()
-        for one in data:
-            if not isinstance(one, str | os.PathLike):
-                digest.update(one)
-                continue
-            with open(one, "rb") as file:
-                while piece := file.read(1 << 20):
-                    digest.update(piece)
+        for item in data:
+            if isinstance(item, str | os.PathLike):
+                with open(item, "rb") as file:
+                    hashlib.file_digest(file, lambda: digest)
+            else:
+                digest.update(item)
     except Exception as error:  # noqa: BLE001 - nothing here may stop a training
         print(f"lehr_log: no digest of the held-out set: {error}", file=sys.stderr)
         return
@@ -156,11 +146,15 @@ def should_stop() -> bool:
 
     The first call makes SIGTERM set this, in place of ending the process.
     """
-    _watch_signal()
+    # Every rank has LEHR_STOP, and only rank 0 LEHR_LOG: all of them live on until they have saved.
+    inside = {"LEHR_LOG", "LEHR_STOP"} & os.environ.keys() or _log_path()
+    with contextlib.suppress(ValueError):  # Not in the main thread.
+        if inside and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, lambda number, _frame: _signals.append(number))
     stop = os.environ.get("LEHR_STOP", "")
     if _external is not None:
         stop = os.path.join(os.path.dirname(_external[1]), run.STOP)
-    return _signalled or os.path.exists(stop)
+    return bool(_signals) or os.path.exists(stop)
 
 
 def _state_of(path: str) -> dict[str, list[int]] | None:
@@ -245,24 +239,6 @@ def _tell(what: str, text: str) -> None:
     if what not in _told:
         _told.add(what)
         print(f"lehr_log: {text}", file=sys.stderr)
-
-
-def _on_signal(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - signal's own
-    global _signalled  # noqa: PLW0603 - one signal a process
-    _signalled = True
-
-
-def _watch_signal() -> None:
-    global _watching  # noqa: PLW0603 - once a process
-    # Every rank has LEHR_STOP, and only rank 0 LEHR_LOG: all of them live on until they have saved.
-    inside = {"LEHR_LOG", "LEHR_STOP"} & os.environ.keys() or _log_path()
-    if _watching or not inside:
-        return
-    _watching = True
-    # ValueError: not in the main thread.
-    with contextlib.suppress(ValueError):
-        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, _on_signal)
 
 
 from lehr_log import run  # noqa: E402 - it imports this module

@@ -9,7 +9,7 @@ NAMES = (
     "step", "_step", "global_step", "train/global_step", "iter", "iteration", "steps", "it",
     "trainer/global_step", "update", "num_updates", "iters",
 )  # fmt: skip
-"""Usual names of the step, the first before the others; as in `lehr.analysis.curve_files.names`."""
+"""Usual names of the step, the first before the others."""
 
 
 class Steps:

@@ -69,11 +69,6 @@ UNITLESS = {
 """Names that show no unit, each with the metric that it is if its unit is declared: nanoGPT's mfu
 is in percent, that of Lehr a share.
 """
-STEPS = (
-    "step", "_step", "global_step", "train/global_step", "iter", "iteration", "steps", "it",
-    "trainer/global_step", "update", "num_updates", "iters",
-)  # fmt: skip
-"""Names of the step, as ``USUAL``."""
 _PART = re.compile(r"params/[^/]+/(grad_norm|update_ratio)")
 _WANDB = re.compile(r".* - (?P<name>[^-]+)")
 

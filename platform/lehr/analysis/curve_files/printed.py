@@ -14,9 +14,10 @@ from itertools import chain
 from pathlib import Path
 
 from lehr.analysis.curve_files.collector import CurveRow
-from lehr.analysis.curve_files.names import STEPS, metric_of
+from lehr.analysis.curve_files.names import metric_of
 from lehr.base.formats import listed
 from lehr.specs.prints import NUMBER, STEP, PrintedLines, plain
+from lehr_log.steps import NAMES
 from lehr_trainer.files import open_regular
 
 _NUMBER = re.compile(rf"(?<![\w.])(?:{NUMBER})")
@@ -113,7 +114,7 @@ def _pattern(line: str) -> tuple[str, set[str]]:
 
 def _name(label: str, before: str) -> str:
     words = label.lower().split()
-    if words[-1] in STEPS:
+    if words[-1] in NAMES:
         return STEP
     known = metric_of("_".join(words)) if words[1:] else None
     if known is not None:

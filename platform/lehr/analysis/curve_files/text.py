@@ -22,8 +22,9 @@ from lehr.analysis.curve_files.collector import (
     RunFacts,
     unreadable,
 )
-from lehr.analysis.curve_files.names import STEPS, bare, no_such_name
+from lehr.analysis.curve_files.names import bare, no_such_name
 from lehr.specs.stored import StoredSpec
+from lehr_log.steps import NAMES
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.contract import layout
 from lehr_trainer.files import open_regular
@@ -155,7 +156,7 @@ def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def _step_column(names: list[str]) -> int | None:
     low = [bare(name).lower() for name in names]
-    return next((low.index(step) for step in STEPS if step in low), None)
+    return next((low.index(step) for step in NAMES if step in low), None)
 
 
 def _is_number(text: str) -> bool:
