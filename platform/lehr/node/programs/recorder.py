@@ -214,8 +214,6 @@ class Recorder:
         return (at - before[1]) / (step - before[0])
 
 
-_MOST = 50_000
-"""Records that wait. When there are so many, newer ones of metrics are given up."""
 _LAST_S = 30.0
 """How long the last records wait for space after the program has ended."""
 
@@ -226,14 +224,10 @@ class PatientStream:
     def __init__(self, events: EventStream) -> None:
         self._events = events
         self._waiting: deque[Record] = deque()
-        self._lost = 0
 
     def write(self, record: Record) -> None:
         """Append ``record``, now or later."""
-        if len(self._waiting) >= _MOST and isinstance(record, Metrics):
-            self._lost += 1
-        else:
-            self._waiting.append(record)
+        self._waiting.append(record)
         self.flush()
 
     def flush(self) -> bool:
@@ -244,10 +238,6 @@ class PatientStream:
             except DiskFull:
                 return False
             self._waiting.popleft()
-        if self._lost:
-            text = f"{self._lost:,} records are lost: the disk was full, and too many waited"
-            step, self._lost = self._events.last_step, 0
-            self.write(Warning_(time=time.time(), code="records_lost", message=text, step=step))
         return True
 
     def finish(self) -> None:

@@ -126,7 +126,8 @@ class Supervisor:
         """Record what the program has logged and saved. No fault in it may stop the program."""
         if self._rank != 0:
             return
-        self._events.flush()
+        if not self._events.flush() and not ended:
+            return  # On the full disk, what it logs waits in its own files.
         try:
             self._tail.read(fully=ended)
             self._keeper.look(self._catch_up, ended=ended)

@@ -9,7 +9,7 @@ import pytest
 
 from lehr.node.programs import recorder
 from lehr.node.programs.recorder import PatientStream
-from lehr_trainer.contract.records import Metrics, Warning_
+from lehr_trainer.contract.records import Metrics
 from lehr_trainer.errors import DiskFull
 from lehr_trainer.runtime.event_stream import EventStream
 
@@ -52,21 +52,6 @@ def test_records_are_written_in_order_when_there_is_space_again(disk):
     stream.write(metrics(4))
     assert stream.flush()
     assert steps(disk) == [1, 2, 3, 4]
-
-
-def test_when_too_many_wait_newer_metrics_are_given_up_and_the_loss_is_recorded(disk, monkeypatch):
-    monkeypatch.setattr(recorder, "_MOST", 100)
-    stream = PatientStream(disk)
-    disk.full = True
-    for step in range(1, 1001):
-        stream.write(metrics(step))
-    stream.write(Warning_(time=1.0, code="c", message="m", step=1000))
-    disk.full = False
-    assert stream.flush()
-    assert steps(disk) == [*range(1, 101), 1000, 1000]  # Only metrics are given up.
-    assert disk.path is not None
-    last = json.loads(disk.path.read_text().splitlines()[-1])
-    assert (last["code"], last["message"][:20]) == ("records_lost", "900 records are lost")
 
 
 def test_a_disk_that_stays_full_is_an_error_at_the_end(disk, monkeypatch):
