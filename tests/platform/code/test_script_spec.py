@@ -39,11 +39,8 @@ def test_sweep_has_values_around_the_learning_rate_of_argparse(tmp_path):
     text = written(tmp_path, "sweep", ARGPARSE)
     sweep = load_spec(text)
     assert isinstance(sweep, SweepSpec)
-    [(path, values)] = sweep.parameters.items()
-    assert (path, values.values) == (
-        "trainer.args.lr",
-        [0.000125, 0.000375, 0.00125, 0.00375, 0.0125],
-    )
+    values = sweep.parameters["trainer.args.lr"].values
+    assert values == [0.000125, 0.000375, 0.00125, 0.00375, 0.0125]
     assert (sweep.metric.name, sweep.metric.goal) == ("val/loss", "minimize")
     assert sweep.run.trainer.model_dump(exclude_unset=True) == {
         "script": "train.py",

@@ -22,16 +22,13 @@ def test_numbers_are_read_by_the_names_of_their_fields():
     assert rows(NANO, "step 0: train loss 4.28, val loss 4.3", "x", "12:01 iter 1,000: loss 1e-3") == [
         (0, {"train/loss": 4.28, "val/loss": 4.3}), None, (1000, {"loss": 0.001}),
     ]  # fmt: skip
-    assert rows(
-        ["{step}/{} [{}, loss={loss}]"], " 10%|## | 10/100 [00:01, 9.9it/s, loss=2.31]"
-    ) == [(10, {"loss": 2.31})]
+    bar = rows(["{step}/{} [{}, loss={loss}]"], " 10%|## | 10/100 [00:01, 9.9it/s, loss=2.31]")
+    assert bar == [(10, {"loss": 2.31})]
     assert rows(["{{x}} {a}%"], "\x1b[1m{x}   -2.5%") == [(1, {"a": -2.5})]
     losses = rows(["loss {loss}", "test loss {val/loss}"], "test loss 1", "loss 2")
     assert losses == [(0, {"val/loss": 1}), (1, {"loss": 2})]
-    assert rows(["{step},{loss}"], "100,2.5", "1,000,234.5") == [
-        (100, {"loss": 2.5}),
-        (1000, {"loss": 234.5}),
-    ]
+    commas = rows(["{step},{loss}"], "100,2.5", "1,000,234.5")
+    assert commas == [(100, {"loss": 2.5}), (1000, {"loss": 234.5})]
     [(_, values)] = rows(["loss {a} {b}"], "loss nan -Inf")
     assert (math.isnan(values["a"]), values["b"]) == (True, -math.inf)
     assert rows(["iter {step}: loss {loss}"], "iter 1.5: loss 2", "iter x: loss 2") == [None, None]

@@ -94,19 +94,8 @@ def test_command_is_submitted_and_its_specs_are_planned(tmp_path):
             known = {"LEHR_SERVER": address, "LEHR_TOKEN": TOKEN}
             return call(*args, cwd=tmp_path, LEHR_HOME=str(tmp_path / "home"), **known)
 
-        done = lehr(
-            "run",
-            "--name",
-            "a",
-            "--json",
-            "--",
-            "python",
-            "train.py",
-            "--lr",
-            "0.2",
-            "--max-steps",
-            "9",
-        )
+        command = ["python", "train.py", "--lr", "0.2", "--max-steps", "9"]
+        done = lehr("run", "--name", "a", "--json", "--", *command)
         run = json.loads(done.stdout)["run"]
         trainer = run["spec"]["trainer"]
         assert (run["name"], trainer["args"]["lr"], run["total_steps"]) == ("a", 0.2, 9)
@@ -165,9 +154,8 @@ def test_command_runs_here_and_is_recorded_with_its_end(tmp_path, source, ends, 
         run = until(lambda: api.store.runs.page(states=[state]).items, within_s=30, what=state)[0]
         assert (run.id, run.stored.config["args"]) == (answer["id"], {"lr": 0.1})
         assert list(api.store.series.read(run.id, "train/loss", exact=True).step) == steps
-        assert (Path(answer["folder"]) / "rank-0.log").read_text() in (
-            tmp_path / "stderr"
-        ).read_text()
+        printed = (Path(answer["folder"]) / "rank-0.log").read_text()
+        assert printed in (tmp_path / "stderr").read_text()
 
 
 def test_command_without_a_server_ends_at_ctrl_c_and_is_kept(tmp_path):
@@ -179,11 +167,8 @@ def test_command_without_a_server_ends_at_ctrl_c_and_is_kept(tmp_path):
     answer = json.loads(process.communicate(timeout=100)[0])["run"]
     assert (process.returncode, answer["outcome"]) == (130, "stopped")
     events = Path(answer["folder"]) / "events.jsonl"
-    until(
-        lambda: events.exists() and "interrupted by Ctrl-C" in events.read_text(),
-        within_s=60,
-        what="its end",
-    )
+    told = lambda: events.exists() and "interrupted by Ctrl-C" in events.read_text()  # noqa: E731
+    until(told, within_s=60, what="its end")
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,8 @@ def attempt(tmp_path: Path) -> Attempt:
 def test_numbers_that_no_float_holds_are_left_out(attempt):
     attempt.write(kind="metrics", step=1, values={"a": 10**400, "b": 2})
     attempt.write(kind="metrics", step=2, time=10**400, values={"b": 3})
-    attempt.write(kind="metrics", step=10**400, values={"b": 4})
+    for odd in (10**400, -5, 2**70):
+        attempt.write(kind="metrics", step=odd, values={"b": 4})
     attempt.tail.read()
     found = [one["values"]["b"] for one in attempt.records() if one["kind"] == "metrics"]
     assert found == [2, 3]
@@ -75,23 +76,14 @@ def test_media_are_recorded_with_texts_of_a_limited_length_and_without_secrets(a
     attempt.recorder._secrets = ["hush"]
     place = {"type": "image", "offset": 0, "size": 5}
     attempt.write(kind="media", step=3, name="x", caption="hush!", **place)
-    for odd in (
-        {"name": ""},
-        {"name": "x" * 201},
-        {"name": "x", "type": "html"},
-        {"name": "x", "size": -1},
-    ):
-        attempt.write(kind="media", step=3, **{**place, **odd})
+    for odd in ({"name": ""}, {"name": "x" * 201}, {"type": "html"}, {"size": -1}):
+        attempt.write(kind="media", step=3, **{"name": "x", **place, **odd})
     for number in range(30):
         attempt.write(kind="warning", step=3, message=f"hush {number}" + "x" * 5_000)
     attempt.tail.read()
     first, odd, *warnings = attempt.records()
-    assert (first["kind"], first["name"], first["caption"], first["step"]) == (
-        "media",
-        "x",
-        "***!",
-        3,
-    )
+    expected = {"kind": "media", "name": "x", "caption": "***!", "step": 3}
+    assert expected.items() <= first.items()
     assert (odd["code"], len(warnings)) == ("bad_line", 20)
     assert warnings[0]["code"] == "media"
     assert warnings[0]["message"].startswith("*** 0x")

@@ -108,7 +108,6 @@ def test_single_process_has_variables_of_torchrun_only_if_asked_for(
 
 BAD: dict[str, tuple[str, list[str], Callable[[Attempts], bool]]] = {
     "never logs": ("print('hi')", ["nothing_logged"], lambda a: ended(a)[0] == "completed"),
-    "exits 0 without a word": ("raise SystemExit(0)", ["nothing_logged"], lambda a: True),
     "logs NaN": (
         "import lehr_log; lehr_log.log({'loss': float('nan'), 'x': float('inf')}, step=1)",
         [],
@@ -118,11 +117,6 @@ BAD: dict[str, tuple[str, list[str], Callable[[Attempts], bool]]] = {
         "import lehr_log\nfor n in range(20):\n lehr_log.log({f'm{n}-{i}': i for i in range(5000)}, step=n + 1)",
         ["too_many_names"],
         lambda a: len({name for m in a.records("metrics") for name in m.values}) <= 1001,
-    ),
-    "logs 100,000 names at once": (
-        "import lehr_log; lehr_log.log({f'm{i}': i for i in range(100_000)}, step=1)",
-        ["too_many_names"],
-        lambda a: [len(m.values) for m in a.records("metrics")] == [1000],
     ),
     "a step that goes back": (
         "import lehr_log\nfor s in (1, 5, 3, 6):\n lehr_log.log({'x': s}, step=s)",
@@ -138,21 +132,6 @@ BAD: dict[str, tuple[str, list[str], Callable[[Attempts], bool]]] = {
         "import os, lehr_log\nopen(os.environ['LEHR_LOG'], 'ab').write(b'{]\\n[1]\\n\\xff\\n')\nlehr_log.log({'x': 1}, step=1)",
         ["bad_line"],
         lambda a: a.series("x") == [(1, 1)],
-    ),
-    "steps that are no numbers": (
-        "import lehr_log\nlehr_log.log({'x': 1}, step=-5)\nlehr_log.log({'x': 1}, step=2**70)\nlehr_log.log({'x': 2}, step=2)\nlehr_log.log(None)\nlehr_log.log({'x': 3}, step='b')",
-        ["bad_step"],
-        lambda a: a.series("x") == [(2, 2)],
-    ),
-    "checkpoint that is not there": (
-        "import lehr_log\nlehr_log.checkpoint('gone', step=1)\nlehr_log.log({'x': 1}, step=1)",
-        ["no_checkpoint"],
-        lambda a: not a.records("checkpoint"),
-    ),
-    "checkpoint outside": (
-        "import lehr_log\nlehr_log.checkpoint('/etc/hostname', 1)\nlehr_log.log({'x': 1}, step=1)",
-        ["checkpoint_outside"],
-        lambda a: not a.records("checkpoint"),
     ),
 }
 
