@@ -107,7 +107,7 @@ def check(body: CheckRequest, services: ServicesDep) -> SubmissionCheck:
     )
 
 
-@router.get("", responses=problem_responses(404))
+@router.get("", response_model=Page[RunView], responses=problem_responses(404))
 def list_runs(
     services: ServicesDep,
     query: ListQueryDep,
@@ -123,17 +123,13 @@ def list_runs(
             examples=[["k3f9x2ab", "p8w2c4nd"]],
         ),
     ] = None,
-) -> Page[RunView]:
+) -> Response:
     """List runs, newest first, one page at a time."""
     store = services.store
     sweep_id = store.sweeps.find(sweep).id if sweep is not None else None
     wanted = vars(query) if run is None else {**vars(query), "archived": None}
-    found = store.runs.page(states=state, sweep_id=sweep_id, ids=run, **wanted)
-    return Page[RunView](
-        items=services.presenter.runs.views(found.items),
-        next_cursor=found.next_cursor,
-        total=found.total,
-    )
+    page = services.presenter.runs.page(states=state, sweep_id=sweep_id, ids=run, **wanted)
+    return Response(page, media_type="application/json")
 
 
 @router.get("/{ref}", responses=problem_responses(404))

@@ -7,6 +7,8 @@ import statistics
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from lehr.app.presenters.alerts import Alerts
 from lehr.app.presenters.cost import Costs
 from lehr.app.presenters.streams import (
@@ -35,6 +37,7 @@ from lehr.schemas.runs import (
     WandbView,
 )
 from lehr.schemas.streams import AlertView
+from lehr.store.records.runs import FACTS
 from lehr.store.tables import RunRow
 from lehr_trainer.configs.stages import span_of
 
@@ -69,6 +72,8 @@ _SILENT = (
 )
 _SUMMARIES_KEPT = 5_000
 """Several times what the longest page of runs shows. The rest is read again."""
+_VIEWS_KEPT = 4_000
+"""Each takes some 4 kB."""
 LivenessByRun = Callable[["Collection[Attempt]"], Mapping[str, Liveness]]
 """By run id: the liveness of those of these attempts that live."""
 HeartbeatTimes = Callable[[str], float | None]
@@ -94,12 +99,41 @@ class RunPresenter:
         self._liveness = liveness
         self._mirror_view = mirror_view
         self._summaries: Lru[tuple[str, int], TrainerSummary] = Lru(_SUMMARIES_KEPT)
+        self._kept: Lru[str, tuple[tuple[Any, ...], bytes]] = Lru(_VIEWS_KEPT)
+        """By run id: what its view follows from, and the view as JSON."""
         self._alerts = Alerts(store)
         self._costs = Costs(store)
 
     def views(self, runs: Sequence[RunRow]) -> list[RunView]:
         """Return the views in the same order."""
         return [RunView(**fields) for fields in self._fields(runs)]
+
+    def page(self, **wanted: Any) -> bytes:
+        """Return a page of views as JSON, newest first.
+
+        The view of a run that does not report is made again only if its facts, its indexed events
+        or its alerts have changed: it follows from them.
+        """
+        page = self._store.runs.page(selected=FACTS, **wanted)
+        indexed = self._store.series.indexed([facts.id for facts in page.items])
+        keys, views = {}, {}
+        for facts in page.items:
+            alerts = self._alerts.of_run(facts, None, read_curves=False)
+            keys[facts.id] = key = (*facts, indexed.get(facts.id), *alerts)
+            kept = self._kept.get(facts.id)
+            if kept is not None and kept[0] == key:
+                views[facts.id] = kept[1]
+        changed = keys.keys() - views.keys()
+        runs = self._store.runs.by_ids(changed) if changed else []
+        for run, view in zip(runs, self.views(runs) if runs else [], strict=True):
+            views[run.id] = view.model_dump_json().encode()
+            # The row was read after its facts: it may have changed, and may change back.
+            facts = zip(FACTS.selected_columns.keys(), keys[run.id], strict=False)
+            same = all(getattr(run, name, value) == value for name, value in facts)
+            if same and not RunState(run.state).reports:
+                self._kept.put(run.id, (keys[run.id], views[run.id]))
+        items = [orjson.Fragment(views[run_id]) for run_id in keys]
+        return orjson.dumps({"items": items, "next_cursor": page.next_cursor, "total": page.total})
 
     def detail(self, run: RunRow) -> RunDetail:
         [fields] = self._fields([run], read_curves=True)

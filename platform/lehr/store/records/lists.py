@@ -16,6 +16,7 @@ from lehr.store.ids import is_part_of_an_id
 from lehr.store.tables import RolloutRow, RunRow, SweepRow
 
 Referable = TypeVar("Referable", RunRow, SweepRow, RolloutRow)
+Item = TypeVar("Item")
 _NAMES_COMPARED = 2000
 _BY_KIND = {
     "run": "Its details: lehr show {}",
@@ -84,8 +85,8 @@ MAX_PAGE = 1000
 
 
 @dataclass(frozen=True)
-class RowPage(Generic[Referable]):
-    items: list[Referable]
+class RowPage(Generic[Item]):
+    items: list[Item]
     next_cursor: str | None
     """The cursor of the next page; None on the last."""
     total: int
@@ -145,15 +146,18 @@ def fetch_page(
     wanted: Sequence[ColumnElement[bool]],
     limit: int,
     cursor: str | None,
-) -> RowPage[Referable]:
+    selected: Any = None,
+) -> RowPage[Any]:
     """Fetch one page, newest first. The cursor is the number of the last row of the page before.
+
+    ``selected``: columns to select in place of rows, the number among them.
 
     Raises:
         UserError: a limit out of range, or a cursor that is not from a page.
     """
     if not 1 <= limit <= MAX_PAGE:
         raise UserError(f"limit is {limit}; it must be from 1 to {MAX_PAGE}.")
-    query: Any = select(table).where(*wanted)
+    query: Any = (select(table) if selected is None else selected).where(*wanted)
     if cursor is not None:
         if not cursor.isdecimal():
             raise UserError(f"cursor is {cursor!r}; use the next_cursor of the previous page.")

@@ -29,7 +29,28 @@ from lehr.store.records.run_rows import (
     shown_run,
     waiting_forks,
 )
-from lehr.store.tables import Attempt, CheckpointRow, RolloutRow, RunRequest, RunRow, SweepRow
+from lehr.store.tables import (
+    Attempt,
+    CheckpointRow,
+    RolloutRow,
+    RunRequest,
+    RunRow,
+    SweepRow,
+    Trial,
+)
+
+FACTS = columns(
+    *(col(getattr(RunRow, name)) for name in RunRow.model_fields if name != "spec"),
+    col(Attempt.last_step),
+    col(Attempt.events_applied),
+    col(Attempt.exited_at),
+    columns(func.max(Trial.id)).where(col(Trial.run_id) == col(RunRow.id)).scalar_subquery(),
+).outerjoin_from(
+    RunRow,
+    Attempt,
+    (col(Attempt.run_id) == col(RunRow.id)) & (col(Attempt.number) == col(RunRow.attempt)),
+)
+"""Of ``page``: what changes whenever anything changes that ``lehr.db`` has of a run."""
 
 
 class Runs(Records):
@@ -125,9 +146,13 @@ class Runs(Records):
         ids: Collection[str] | None = None,
         limit: int = 100,
         cursor: str | None = None,
+        selected: Any = None,
         **given: Unpack[Filters],
-    ) -> RowPage[RunRow]:
-        """Return a page, newest first; with ``archived=None`` archived runs and others."""
+    ) -> RowPage[Any]:
+        """Return a page of rows, or of what is ``selected`` of them, newest first.
+
+        With ``archived=None`` archived runs and others.
+        """
         wanted = filters(RunRow, given)
         if states is not None:
             wanted.append(col(RunRow.state).in_([str(RunState(state)) for state in states]))
@@ -136,7 +161,7 @@ class Runs(Records):
         if ids is not None:
             wanted.append(col(RunRow.id).in_(ids))
         with self._db.read() as session:
-            return fetch_page(session, RunRow, wanted, limit, cursor)
+            return fetch_page(session, RunRow, wanted, limit, cursor, selected)
 
     def set_archived(self, run_id: str, archived: bool, *, actor: str = "user") -> RunRow:
         """Archive or unarchive an ended run. Repeating it changes nothing."""

@@ -18,6 +18,7 @@ from lehr.store.streams import index, points, series_query
 from lehr.store.streams.index import Readers, run_number
 from lehr.store.streams.points import Points, Span
 from lehr.store.streams.series_query import SeriesAxis, SeriesData, Wanted, reduce
+from lehr_trainer.contract.layout import EVENTS
 
 _TRENDS_KEPT = 5_000
 """Twice what the longest page of runs shows; each takes some 400 bytes."""
@@ -57,7 +58,7 @@ class SeriesReader:
 
     def __init__(self, index: Readers) -> None:
         self._index = index
-        self._trends: Lru[tuple[str, str, int], tuple[str, array[float]]] = Lru(_TRENDS_KEPT)
+        self._trends: Lru[tuple[str, str, int], tuple[int, array[float]]] = Lru(_TRENDS_KEPT)
 
     def spans(self, run_id: str) -> list[Span]:
         """Return the attempts whose points count, oldest first, each with its last such step."""
@@ -161,6 +162,20 @@ class SeriesReader:
                 found[run_id] = _latest(connection, row[0], names) if row else {}
         return found
 
+    def indexed(self, run_ids: Sequence[str]) -> dict[str, int]:
+        """Return how many bytes of each run's events are indexed; without runs that have none.
+
+        What is read of a run's metrics and events changes only together with it.
+        """
+        with self._index.read() as connection:
+            rows = connection.execute(
+                "SELECT runs.run, sum(indexed) FROM json_each(?) AS wanted"
+                " JOIN runs ON runs.run = wanted.value"
+                " JOIN streams ON streams.run = runs.id AND name=? GROUP BY runs.id",
+                (json.dumps(run_ids), EVENTS),
+            )
+            return dict(rows.fetchall())
+
     def recorded_at(self, run_ids: Sequence[str]) -> dict[str, float]:
         """Return when each run's newest metrics were recorded, by its node's clock, in seconds."""
         with self._index.read() as connection:
@@ -176,44 +191,17 @@ class SeriesReader:
         self, run_ids: Sequence[str], name: str = "train/loss", points: int = 24
     ) -> dict[str, list[float]]:
         """Return a few values of a metric over each run, for a sparkline; [] where it has none."""
+        indexed = self.indexed(run_ids)
         found: dict[str, list[float]] = {}
         with self._index.read() as connection:
-            metric = connection.execute("SELECT id FROM names WHERE name=?", (name,)).fetchone()
             for run_id in run_ids:
-                row = connection.execute("SELECT id FROM runs WHERE run=?", (run_id,)).fetchone()
-                if row is None or metric is None:
-                    found[run_id] = []
-                    continue
-                found[run_id] = self._trend(connection, run_id, row[0], name, metric[0], points)
+                kept = self._trends.get((run_id, name, points))
+                if kept is None or kept[0] != indexed.get(run_id, 0):
+                    values = _trend(connection, run_number(connection, run_id), name, points)
+                    kept = (indexed.get(run_id, 0), array("d", values))
+                    self._trends.put((run_id, name, points), kept)
+                found[run_id] = list(kept[1])
         return found
-
-    def _trend(
-        self,
-        connection: sqlite3.Connection,
-        run_id: str,
-        run: int,
-        name: str,
-        metric: int,
-        count: int,
-    ) -> list[float]:
-        known = points.starts(connection, run)
-        newest = connection.execute(
-            "SELECT attempt, points, step, value FROM latest WHERE run=? AND metric=?",
-            (run, metric),
-        )
-        # As text: it takes a third of the space.
-        version = repr([(start.attempt, start.step, start.parent) for start in known] + [*newest])
-        key = (run_id, name, count)
-        kept = self._trends.get(key)
-        if kept is not None and kept[0] == version:
-            return list(kept[1])
-        curve = points.joined(points.curve(connection, run, metric, points.lineage(known)))
-        values = curve.values
-        if len(curve) > count:
-            values = values[reduce(curve.steps.astype(np.float64), values, count).last]
-        self._trends.put(key, (version, array("d", values)))
-        trend: list[float] = values.tolist()
-        return trend
 
 
 def _latest(
@@ -240,6 +228,17 @@ def _latest(
                 value=float(piece.values[counted - 1]), step=int(piece.steps[counted - 1])
             )
     return dict(sorted(found.items()))
+
+
+def _trend(connection: sqlite3.Connection, run: int, name: str, count: int) -> points.Floats:
+    metric = connection.execute("SELECT id FROM names WHERE name=?", (name,)).fetchone()
+    if metric is None:
+        return points.EMPTY.values
+    spans = points.lineage(points.starts(connection, run))
+    curve = points.joined(points.curve(connection, run, metric[0], spans))
+    if len(curve) <= count:
+        return curve.values
+    return curve.values[reduce(curve.steps.astype(np.float64), curve.values, count).last]
 
 
 def _info(name: str, curve: Points) -> MetricSummary:

@@ -11,7 +11,7 @@ from lehr.app.presenters import streams
 from lehr.app.presenters.streams import checkpoints, events
 from lehr.store.streams.events import Events
 from lehr.store.streams.logs import LogFile, LogText
-from lehr.store.streams.series import LatestValue, MetricSummary
+from lehr.store.streams.series import MetricSummary
 from lehr.store.streams.series_query import SeriesData
 from lehr_testing.api import RUN_SPEC, api_client
 from lehr_testing.api import begin as begin_attempt
@@ -55,14 +55,6 @@ def test_schema_has_the_fields_of_the_value(present, value):
     assert view.model_dump() == shown(value)
     assert set(type(view).model_fields) == shown(value).keys()
     assert type(view).model_validate(view.model_dump()) == view
-
-
-def test_latest_values_are_presented_by_metric():
-    latest = streams.latest_values({"train/loss": LatestValue(3.0, 9), "mfu": LatestValue(0.4, 8)})
-    assert {name: (one.value, one.step) for name, one in latest.items()} == {
-        "train/loss": (3.0, 9),
-        "mfu": (0.4, 8),
-    }
 
 
 def test_resumption_names_the_versions_that_changed_since_the_checkpoint(tmp_path: Path) -> None:

@@ -131,11 +131,12 @@ def test_an_invalid_server_address_is_an_error(address):
         Client(address)
 
 
-def test_loopback_requests_bypass_proxies(scripted, monkeypatch):
+def test_loopback_requests_bypass_proxies_and_ask_for_no_compression(scripted, monkeypatch):
     server = scripted((200, HEALTH))
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     assert Client(server.address, "t").health().status == "ok"
+    assert server.requests[0][2]["Accept-Encoding"] == "identity"
 
 
 @pytest.mark.parametrize(
