@@ -1,11 +1,10 @@
 """Speed of the store: ingestion of metrics and reading of series, in one process, without HTTP.
 
-    python tests/bench/store_ingest.py [--calls 200] [--points 1000000] [--json]
+    python tests/bench/store_ingest.py [--calls 200] [--points 1000000]
 
 Ingestion: some clients (threads) append calls of 1,000 points each, every call flushed to disk
-before it returns; beside it, a bare SQLite insert of the same points into one clustered table,
-in transactions of a call each, on the same disk. Reading: one metric of so many points, reduced
-to 500 buckets; best and median of several, from a cold process and a warm one.
+before it returns (``tracking_peers.py``: over HTTP, beside bare SQLite). Reading: one metric of so
+many points, reduced to 500 buckets; best and median of several, from a cold process and a warm one.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import argparse
 import json
 import os
 import random
-import sqlite3
 import statistics
 import sys
 import tempfile
@@ -88,34 +86,6 @@ def ingest(folder: Path, clients: int, calls: int, metrics: int) -> dict[str, An
     }
 
 
-def bare_sqlite(folder: Path, calls: int) -> dict[str, Any]:
-    """The same points as rows of one clustered table: what plain SQLite does here."""
-    connection = sqlite3.connect(folder / "bare.db", isolation_level=None)
-    connection.execute("PRAGMA journal_mode=WAL")
-    connection.execute("PRAGMA synchronous=FULL")
-    connection.execute(
-        "CREATE TABLE metrics (run INTEGER, metric INTEGER, attempt INTEGER, step INTEGER,"
-        " value REAL, PRIMARY KEY (run, metric, attempt, step)) WITHOUT ROWID"
-    )
-    a_call = POINTS_A_CALL // METRICS
-    groups = [
-        [
-            (1, metric, 1, number * a_call + place, random.random())
-            for metric in range(METRICS)
-            for place in range(a_call)
-        ]
-        for number in range(calls)
-    ]
-    begun = time.perf_counter()
-    for rows in groups:
-        connection.execute("BEGIN IMMEDIATE")
-        connection.executemany("INSERT INTO metrics VALUES (?,?,?,?,?)", rows)
-        connection.execute("COMMIT")
-    wall = time.perf_counter() - begun
-    connection.close()
-    return {"points_per_s": round(calls * POINTS_A_CALL / wall)}
-
-
 def series(folder: Path, count: int) -> dict[str, Any]:
     """Read a long series in each way that a chart requests it."""
     home = folder / "home-series"
@@ -168,37 +138,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--calls", type=int, default=200, help="calls of 1,000 points a client")
     parser.add_argument("--points", type=int, default=1_000_000, help="points of the long series")
-    parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="lehr-bench-") as name:
         folder = Path(name)
-        bare = bare_sqlite(folder, asked.calls)
-        runs = [
-            ingest(folder, clients, asked.calls, metrics)
-            for clients, metrics in ((1, 1), (1, METRICS), (4, METRICS))
-        ]
         found = {
             "cpus": os.cpu_count(),
             "load": round(os.getloadavg()[0], 1),
-            "bare_sqlite": bare,
-            "ingest": runs,
-            "ratio_to_bare_sqlite": round(runs[-1]["points_per_s"] / bare["points_per_s"], 2),
+            "ingest": [
+                ingest(folder, clients, asked.calls, metrics)
+                for clients, metrics in ((1, 1), (1, METRICS), (4, METRICS))
+            ],
             "series": series(folder, asked.points),
         }
-    if asked.json:
-        print(json.dumps(found, indent=1))
-        return
-    print(f"bare SQLite              {bare['points_per_s']:>9,} points/s")
-    for run in runs:
-        print(
-            f"{run['clients']} clients x {run['metrics_a_record']:>2} metrics"
-            f"   {run['points_per_s']:>9,} points/s"
-            f"   p50 {run['call_ms_p50']} ms   p99 {run['call_ms_p99']} ms"
-            f"   {run['index_bytes_per_point']} bytes a point"
-        )
-    for way, times in found["series"].items():
-        print(f"series: {way:<22} {times}")
-    print(f"load average {found['load']} on {found['cpus']} CPUs")
+    print(json.dumps(found, indent=1))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Ingestion and reading over HTTP, compared with MLflow (SQLite) and Trackio, in one run.
+"""Ingestion and reading over HTTP, compared with bare SQLite, MLflow (SQLite) and Trackio.
 
     LEHR_BENCH_PEERS=/path/to/python python tests/bench/tracking_peers.py [--clients 4] [--calls 40]
         [--rounds 3] [--runs 1000] [--skip-reading] [--skip-ingestion]
@@ -7,7 +7,9 @@ Ingestion: so many clients, each a process with a run of its own, log 1,000 poin
 steps of 10 metrics) by their package's own client, and wait for each answer; in turns, so that
 what else the machine does meets all alike. Every point is counted in the database afterwards.
 Reading: all runs listed, and 50 series of 2,000 points of one run as a pandas frame. A peer that
-is not installed is named as such.
+is not installed is named as such. Bare SQLite is one process without a server: it inserts the same
+rows, a row a point, with a durable commit a call; it dumps what is stored of the list as JSON, and
+reads the points into numpy, each by one statement.
 """
 
 from __future__ import annotations
@@ -33,17 +35,16 @@ STEPS, METRICS = 100, 10
 
 def ingest(folder: Path, kinds: list[str], clients: int, calls: int, rounds: int) -> dict[str, Any]:
     rates: dict[str, list[float]] = {kind: [] for kind in kinds}
-    durability = {}
     for number in range(rounds):
         for kind in kinds:
             # One server at a time: another one's idling must not be paid by this one.
             with SERVERS[kind](folder / f"{kind}-{number}", clients) as peer:
-                seconds = race(peer, calls=calls, steps=STEPS, metrics=METRICS)
-                wanted = clients * (calls + 1) * STEPS * METRICS
+                each = clients * calls // len(peer.setups)
+                seconds = race(peer, calls=each, steps=STEPS, metrics=METRICS)
+                wanted = len(peer.setups) * (each + 1) * STEPS * METRICS
                 stored = peer.points()
                 if stored != wanted:
                     raise SystemExit(f"{kind}: {stored:,} points stored of {wanted:,}")
-                durability[kind] = peer.durability
                 rates[kind].append(clients * calls * STEPS * METRICS / seconds)
                 print(f"  {kind:<8}{rates[kind][-1]:>10,.0f} points/s", file=sys.stderr)
     return {
@@ -51,16 +52,15 @@ def ingest(folder: Path, kinds: list[str], clients: int, calls: int, rounds: int
             "points_per_s": round(statistics.median(found)),
             "each": [round(rate) for rate in found],
             "ratio": round(
-                statistics.median(a / b for a, b in zip(rates["lehr"], found, strict=True)), 1
+                statistics.median(a / b for a, b in zip(rates["lehr"], found, strict=True)), 2
             ),
-            "a_confirmed_call_survives": durability[kind],
         }
         for kind, found in rates.items()
     }
 
 
-def read(folder: Path, kinds: list[str], runs: int, repeats: int) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def read(folder: Path, kinds: list[str], runs: int, rounds: int) -> dict[str, Any]:
+    seconds: dict[str, dict[str, list[float]]] = {kind: {} for kind in kinds}
     with ExitStack() as stack:
         peers: list[Peer] = []
         for kind in kinds:
@@ -68,12 +68,14 @@ def read(folder: Path, kinds: list[str], runs: int, repeats: int) -> dict[str, A
             race(peer, calls=99, steps=20, metrics=50)
             if kind == "lehr":
                 peer.setups[0]["token"] = peer.headers["Authorization"].removeprefix("Bearer ")
+            elif kind == "sqlite":
+                peer.setups[0]["home"] = str(peers[0].folder)
             peers.append(peer)
-        for peer in peers:
+        for peer in peers * rounds:
             done = subprocess.run(
                 [
                     *(peer.python, str(HERE / "reader.py"), peer.kind, peer.address),
-                    *(json.dumps(peer.setups[0]), str(repeats)),
+                    *(json.dumps(peer.setups[0]), "5"),
                 ],
                 capture_output=True,
                 text=True,
@@ -82,18 +84,22 @@ def read(folder: Path, kinds: list[str], runs: int, repeats: int) -> dict[str, A
             if done.returncode:
                 raise SystemExit(f"{peer.kind}: {done.stderr[-2000:]}")
             measured = json.loads(done.stdout.splitlines()[-1])
-            if (measured["runs"], measured["points"]) != (runs, 50 * 2000):
-                raise SystemExit(
-                    f"{peer.kind}: read {measured['runs']} runs, {measured['points']} points"
-                )
-            found[peer.kind] = {
-                name: round(1000 * statistics.median(measured[f"{name[:-3]}_s"]), 1)
-                for name in ("list_ms", "series_ms")
-            }
-    for measured in found.values():
-        measured["list_ratio"] = round(measured["list_ms"] / found["lehr"]["list_ms"], 1)
-        measured["series_ratio"] = round(measured["series_ms"] / found["lehr"]["series_ms"], 1)
-    return found
+            for name, count in measured["counts"].items():
+                if count != (50 * 2000 if name == "series" else runs):
+                    raise SystemExit(f"{peer.kind}, {name}: read {count:,}")
+            for name, took in measured["s"]:
+                seconds[peer.kind].setdefault(name, []).append(took)
+    found = {
+        kind: {f"{name}_ms": round(1000 * statistics.median(took), 1) for name, took in own.items()}
+        for kind, own in seconds.items()
+    }
+    ratios = {
+        kind: {
+            f"{name[:-3]}_ratio": round(took / found["lehr"][name], 2) for name, took in own.items()
+        }
+        for kind, own in found.items()
+    }
+    return {kind: {**found[kind], **ratios[kind]} for kind in kinds}
 
 
 def main() -> None:
@@ -102,7 +108,6 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=40)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--runs", type=int, default=1000)
-    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--skip-reading", action="store_true")
     parser.add_argument("--skip-ingestion", action="store_true")
     parser.add_argument("--only", nargs="*", default=["mlflow", "trackio"])
@@ -110,7 +115,7 @@ def main() -> None:
     # Ended from outside, it ends its servers too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     missing = {peer: why for peer in options.only if (why := lacking(peer))}
-    kinds = ["lehr", *(peer for peer in options.only if peer not in missing)]
+    kinds = ["lehr", "sqlite", *(peer for peer in options.only if peer not in missing)]
     for why in missing.values():
         print(f"Not compared: {why}", file=sys.stderr)
     with tempfile.TemporaryDirectory(prefix="lehr-bench-") as name:
@@ -123,7 +128,7 @@ def main() -> None:
         if not options.skip_ingestion:
             found["ingest"] = ingest(folder, kinds, options.clients, options.calls, options.rounds)
         if not options.skip_reading:
-            found["read"] = read(folder, kinds, options.runs, options.repeats)
+            found["read"] = read(folder, kinds, options.runs, options.rounds)
     print(json.dumps(found, indent=1))
 
 

@@ -1,6 +1,6 @@
 """One client of one server in its own process, run by the interpreter that has its package.
 
-    python client.py lehr|mlflow|trackio ADDRESS SETUP CALLS STEPS_A_CALL METRICS
+    python client.py lehr|sqlite|mlflow|trackio ADDRESS SETUP CALLS STEPS_A_CALL METRICS
 
 Says ``ready``, waits for a line, logs CALLS times so many points (STEPS_A_CALL steps of METRICS
 metrics), each call confirmed by the server before the next, and prints when it began and ended.
@@ -45,6 +45,30 @@ def lehr(address: str, setup: dict[str, str]) -> Send:
     return send
 
 
+def sqlite(address: str, setup: dict[str, str]) -> Send:
+    import sqlite3
+
+    database = sqlite3.connect(address, isolation_level=None)
+    database.execute("PRAGMA journal_mode=WAL")
+    database.execute("PRAGMA synchronous=FULL")
+    database.execute(
+        "CREATE TABLE metrics (run INTEGER, metric INTEGER, step INTEGER, value REAL,"
+        " PRIMARY KEY (run, metric, step)) WITHOUT ROWID"
+    )
+
+    def send(first: int, rows: list[dict[str, float]]) -> None:
+        points = [  # In the order of the key: the fastest.
+            (1, metric, step, row[name])
+            for metric, name in enumerate(rows[0])
+            for step, row in enumerate(rows, first)
+        ]
+        database.execute("BEGIN IMMEDIATE")
+        database.executemany("INSERT INTO metrics VALUES (?,?,?,?)", points)
+        database.execute("COMMIT")
+
+    return send
+
+
 def mlflow(address: str, setup: dict[str, str]) -> Send:
     from mlflow.entities import Metric
     from mlflow.tracking import MlflowClient
@@ -80,7 +104,8 @@ def trackio(address: str, setup: dict[str, str]) -> Send:
 
 def main() -> None:
     kind, address, setup, calls, steps, metrics = sys.argv[1:7]
-    send = {"lehr": lehr, "mlflow": mlflow, "trackio": trackio}[kind](address, json.loads(setup))
+    kinds = {"lehr": lehr, "sqlite": sqlite, "mlflow": mlflow, "trackio": trackio}
+    send = kinds[kind](address, json.loads(setup))
     count, names = int(steps), [f"train/metric_{n}" for n in range(int(metrics))]
     rng = random.Random(0)
     batches = [

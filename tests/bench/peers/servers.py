@@ -47,15 +47,13 @@ def lacking(package: str) -> str | None:
 class Peer:
     kind: str
     address: str
-    durability: str
-    """What a confirmed call survives."""
     setups: list[dict[str, str]] = field(default_factory=list)
     """What each client is given."""
     folder: Path = Path()
 
     @property
     def python(self) -> str:
-        return sys.executable if self.kind == "lehr" else PEERS
+        return sys.executable if self.kind in {"lehr", "sqlite"} else PEERS
 
     def points(self) -> int:
         """Count the stored points in its database."""
@@ -68,9 +66,9 @@ class Peer:
                         f"{self.address}/api/v1/runs/{setup['run']}/metrics"
                     ).json()
                 )
-        [path] = self.folder.rglob("mlflow.db" if self.kind == "mlflow" else "bench.db")
+        [path] = self.folder.rglob("bench.db" if self.kind == "trackio" else f"{self.kind}.db")
         with closing(sqlite3.connect(path)) as connection:
-            if self.kind == "mlflow":
+            if self.kind != "trackio":
                 return int(connection.execute("SELECT count(*) FROM metrics").fetchone()[0])
             rows = connection.execute("SELECT metrics FROM metrics")
             return sum(len(json.loads(row[0])) for row in rows)
@@ -87,15 +85,22 @@ import sys, threading
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import json
-from lehr_testing.api import RUN_SPEC, attempt_token, begin, served
+from lehr.app.presenters.runs import CORE_METRICS
 from lehr.specs import load_spec
+from lehr_testing.api import RUN_SPEC, attempt_token, begin, end, finished, ingest, metrics, served
+from lehr_testing.api import started
+values = {name: 1 / 7 for name in CORE_METRICS}
+records = started() + metrics(1, 30, **values) + finished(30)
 with served(Path(sys.argv[2])) as (api, address):
     setups = []
     for n in range(int(sys.argv[3])):
         run = api.store.runs.create(load_spec({**RUN_SPEC, "name": f"r{n}"}))
+        attempt = begin(api.store, run.id)
         if n < int(sys.argv[4]):
-            attempt = begin(api.store, run.id)
             setups.append({"run": run.id, "attempt": attempt, "token": attempt_token(run.id)})
+        else:
+            ingest(api.store, attempt, records)
+            end(api.store, run.id)
     print(json.dumps([address, setups]), flush=True)
     sys.stdin.readline()
 """
@@ -121,10 +126,16 @@ def lehr(folder: Path, clients: int, runs: int = 0) -> Iterator[Peer]:
     assert process.stdout is not None
     try:
         address, setups = json.loads(process.stdout.readline())
-        durability = "a power cut: the stream's file and the index are flushed (fsync)"
-        yield Peer("lehr", address, durability, setups, folder)
+        yield Peer("lehr", address, setups, folder)
     finally:
         process.communicate("\n", timeout=60)
+
+
+@contextmanager
+def bare(folder: Path, clients: int, runs: int = 0) -> Iterator[Peer]:
+    """One table with a row a point, and one process that writes it: no server."""
+    folder.mkdir(parents=True)
+    yield Peer("sqlite", str(folder / "sqlite.db"), [{}], folder)
 
 
 @contextmanager
@@ -141,8 +152,7 @@ def mlflow(folder: Path, clients: int, runs: int = 0) -> Iterator[Peer]:
                 answer = http.post("/runs/create", json={"experiment_id": "0"}).raise_for_status()
                 ids.append(answer.json()["run"]["info"]["run_id"])
         _more_runs(folder / "mlflow.db", runs - clients)
-        durability = "a crash of the process: SQLite with its default journal, flushed a commit"
-        yield Peer("mlflow", address, durability, [{"run": i} for i in ids[:clients]], folder)
+        yield Peer("mlflow", address, [{"run": i} for i in ids[:clients]], folder)
 
 
 def _more_runs(path: Path, count: int) -> None:
@@ -180,9 +190,8 @@ def trackio(folder: Path, clients: int, runs: int = 0) -> Iterator[Peer]:
                 ]
                 body = {"logs": logs, "hf_token": None}
                 http.post("/api/bulk_log", json=body, headers=headers).raise_for_status()
-        durability = "a crash of the process; a power cut may take the last (synchronous=NORMAL)"
         setups = [{"run": f"r{n}", "token": token} for n in range(clients)]
-        yield Peer("trackio", address, durability, setups, folder)
+        yield Peer("trackio", address, setups, folder)
 
 
 @contextmanager
@@ -255,4 +264,4 @@ def race(peer: Peer, *, calls: int, steps: int, metrics: int) -> float:
     return float(max(e["ended"] for e in ends) - min(e["began"] for e in ends))
 
 
-SERVERS = {"lehr": lehr, "mlflow": mlflow, "trackio": trackio}
+SERVERS = {"lehr": lehr, "sqlite": bare, "mlflow": mlflow, "trackio": trackio}
