@@ -227,7 +227,6 @@ def _record_into(path: str | None, given: dict[str, Any] | None = None, step: in
         if _file is not None:
             os.close(_file)
         _waiting.clear()
-        media.forget()
         _file, _external = None, None if path is None else (os.getpid(), path)
         _last_step = resume_step = step
         config.clear()

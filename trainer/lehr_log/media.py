@@ -12,6 +12,7 @@ import math
 import os
 import struct
 import zlib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,8 +35,9 @@ _SPARE = 64 << 20
 """Bytes of the disk that are left for the log."""
 _PNG = b"\x89PNG\r\n\x1a\n"
 _STARTS = {_PNG: "png", b"\xff\xd8\xff": "jpeg", b"GIF87a": "gif", b"GIF89a": "gif"}
-_warned: set[str] = set()
-_count = 0
+_warned: set[tuple[str, str]] = set()
+_counts: Counter[str] = Counter()
+"""By the log of a run, as what was warned of."""
 
 
 class _NoRoom(Exception):
@@ -161,14 +163,12 @@ def is_media(value: Any) -> bool:
 
 def log(name: str, value: Any, step: int, log_path: str, write: Callable[..., None]) -> None:
     """Log a ``Media`` or a list of them. ``write`` takes a record of the log."""
-    global _count  # noqa: PLW0603 - of this process
     name = name[:_LONGEST_NAME]
     for item in value if isinstance(value, list | tuple) else [value]:
         warned = f"{name}: {item.type}"
         try:
             content = item.content()
-            offset = _append(Path(log_path).with_name(STREAM), content)
-            _count += 1
+            offset = _append(log_path, content)
             record = {"name": name, "type": item.type, "caption": item.caption[:_LONGEST_CAPTION]}
             place = {"offset": offset, "size": len(content)}
             write({"kind": "media", "step": step, **record, **place})
@@ -177,22 +177,16 @@ def log(name: str, value: Any, step: int, log_path: str, write: Callable[..., No
             trouble, warned = f"left out, and so are later ones: {error}", ""
         except Exception as error:  # noqa: BLE001 - nothing here may stop a training
             trouble = f"left out: {error}"
-        if trouble and warned not in _warned:
-            _warned.add(warned)
+        if trouble and (log_path, warned) not in _warned:
+            _warned.add((log_path, warned))
             text = f"{name}: {item.type} at step {step}: {trouble}"
             write({"kind": "warning", "step": step, "message": text[:1000]})
 
 
-def forget() -> None:
-    """Count and warn anew: another run begins."""
-    global _count  # noqa: PLW0603 - of this process
-    _count = 0
-    _warned.clear()
-
-
-def _append(path: Path, content: bytes) -> int:
-    """Append to the stream; return where the content begins."""
-    if _count >= _MOST:
+def _append(log_path: str, content: bytes) -> int:
+    """Append to the stream beside the log; return where the content begins."""
+    path = Path(log_path).with_name(STREAM)
+    if _counts[log_path] >= _MOST:
         raise _NoRoom(f"at most {_MOST:,} are recorded")
     if not 0 < len(content) <= MOST_BYTES:
         raise ValueError(f"it has {len(content):,} bytes; 1 to {MOST_BYTES:,} are stored")
@@ -205,6 +199,7 @@ def _append(path: Path, content: bytes) -> int:
         full = disk.f_bavail * disk.f_frsize < len(content) + _SPARE
         if full or os.write(file, content) < len(content):
             raise _NoRoom(f"the disk of {path} is full")
+        _counts[log_path] += 1
         return os.lseek(file, 0, os.SEEK_CUR) - len(content)
     except OSError as error:
         raise _NoRoom(f"{path}: {error.strerror}") from error

@@ -49,9 +49,7 @@ class Run:
         """Figures of the whole run; recorded as ``summary/<name>`` at its end."""
         self._sender: subprocess.Popen[bytes] | None = None
 
-    def log(self, values: Mapping[str, Any], step: int | None = None) -> None:
-        """Record values after ``step`` steps, as ``lehr_log.log``."""
-        lehr_log.log(values, step)
+    log = staticmethod(lehr_log.log)
 
     def finish(self, outcome: Outcome = "completed", reason: str | None = None) -> None:
         """End the run. Waits at most some seconds until all is sent; repeating it does nothing."""

@@ -123,18 +123,14 @@ def begin_external(context: Context, begun: ExternalBegin) -> ExternalBegun:
         actor=current_actor(),
         provenance=begun.provenance,
     )
-    record = record_of(context.store.runs.get(attempt.run_id), attempt)
-    note = LaunchNote(
-        run_id=attempt.run_id,
-        attempt=attempt.number,
-        record={**record, "token_sha256": begun.token_sha256},
-    )
-    folder = layout.attempt_dir(homes.runs_dir(context.home) / attempt.run_id, attempt.number)
+    run_id, number = attempt.run_id, attempt.number
+    record = record_of(context.store.runs.get(run_id), attempt)
+    record["token_sha256"] = begun.token_sha256
+    note = LaunchNote(run_id=run_id, attempt=number, record=record).model_dump_json().encode()
+    folder = layout.attempt_dir(homes.runs_dir(context.home) / run_id, number)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        procfs.write_atomically(
-            str(folder / layout.LAUNCH), note.model_dump_json().encode(), durable=True
-        )
+        procfs.write_atomically(str(folder / layout.LAUNCH), note, durable=True)
     except OSError as error:
         raise StoreUnavailable(f"{folder} could not be written: {error.strerror}.") from error
     return ExternalBegun(run_id=attempt.run_id, attempt_id=attempt.id)

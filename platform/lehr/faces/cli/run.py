@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -28,6 +29,7 @@ _TAIL = 65_536
 """Bytes of the output in which the reason of a failure is searched for."""
 _PYTHON = re.compile(r"python(3(\.\d+)?)?")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,199}")
+_HYDRA = re.compile(rf"{_NAME.pattern}=[\w.+-]*")
 _WHOLE = re.compile(r"-?(0|[1-9]\d{0,17})")
 _NUMBER = re.compile(r"-?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
@@ -99,6 +101,9 @@ def run(
         prints = read_script(Path.cwd(), entry).prints
         if prints:
             notes().print(f"Reads its lines: {', '.join(prints)}", markup=False)
+    # A module of the project needs its files; those of a script are found by its imports.
+    path = Path((module or "?").replace(".", "/"))
+    whole = module == COMMAND or path.with_suffix(".py").is_file() or path.is_dir()
     fields = {
         "kind": "run",
         "name": name or run_name(entry),
@@ -107,8 +112,7 @@ def run(
         "trainer": trainer
         | {"steps_arg": steps_of(args), "prints": prints or [], "data": data or []},
         "time_limit_s": time_limit,
-        # A module of the project needs its files; those of a script are found by its imports.
-        "code": {"include": ["."]} if module == COMMAND or _is_here(module) else None,
+        "code": {"include": ["."]} if whole else None,
     }
     spec = load_spec({field: value for field, value in fields.items() if value is not None})
     assert isinstance(spec, RunSpec)
@@ -186,11 +190,6 @@ def _run_here(command: list[str], spec: RunSpec, *, as_json: bool) -> int:
     return {"completed": 0, "failed": 1, "stopped": 130}[outcome]
 
 
-def _is_here(module: str | None) -> bool:
-    path = Path(*(module or "").split("."))
-    return module is not None and (path.with_suffix(".py").is_file() or path.is_dir())
-
-
 def program(words: list[str]) -> dict[str, Any]:
     """Return the fields of ``trainer`` for a command.
 
@@ -233,34 +232,34 @@ def arguments(words: list[str]) -> dict[str, Any]:
     """
     if "--" in words:
         return {"argv": words}
-    if words and all(re.fullmatch(rf"{_NAME.pattern}=[\w.+-]*", word) for word in words):
-        named = dict(word.split("=", 1) for word in words)
-        if len(named) == len(words):
-            return {"style": "hydra", "args": {key: _typed(key, named[key]) for key in named}}
+    named = dict(word.split("=", 1) for word in words if _HYDRA.fullmatch(word))
+    if words and len(named) == len(words):
+        return {"style": "hydra", "args": {key: _typed(key, named[key]) for key in named}}
     groups: list[list[str]] = [[]]
     for word in words:
         if word.startswith("-") and not _NUMBER.fullmatch(word):
             groups.append([])
         groups[-1].append(word)
     argv = groups.pop(0)
-    names = [group[0].partition("=")[0] for group in groups]
+    options = Counter(group[0].partition("=")[0] for group in groups)
     args: dict[str, Any] = {}
-    flags, style = [], "equals"
-    for name, (option, *values) in zip(names, groups, strict=True):
-        key = name.removeprefix("--")
-        if not name.startswith("--") or not _NAME.fullmatch(key) or names.count(name) > 1:
-            argv += [option, *values]
-        elif "=" in option:
-            args[key] = _typed(key, option.partition("=")[2])
+    flags, style = [], {}
+    for word, *values in groups:
+        option, equals, value = word.partition("=")
+        key = option.removeprefix("--")
+        if option == key or not _NAME.fullmatch(key) or options[option] > 1:
+            argv += [word, *values]
+        elif equals:
+            args[key] = _typed(key, value)
             argv += values
         elif values:
             typed = [_typed(key, value) for value in values]
-            args[key], style = typed[0] if len(typed) == 1 else typed, "space"
+            args[key], style = typed[0] if len(typed) == 1 else typed, {"style": "space"}
         else:
             args[key] = True
             flags.append(key)
-    fields = {"style": style, "args": args, "flags": flags, "argv": argv}
-    return {name: value for name, value in fields.items() if value and value != "equals"}
+    fields = {"args": args, "flags": flags, "argv": argv}
+    return style | {name: value for name, value in fields.items() if value}
 
 
 def _typed(name: str, text: str) -> Any:

@@ -14,7 +14,9 @@ import json
 import re
 import stat
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +51,7 @@ class FileSource:
 
     def __init__(self, folder: Path, pattern: str, read: Callable[[Path], Points]) -> None:
         self._folder, self._pattern, self._read = folder, pattern, read
-        self._passed: dict[Path, int] = {}
+        self._passed: Counter[Path] = Counter()
         self._sizes: dict[Path, int] = {}
         self._changed: dict[Path, float] = {}
         self._there = {path: path.lstat().st_mtime_ns for path in folder.rglob(pattern)}
@@ -96,11 +98,10 @@ class FileSource:
             yield row._replace(at=began + (changed - began) * number / len(waiting))
 
     def _new(self, path: Path) -> Iterator[CurveRow]:
-        passed = self._passed.get(path, 0)
-        for count, point in enumerate(p for p in self._read(path) if isinstance(p, CurveRow)):
-            if count >= passed:
-                self._passed[path] = count + 1
-                yield point
+        rows = (point for point in self._read(path) if isinstance(point, CurveRow))
+        for row in islice(rows, self._passed[path], None):
+            self._passed[path] += 1
+            yield row
 
 
 def sources(folder: Path, wandb: Path) -> list[FileSource]:

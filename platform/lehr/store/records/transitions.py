@@ -183,20 +183,13 @@ class Transitions(Records):
             )
         refuse_deleted(session, run)
         at = _in_order(session, col(RunRow.id) == run.id, self._clock())
-        new = RunState.EXTERNAL
-        change = Transition(
-            run_id=run.id,
-            attempt=run.attempt + 1,
-            old=run.state,
-            new=new.value,
-            cause="resume",
-            actor=actor,
-            at=at,
-        )
+        old, run.state = run.state, RunState.EXTERNAL.value
         run.attempt += 1
-        run.state, run.desired, run.ended_at = new.value, Desired.RUN.value, None
+        run.desired, run.ended_at = Desired.RUN.value, None
         run.cause, run.reason = "resume", None
-        session.add_all([run, change])
+        number = run.attempt
+        how: dict[str, Any] = {"cause": run.cause, "actor": actor, "at": at}
+        session.add(Transition(run_id=run.id, attempt=number, old=old, new=run.state, **how))
 
     def of_run(self, run_id: str) -> list[Transition]:
         """List every transition of the run, oldest first."""

@@ -42,8 +42,6 @@ def log(tmp_path, monkeypatch) -> Log:
     log = Log(tmp_path)
     monkeypatch.setenv("LEHR_LOG", str(log.path))
     monkeypatch.setattr(lehr_log, "_file", None)
-    monkeypatch.setattr(media, "_warned", set())
-    monkeypatch.setattr(media, "_count", 0)
     monkeypatch.chdir(tmp_path)
     return log
 
