@@ -6,7 +6,7 @@ Nothing here is imported from the product. Whoever changes the life cycle change
 from __future__ import annotations
 
 MOVES: dict[str, frozenset[str]] = {
-    "queued": frozenset({"starting", "paused", "cancelled", "failed"}),
+    "queued": frozenset({"starting", "external", "paused", "cancelled", "failed"}),
     "starting": frozenset({"running", "stopping", "failed", "queued"}),
     "running": frozenset({"stopping", "completed", "failed", "queued"}),
     "stopping": frozenset({"paused", "queued", "cancelled", "pruned", "completed", "failed"}),

@@ -74,12 +74,10 @@ def insert_run(
     sweep_id: str | None = None,
     resume_from: str | None = None,
     forked_from: str | None = None,
-    external_id: str | None = None,
+    run_id: str | None = None,
 ) -> RunRow:
-    """Record a run: in the queue, or with the id of a process that reports it already."""
-    state = RunState.QUEUED if external_id is None else RunState.EXTERNAL
     run = RunRow(
-        id=external_id or unused_id(session, RunRow),
+        id=run_id or unused_id(session, RunRow),
         name=spec.name,
         project=spec.project,
         sweep_id=sweep_id,
@@ -87,20 +85,17 @@ def insert_run(
         tags=list(spec.tags),
         note=spec.notes,
         priority=spec.priority,
-        state=state.value,
-        attempt=int(external_id is not None),
+        state=RunState.QUEUED.value,
         submitted_by=submitted_by or actor,
         provenance_sha256=keep_provenance(session, provenance),
         forked_from=forked_from,
         resume_from=resume_from,
         created_at=at,
         queued_at=at,
-        started_at=None if external_id is None else at,
     )
     session.add(run)
     session.flush()
-    changed = {"new": state.value, "attempt": run.attempt}
-    session.add(Transition(run_id=run.id, **{**submission(at, actor), **changed}))
+    session.add(Transition(run_id=run.id, **submission(at, actor)))
     return run
 
 

@@ -24,7 +24,6 @@ from lehr.store.records.run_rows import (
     get_run,
     insert_run,
     refuse_deleted,
-    unused_id,
 )
 from lehr.store.tables import Attempt, RunRow, Transition
 
@@ -82,50 +81,15 @@ class Transitions(Records):
         """
         with self._db.write(what="begin_attempt") as session:
             run = get_run(session, run_id)
-            at = _in_order(session, col(RunRow.id) == run_id, self._clock())
-            number = run.attempt + 1
             if run.state != RunState.QUEUED.value or run.desired != Desired.RUN.value:
                 return None
-            moved = fenced_update(
-                session,
-                run_id,
-                state=RunState.QUEUED,
-                attempt=run.attempt,
-                desired=Desired.RUN,
-                values={
-                    "state": RunState.STARTING.value,
-                    "attempt": number,
-                    "cause": "placed",
-                    "reason": None,
-                    "pending_reason": None,
-                },
-            )
-            if moved is None:
-                return None
-            row = Attempt(
-                id=attempt_id(run_id, number),
-                run_id=run_id,
-                number=number,
-                placement=placement,
-                token_sha256=token_sha256,
-                resume_from=resume_from,
-                created_at=at,
-            )
-            session.add(row)
-            session.add(
-                Transition(
-                    run_id=run_id,
-                    attempt=number,
-                    old=RunState.QUEUED.value,
-                    new=RunState.STARTING.value,
-                    cause="placed",
-                    actor=actor,
-                    at=at,
-                )
-            )
-            session.flush()
-            announce_run(self._db, moved)
-            return row
+            columns = {
+                "placement": placement,
+                "resume_from": resume_from,
+                "token_sha256": token_sha256,
+            }
+            how = {"cause": "placed", "actor": actor, "at": self._clock()}
+            return self._begin(session, run, columns, new=RunState.STARTING, **how)
 
     def begin_external(
         self,
@@ -153,43 +117,35 @@ class Transitions(Records):
             at = min(at, self._clock())
             run = session.exec(select(RunRow).where(RunRow.id == run_id)).one_or_none()
             if run is None or not resume:
+                own = run_id if run is None else None
                 run = insert_run(
-                    session,
-                    spec,
-                    at=at,
-                    actor=actor,
-                    provenance=provenance,
-                    external_id=run_id if run is None else unused_id(session, RunRow),
+                    session, spec, at=at, actor=actor, provenance=provenance, run_id=own
                 )
-            else:
-                self._resume_external(session, run, actor)
-            row = Attempt(
-                id=attempt_id(run.id, run.attempt),
-                run_id=run.id,
-                number=run.attempt,
-                token_sha256=token_sha256,
-                created_at=at,
-                dispatched_at=at,
-            )
-            session.add(row)
-            session.flush()
-            announce_run(self._db, run)
-            return row
+                run.started_at = at
+            elif not run.stored.external:
+                raise Conflict(
+                    f"{run.name} ({run.id}) was started by Lehr, and is not resumed elsewhere."
+                )
+            refuse_deleted(session, run)
+            columns = {"token_sha256": token_sha256, "dispatched_at": at}
+            how = {"cause": "begun", "actor": actor, "at": at}
+            return self._begin(session, run, columns, new=RunState.EXTERNAL, **how)
 
-    def _resume_external(self, session: Session, run: RunRow, actor: str) -> None:
-        if not run.stored.external:
-            raise Conflict(
-                f"{run.name} ({run.id}) was started by Lehr, and is not resumed elsewhere."
-            )
-        refuse_deleted(session, run)
-        at = _in_order(session, col(RunRow.id) == run.id, self._clock())
-        old, run.state = run.state, RunState.EXTERNAL.value
-        run.attempt += 1
-        run.desired, run.ended_at = Desired.RUN.value, None
-        run.cause, run.reason = "resume", None
-        number = run.attempt
-        how: dict[str, Any] = {"cause": run.cause, "actor": actor, "at": at}
-        session.add(Transition(run_id=run.id, attempt=number, old=old, new=run.state, **how))
+    def _begin(
+        self, session: Session, run: RunRow, columns: dict[str, Any], *, new: RunState, **how: Any
+    ) -> Attempt:
+        """Move the run to ``new`` as ``how`` says; ``columns`` are those of its next attempt."""
+        how["at"] = at = _in_order(session, col(RunRow.id) == run.id, how["at"])
+        number, old = run.attempt + 1, run.state
+        run.attempt, run.state, run.desired = number, new.value, Desired.RUN.value
+        run.cause, run.reason, run.pending_reason, run.ended_at = how["cause"], None, None, None
+        name = attempt_id(run.id, number)
+        attempt = Attempt(id=name, run_id=run.id, number=number, created_at=at, **columns)
+        move = Transition(run_id=run.id, attempt=number, old=old, new=new.value, **how)
+        session.add_all([run, attempt, move])
+        session.flush()
+        announce_run(self._db, run)
+        return attempt
 
     def of_run(self, run_id: str) -> list[Transition]:
         """List every transition of the run, oldest first."""

@@ -177,7 +177,7 @@ def _history(transitions: list[tuple[str | None, str, int]], state: str) -> Iter
         if old != at:
             yield f"has a transition from {old} to {new} while it was {at}"
         elif old is None:
-            if new not in {RunState.QUEUED, RunState.EXTERNAL}:
+            if new != RunState.QUEUED.value:
                 yield f"began as {new}"
         elif not can_transition(RunState(old), RunState(new)):
             yield f"has an invalid transition from {old} to {new}"
