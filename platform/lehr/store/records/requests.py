@@ -11,7 +11,7 @@ from lehr.control.lifecycle import ENDED, Desired, RunState
 from lehr.errors import Conflict
 from lehr.store.database import Database, Records
 from lehr.store.records.run_rows import announce_run, announce_runs, get_run
-from lehr.store.records.transitions import fenced_update, transition_runs
+from lehr.store.records.transitions import transition_runs
 from lehr.store.tables import RunRequest, RunRow
 
 WITHOUT_ATTEMPT = (RunState.QUEUED, RunState.PAUSED)
@@ -66,16 +66,12 @@ class Requests(Records):
     def prune(self, run_id: str, attempt: int, message: str) -> bool:
         """Request that a running trial ends now; False if the run has another attempt by now."""
         with self._db.write(what="prune_run") as session:
-            run = fenced_update(
-                session,
-                run_id,
-                state=RunState.RUNNING,
-                attempt=attempt,
-                desired=Desired.RUN,
-                values={"desired": Desired.PRUNE.value},
-            )
-            if run is None:
+            run = get_run(session, run_id)
+            now = (run.state, run.attempt, run.desired)
+            if now != (RunState.RUNNING.value, attempt, Desired.RUN.value):
                 return False
+            run.desired = Desired.PRUNE.value
+            session.add(run)
             add_request(session, run, Desired.PRUNE.value, message, "sweep", self._clock())
             session.flush()
             announce_run(self._db, run)

@@ -154,34 +154,6 @@ class Transitions(Records):
         )
 
 
-def fenced_update(
-    session: Session,
-    run_id: str,
-    *,
-    state: RunState,
-    attempt: int,
-    desired: Desired | None = None,
-    values: Mapping[str, Any],
-) -> RunRow | None:
-    """Change the run's row if it still has this state and attempt; else return None.
-
-    ``desired``: if given, the row must also have this desired state. Return the updated row.
-    """
-    where = [
-        col(RunRow.id) == run_id,
-        col(RunRow.state) == state.value,
-        col(RunRow.attempt) == attempt,
-    ]
-    if desired is not None:
-        where.append(col(RunRow.desired) == desired.value)
-    done = session.connection().execute(update(RunRow).where(*where).values(**values))
-    if done.rowcount != 1:
-        return None
-    run = get_run(session, run_id)
-    session.refresh(run)
-    return run
-
-
 def transition_runs(
     session: Session,
     db: Database,
