@@ -21,6 +21,7 @@ from lehr_testing.api import (
     line,
     served,
     started,
+    submit,
 )
 from lehr_testing.buckets import make_checkpoint
 
@@ -190,3 +191,23 @@ def test_download_resumes_after_a_break_and_rejects_damaged_files(tmp_path):
             download(transport, run, 10, target, attempt=1)
         assert not target.exists()
         transport.close()
+
+
+def test_checkpoints_and_samples_are_listed_with_best_and_latest(store, client):
+    run = submit(client)
+    attempt = begin(store, run["id"])
+    ingest(store, attempt, started())
+    for step, loss in ((10, 3.0), (20, 2.0), (30, 2.5)):
+        one = {"step": step, "path": path_of(step), "size_bytes": 5, "digest": "d"}
+        ingest(store, attempt, line("checkpoint", **one, val_loss=loss))
+    ingest(store, attempt, line("checkpoint_removed", step=10, path=path_of(10)))
+    ingest(store, attempt, line("sample", step=20, prompt="The ", text="end"))
+    found = client.get("/api/v1/runs/one/checkpoints").json()
+    assert [(c["step"], c["best"], c["latest"]) for c in found] == [
+        (10, False, False),
+        (20, True, False),
+        (30, False, True),
+    ]
+    assert found[0]["removed_at"] is not None
+    [sample] = client.get("/api/v1/runs/one/samples").json()
+    assert (sample["step"], sample["prompt"], sample["text"]) == (20, "The ", "end")

@@ -264,40 +264,6 @@ def test_events_merge_transitions_requests_and_trainer_records(store, client):
     }
 
 
-def test_checkpoints_and_samples_are_listed_with_best_and_latest(store, client):
-    run = submit(client)
-    attempt = begin(store, run["id"])
-    ingest(store, attempt, started())
-    for step, loss in ((10, 3.0), (20, 2.0), (30, 2.5)):
-        ingest(
-            store,
-            attempt,
-            line(
-                "checkpoint",
-                step=step,
-                path=f"attempt-1/checkpoints/step-{step:08d}",
-                size_bytes=5,
-                digest="d",
-                val_loss=loss,
-            ),
-        )
-    ingest(
-        store,
-        attempt,
-        line("checkpoint_removed", step=10, path="attempt-1/checkpoints/step-00000010"),
-    )
-    ingest(store, attempt, line("sample", step=20, prompt="The ", text="end"))
-    found = client.get("/api/v1/runs/one/checkpoints").json()
-    assert [(c["step"], c["best"], c["latest"]) for c in found] == [
-        (10, False, False),
-        (20, True, False),
-        (30, False, True),
-    ]
-    assert found[0]["removed_at"] is not None
-    [sample] = client.get("/api/v1/runs/one/samples").json()
-    assert (sample["step"], sample["prompt"], sample["text"]) == (20, "The ", "end")
-
-
 PNG = b"\x89PNG\r\n\x1a\n"
 
 

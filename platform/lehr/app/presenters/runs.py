@@ -13,12 +13,14 @@ from lehr.app.presenters.alerts import Alerts
 from lehr.app.presenters.cost import Costs
 from lehr.app.presenters.streams import (
     TrainerSummary,
+    attempt_view,
     flops_per_token,
+    gpu_refs,
     latest_values,
     losses,
     shared_fields,
+    train_stages,
 )
-from lehr.base import formats
 from lehr.base.lru import Lru
 from lehr.control.exits import finished_report
 from lehr.control.lifecycle import RunState
@@ -27,13 +29,10 @@ from lehr.control.queue_entries import resume_warning, separate_folders
 from lehr.control.resources import Need, can_ever_place
 from lehr.control.retries import has_saved
 from lehr.schemas.runs import (
-    AttemptView,
-    GpuRef,
     Latest,
     LatestOfRun,
     RunDetail,
     RunView,
-    TrainStage,
     WandbView,
 )
 from lehr.schemas.streams import AlertView
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
     from lehr.store import Store
     from lehr.store.streams.series import LatestValue
     from lehr.store.tables import Attempt
-    from lehr_trainer.configs.stages import StageSpan
 
 CORE_METRICS = (
     "train/loss",
@@ -147,7 +145,7 @@ class RunPresenter:
         }
         return RunDetail(
             **fields,
-            stages=_stages(run.stored.spans),
+            stages=train_stages(run.stored.spans),
             spec=run.spec,
             logged_config=self._store.events.configs([run.id])[run.id],
             held_out=self._load_summary(run).held_out if run.attempt else None,
@@ -295,27 +293,6 @@ class RunPresenter:
         return summary
 
 
-def attempt_view(
-    attempt: Attempt, sizes: dict[str, int], heartbeat_at: float | None = None
-) -> AttemptView:
-    """Return the view. ``heartbeat_at``: its last heartbeat, if it is newer than the recorded."""
-    finished, exited = attempt.finished or {}, attempt.exit or {}
-    shown = {
-        **shared_fields(attempt, AttemptView),
-        "placement": _gpus(attempt),
-        "last_heartbeat_at": heartbeat_at or attempt.last_heartbeat_at,
-    }
-    return AttemptView(
-        **shown,
-        exit_code=exited.get("code"),
-        signal=formats.signal_name(number) if (number := exited.get("signal")) else None,
-        outcome=finished.get("outcome"),
-        cause=finished.get("cause") or exited.get("reason"),
-        message=finished.get("message") or exited.get("detail"),
-        streams=sizes,
-    )
-
-
 def _run_fields(
     run: RunRow,
     attempt: Attempt | None,
@@ -345,7 +322,7 @@ def _run_fields(
         "gpu_type": resources["gpu_type"],
         "device": _device(summary.device, resources["gpus"]),
         # A run that waits has none: its last attempt no longer holds those.
-        "placement": _gpus(attempt) if attempt and (state.active or state.ended) else [],
+        "placement": gpu_refs(attempt) if attempt and (state.active or state.ended) else [],
         "step": step,
         "total_steps": total or 0,
         "tokens_per_step": run.stored.tokens_per_step,
@@ -359,21 +336,6 @@ def _run_fields(
         "liveness": (liveness if state.reports else Liveness.OK).value,
         "training_over": _training_over(run, attempt) if state.active else None,
     }
-
-
-def _stages(spans: Sequence[StageSpan]) -> list[TrainStage]:
-    return [
-        TrainStage(
-            name=span.name,
-            first_step=span.first + 1,
-            last_step=span.last,
-            tokens=span.tokens_at(span.first),
-            sequences=span.batch.sequences,
-            sequence_length=span.batch.sequence_length,
-        )
-        for span in spans
-        if span.name
-    ]
 
 
 def _training_over(run: RunRow, attempt: Attempt | None) -> str | None:
@@ -400,12 +362,6 @@ def _step(attempt: Attempt | None, latest: dict[str, LatestValue]) -> int | None
     if attempt is not None and attempt.last_step is not None:
         return attempt.last_step
     return max((value.step for value in latest.values()), default=None)
-
-
-def _gpus(attempt: Attempt) -> list[GpuRef]:
-    return [
-        GpuRef(node=share["node"], gpu=gpu) for share in attempt.placement for gpu in share["gpus"]
-    ]
 
 
 def _explained(alerts: Iterable[Alert]) -> list[AlertView]:

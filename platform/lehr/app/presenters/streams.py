@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Self
 from pydantic import BaseModel, TypeAdapter
 from sqlmodel import SQLModel
 
-from lehr.base.formats import listed
+from lehr.base.formats import listed, signal_name
 from lehr.base.names import goal_of
 from lehr.control.lifecycle import ALERT
 from lehr.control.saved_points import kept_because
 from lehr.schemas.checkpoints import CheckpointView
-from lehr.schemas.runs import Latest
+from lehr.schemas.runs import AttemptView, GpuRef, Latest, TrainStage
 from lehr.schemas.streams import (
     EventView,
     LogChunk,
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from lehr.store.streams.series import LatestValue, MetricSummary
     from lehr.store.streams.series_query import SeriesData
     from lehr.store.tables import Attempt, CheckpointRow, RunRequest, RunRow, Transition
+    from lehr_trainer.configs.stages import StageSpan
 
 
 def shared_fields(row: SQLModel, view: type[BaseModel]) -> dict[str, Any]:
@@ -325,3 +326,45 @@ class TrainerSummary:
                 share = f" ({record.done:.0%})" if record.done is not None else ""
                 notice = f"{record.message}{share}"
         return cls(device, parameters, tuple(warnings.values()), held_out, notice)
+
+
+def attempt_view(
+    attempt: Attempt, sizes: dict[str, int], heartbeat_at: float | None = None
+) -> AttemptView:
+    """Return the view. ``heartbeat_at``: its last heartbeat, if it is newer than the recorded."""
+    finished, exited = attempt.finished or {}, attempt.exit or {}
+    shown = {
+        **shared_fields(attempt, AttemptView),
+        "placement": gpu_refs(attempt),
+        "last_heartbeat_at": heartbeat_at or attempt.last_heartbeat_at,
+    }
+    return AttemptView(
+        **shown,
+        exit_code=exited.get("code"),
+        signal=signal_name(number) if (number := exited.get("signal")) else None,
+        outcome=finished.get("outcome"),
+        cause=finished.get("cause") or exited.get("reason"),
+        message=finished.get("message") or exited.get("detail"),
+        streams=sizes,
+    )
+
+
+def train_stages(spans: Sequence[StageSpan]) -> list[TrainStage]:
+    return [
+        TrainStage(
+            name=span.name,
+            first_step=span.first + 1,
+            last_step=span.last,
+            tokens=span.tokens_at(span.first),
+            sequences=span.batch.sequences,
+            sequence_length=span.batch.sequence_length,
+        )
+        for span in spans
+        if span.name
+    ]
+
+
+def gpu_refs(attempt: Attempt) -> list[GpuRef]:
+    return [
+        GpuRef(node=share["node"], gpu=gpu) for share in attempt.placement for gpu in share["gpus"]
+    ]
