@@ -48,9 +48,9 @@ AGENTS = "/mcp"
 _ATTEMPTS = f"{API}/attempts/"
 
 
-def is_capsule(path: str) -> bool:
-    """Return whether the path is that of a capsule, whose body may be large."""
-    return path.startswith(f"{API}/code/")
+def takes_file(path: str) -> bool:
+    """Return whether the path takes a capsule or a bundle, whose body may be large."""
+    return path.startswith(f"{API}/code/") or path == f"{API}/bundles"
 
 
 def is_open(path: str) -> bool:

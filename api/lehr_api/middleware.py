@@ -208,7 +208,7 @@ def _limit(scope: Scope, settings: Settings) -> int | None:
         return OPEN_LIMIT
     if auth.attempt_of(path) is not None:
         return settings.chunk_limit
-    if scope["method"] == "PUT" and auth.is_capsule(path):
+    if scope["method"] == "PUT" and auth.takes_file(path):
         return None
     return settings.body_limit
 

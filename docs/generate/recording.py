@@ -3,23 +3,26 @@
     LEHR_HOME=/tmp/demo lehr demo && LEHR_HOME=/tmp/demo lehr down
     python docs/generate/recording.py /tmp/demo "2 cores of an AMD EPYC, shared by ..."
 
-The home has that sweep alone. Folders, users and other packages of the machine are left out.
+The home has that sweep alone. Folders, users and other packages of the machine are left out, and
+the code: it is that of the package.
 """
 
 from __future__ import annotations
 
 import json
-import lzma
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from sqlmodel import select
-
-from lehr.specs.examples import RECORDED, RECORDER
+from lehr.app.presenters import Presenter
+from lehr.app.services.bundle import write_bundle
+from lehr.app.services.context import Context
+from lehr.app.services.report import report_of
+from lehr.specs.examples import RECORDED
 from lehr.store import Store
-from lehr.store.recording import TABLES
+from lehr.store.bundle_rows import Rows, add_rows, rows_of
 from lehr.store.records.run_rows import provenance_digest
 from lehr_trainer.contract.layout import EVENTS
 
@@ -31,24 +34,19 @@ NOTE = (
 )
 
 
-def recorded(store: Store, machine: str) -> dict[str, Any]:
+def recorded(store: Store, machine: str) -> tuple[Rows, dict[str, dict[str, bytes]]]:
     """Return the rows and the streams of the home's only sweep, labelled as recorded."""
-    with store.db.read() as session:
-        rows = {
-            str(table.__tablename__): [
-                row.model_dump(mode="json") for row in session.exec(select(table)).all()
-            ]
-            for table in TABLES
-        }
+    [sweep_row] = store.sweeps.page().items
+    rows = rows_of(store, sweep_row)
     [sweep], [provenance] = rows["sweeps"], rows["provenance"]
     day = time.strftime("%Y-%m-%d", time.gmtime(sweep["created_at"]))
     origin = provenance["data"]
-    data = {key: origin[key] for key in ("host", "versions")} | {"command": ["lehr", "demo"]}
-    data["git"] = {"commit": origin["git"]["commit"]}
+    data: dict[str, Any] = {key: origin[key] for key in ("host", "versions")}
+    data |= {"command": ["lehr", "demo"], "git": {"commit": origin["git"]["commit"]}}
     rows["provenance"] = [{"sha256": provenance_digest(data), "data": data}]
     for row in (sweep, *rows["runs"]):
         row |= {"note": NOTE.format(day=day, machine=machine), "tags": ["recorded"]}
-        row["submitted_by"] = RECORDER
+        row["submitted_by"] = "lehr demo"
         (row["spec"].get("run") or row["spec"])["code"]["digest"] = None
     for row in rows["runs"]:
         row["provenance_sha256"] = provenance_digest(data)
@@ -57,26 +55,30 @@ def recorded(store: Store, machine: str) -> dict[str, Any]:
     streams = {}
     for row in rows["attempts"]:
         texts = {
-            stream.name: store.streams.read(row["id"], stream.name, 0, stream.stored).decode()
+            stream.name: store.streams.read(row["id"], stream.name, 0, stream.stored)
             for stream in store.streams.of_attempt(row["id"])
         }
-        first, _, rest = texts[EVENTS].partition("\n")
+        first, _, rest = texts[EVENTS].partition(b"\n")
         started = json.loads(first)
-        del started["host"]["command"], started["host"]["distributions"], started["code"]
-        texts[EVENTS] = f"{json.dumps(started, separators=(',', ':'))}\n{rest}"
-        # No token opens it: it has ended.
-        row |= {"token_sha256": "", "events_applied": len(texts[EVENTS].encode())}
+        for name in ("command", "distributions"):
+            started["host"].pop(name, None)
+        started.pop("code", None)
+        texts[EVENTS] = json.dumps(started, separators=(",", ":")).encode() + b"\n" + rest
+        row["events_applied"] = len(texts[EVENTS])
         streams[row["id"]] = texts
-    for name in ("sweeps", "runs"):
-        for row in rows[name]:
-            del row["number"]
-    for name in ("trials", "transitions", "requests", "checkpoints"):
-        for row in rows[name]:
-            del row["id"]
-    return {"rows": rows, "streams": streams}
+    return rows, streams
 
 
 if __name__ == "__main__":
     with Store.open(Path(sys.argv[1])) as opened:
-        plain = json.dumps(recorded(opened, sys.argv[2]), separators=(",", ":"), sort_keys=True)
-    RECORDED.write_bytes(lzma.compress(plain.encode(), preset=9))
+        found, pieces = recorded(opened, sys.argv[2])
+    with tempfile.TemporaryDirectory() as folder, Store.open(Path(folder)) as fresh:
+        sweep_id = found["sweeps"][0]["id"]
+        add_rows(fresh, found, sweep_id, "")
+        for attempt, streams in pieces.items():
+            for name, content in streams.items():
+                fresh.streams.append(attempt, name, 0, content)
+        services: Any = {"dispatcher": None, "cluster_views": None, "one_machine": True}
+        context = Context(fresh, Presenter(fresh), home=Path(folder), **services)
+        item, page = report_of(context, sweep_id)
+        RECORDED.write_bytes(write_bundle(context, item, page).read())

@@ -45,6 +45,7 @@ CODE = {
     ("GET", "/api/v1/code/{ref}"),
     ("GET", "/api/v1/code/{ref}/diff"),
     ("GET", "/api/v1/code/{ref}/archive"),
+    ("GET", "/api/v1/bundles/{ref}"),
 }
 """Routes that a viewer may not read, and a researcher may."""
 

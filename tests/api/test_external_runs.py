@@ -165,7 +165,7 @@ def judged(api, made) -> tuple[dict, list[set]]:
     said["alerts"] = [client.get(f"/api/v1/runs/{id_}/alerts").json() for id_ in ids]
     assert [len(alerts) > 0 for alerts in said["alerts"]] == [False] * 6 + [True] * 2
     assert "is better than run-0 by 1.200 ± 0.039" in str(said[""]["gaps"])
-    said["reports"] = [client.get(f"/api/v1/runs/{id_}/report").text for id_ in ids]
+    said["reports"] = [client.get(f"/api/v1/reports/{id_}").text for id_ in ids]
     named = json.dumps(said)
     for number, id_ in enumerate(ids):
         named = named.replace(id_, f"run {number}")

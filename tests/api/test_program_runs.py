@@ -35,7 +35,7 @@ def test_run_shows_its_step_alone(api):
     attempt = started(api_, run_id, 40)
     for run in (get(client, f"runs/{run_id}").json(), get(client, "runs").json()["items"][0]):
         assert (run["step"], run["total_steps"], run["eta_s"]) == (40, 0, None)
-    assert "step 40;" in get(client, f"runs/{run_id}/report").text
+    assert "step 40;" in get(client, f"reports/{run_id}").text
     ingest(api_.store, attempt, finished(40))
     end(api_.store, run_id)
     [summary] = get(client, "runs").json()["items"]
@@ -66,4 +66,4 @@ def test_sweep_counts_ended_trials_in_place_of_steps(api):
         assert (view.steps_made, view.steps_done, view.steps_total) == (50, 50, 0)
         assert [trial.run.total_steps for trial in view.trials] == [0] * len(view.trials)
         assert sweep_eta(view) is None
-    assert get(client, f"sweeps/{sweep['id']}/report").status_code == 200
+    assert get(client, f"reports/{sweep['id']}").status_code == 200

@@ -186,7 +186,7 @@ def test_run_of_stages_shows_them_and_its_exact_tokens(store, client):
     assert (view["tokens"], view["total_tokens"], view["stage"]) == (2048, 3072, "big")
     assert [one["tokens"] for one in view["stages"]] == [0, 1024]
     assert view["flops_per_token"] is not None
-    report = client.get("/api/v1/runs/one/report").text
+    report = client.get("/api/v1/reports/one").text
     assert ">big</text>" in report
     assert "steps 5 to 8, 8 x 64 tokens a step" in report
 

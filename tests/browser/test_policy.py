@@ -5,13 +5,16 @@ from __future__ import annotations
 import http.client
 import re
 from importlib import resources
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 from fastapi.routing import APIRoute
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
+from lehr.base.bundle import BundleWriter
+from lehr.specs.examples import RECORDED
 from lehr_api.dashboard.pages import router
 
 from .conftest import Visit, World, visiting
@@ -161,3 +164,22 @@ def test_theme_follows_the_system_until_it_is_changed(world: World, browser):
         expect(root).to_have_attribute("data-theme", "light")
         visit.open("/sweeps")
         expect(root).to_have_attribute("data-theme", "light")
+
+
+def test_report_with_an_archive_shows_the_report_alone(browser: Browser, tmp_path: Path):
+    file = tmp_path / "spoilt.lehr.html"
+    with file.open("wb") as out:
+        writer = BundleWriter(out, RECORDED.read_bytes().partition(b"<plaintext")[0].decode())
+        writer.add("</plaintext></body><h1>out</h1><script>alert(1)</script>-->", b"x")
+        writer.close(id="x", name="x")
+    context = browser.new_context()
+    for path in (RECORDED, file):
+        page, said = context.new_page(), list[str]()
+        page.on("console", lambda message, said=said: said.append(message.text))
+        page.on("pageerror", lambda error, said=said: said.append(str(error)))
+        page.goto(path.as_uri())
+        shown = page.locator("body").inner_text().strip()
+        assert "lr-grid-small" in shown
+        assert shown.endswith("This file needs no network.")
+        assert said == []
+    context.close()

@@ -14,7 +14,7 @@ from lehr.app.presenters.sweeps import PAGE
 from lehr.app.services import archive as archiving
 from lehr.app.services.extend import extend_sweep
 from lehr.app.services.requests import cancel_sweep, note_sweep, retry_sweep
-from lehr.app.services.submit import launch_sweep, show_recorded
+from lehr.app.services.submit import launch_sweep
 from lehr.app.services.transfer import transfer_rate
 from lehr.base.access import Role
 from lehr.control.lifecycle import RunState
@@ -58,15 +58,6 @@ def launch(body: SweepSubmission, services: ServicesDep, key: IdempotencyHeader 
     """Record a sweep with all its runs and queue them; nothing if any run is invalid."""
     made = launch_sweep(services, body.spec, body.overrides, body.provenance)
     return services.once(key, made)
-
-
-@router.post("/recorded", responses=problem_responses(409))
-@SUBMISSIONS.runs
-def recorded(services: ServicesDep) -> SweepDetail:
-    """Record the sweep that comes with Lehr: eight runs that were trained elsewhere, with their
-    curves and logs. Nothing is queued. Idempotent.
-    """
-    return show_recorded(services)
 
 
 @router.get("", responses=problem_responses())

@@ -280,6 +280,16 @@ class RunDetail(RunView):
     lost of its streams, for ever."""
 
 
+class Opened(View):
+    """A run, sweep or rollout that was brought in from a file of `lehr report`."""
+
+    id: str
+    name: str
+    runs: int
+    new: bool
+    """False if they were here already."""
+
+
 class Deletion(View):
     """What deleting a run frees, or has freed. Its record stays: spec, provenance, transitions."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from lehr.analysis.sweep_figure import drawn_sweep
@@ -23,6 +24,16 @@ if TYPE_CHECKING:
 _POINTS = 300
 """Points of a curve of a run; those of several runs share them."""
 _FEWEST = 60
+
+
+def report_of(context: Context, ref: str) -> tuple[RunRow | SweepRow | RolloutRow, str]:
+    """Return the run, sweep or rollout of that id or name, and its page."""
+    store = context.store
+    with suppress(NotFound):
+        return (run := store.runs.find(ref)), report_run(context, run)
+    with suppress(NotFound):
+        return (sweep := store.sweeps.find(ref)), report_sweep(context, sweep)
+    return (rollout := store.rollouts.find(ref)), report_rollout(context, rollout)
 
 
 def report_run(context: Context, run: RunRow) -> str:

@@ -22,10 +22,8 @@ from lehr.errors import Conflict, StoreUnavailable, UserError
 from lehr.schemas.runs import ExternalBegun, SubmissionCheck, SubmissionKind
 from lehr.specs import RolloutSpec, RunSpec, SweepSpec, load_spec, stages
 from lehr.specs.course import trunk_of
-from lehr.specs.examples import RECORDED
 from lehr.specs.load import Spec, load_with_trials
 from lehr.specs.sweep_expand import value_trials
-from lehr.store.recording import add_recording
 from lehr.store.records.checkpoints import THERE
 from lehr.store.records.trial_rows import TrialRows
 from lehr_trainer.contract import layout
@@ -167,15 +165,6 @@ def launch_sweep(
 
     request = _request(spec, overrides, provenance)
     return SpecOperation("sweeps", request, prepare, context.sweep, loaded)
-
-
-def show_recorded(context: Context) -> SweepDetail:
-    """Record the sweep that comes with Lehr, trained elsewhere; nothing is queued. Idempotent.
-
-    Raises:
-        Conflict: one of its runs was deleted here.
-    """
-    return context.sweep(add_recording(context.store, RECORDED.read_bytes()))
 
 
 def launch_rollout(

@@ -92,10 +92,11 @@ def _bring_up() -> RunningServer:
 
 def _show_recorded(*, as_json: bool) -> None:
     from lehr.faces.cli.show import print_sweep
+    from lehr.specs.examples import RECORDED
 
     running = _bring_up()
     client = running.client()
-    sweep = client.recorded_sweep()
+    sweep = client.find_sweep(client.open(RECORDED).id)
     _say("sweep", f"{sweep.name}: recorded elsewhere; nothing is trained here")
     if as_json:
         print_json({"sweep": sweep.detail})

@@ -83,7 +83,8 @@ def report(
     """Write a report of a run, sweep or rollout: one HTML file to send to somebody or to print.
 
     The file contains verdicts with their intervals, figures, config, code, alerts and cost. It
-    needs no network. Values of `env` are hidden.
+    needs no network. Values of `env` are hidden. A file *.lehr.html also contains spec, code,
+    metrics, logs and record of runs that have ended, for lehr open and unzip.
 
     JSON: {report: {id, name, path, bytes}}.
     """

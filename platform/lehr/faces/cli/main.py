@@ -45,6 +45,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "checkpoints": ("checkpoints", "List, verify, download or delete checkpoints of a run"),
         "export": ("export", "Export metrics of a run as JSON lines, CSV or Parquet"),
         "report": ("export", "Write a report of a run, sweep or rollout: one HTML file"),
+        "open": ("bundle", "Bring the runs of a report NAME.lehr.html into the server"),
         "code": ("code", "Show, compare and check out the code of runs"),
         "queue": ("status", "List queued runs and why they wait, or move one"),
     },

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 from urllib.parse import quote, urlsplit
 
 from lehr.base import home
-from lehr.errors import ServerUnavailable
+from lehr.errors import ServerUnavailable, UserError
 from lehr.faces.client import problems
 from lehr.faces.client.admin import AdminMethods
 from lehr.faces.client.checkpoints import DownloadProgress, average_models, choose
@@ -26,7 +27,7 @@ from lehr.faces.client.transport import StreamEvent, Transport
 from lehr.schemas.base import Health, Page
 from lehr.schemas.checkpoints import CapsuleView, CodeDiff
 from lehr.schemas.rollouts import RolloutDetail, RolloutView
-from lehr.schemas.runs import RunDetail, RunView, SubmissionCheck
+from lehr.schemas.runs import Opened, RunDetail, RunView, SubmissionCheck
 from lehr.schemas.sweeps import SweepDetail, SweepView
 from lehr.specs.overrides import Overrides
 
@@ -229,13 +230,6 @@ class Client(RefMethods, AdminMethods):
         answer = self._launch("sweep", spec, overrides, provenance, idempotency_key)
         return Sweep(self.transport, SweepDetail.model_validate_json(answer))
 
-    def recorded_sweep(self) -> Sweep:
-        """Record the sweep that comes with Lehr, eight runs that were trained elsewhere, unless the
-        server has it already. Nothing is queued.
-        """
-        answer = self.transport.post("/sweeps/recorded")
-        return Sweep(self.transport, SweepDetail.model_validate_json(answer))
-
     def sweeps(
         self, *, project: str | None = None, note: str | None = None, limit: int | None = None
     ) -> list[Sweep]:
@@ -275,6 +269,20 @@ class Client(RefMethods, AdminMethods):
         return [Rollout(self.transport, view) for view in views]
 
     # --- the rest --------------------------------------------------------------------------
+
+    def open(self, path: Path | str) -> Opened:
+        """Bring the runs of a file ``*.lehr.html`` into the server, as they ended elsewhere.
+
+        Raises:
+            UserError: it is no such file, or is damaged; nothing was recorded.
+            Conflict: the server has other runs under an id of it.
+        """
+        try:
+            content = Path(path).read_bytes()
+        except OSError as error:
+            raise UserError(f"{path} cannot be read: {error.strerror}.") from error
+        answer = self.transport.upload("/bundles", BytesIO(content), len(content))
+        return Opened.model_validate_json(answer)
 
     def code(self, ref: str) -> CapsuleView:
         """Return the files of a capsule: by its digest or the beginning of one, or of a run."""

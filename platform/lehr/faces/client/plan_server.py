@@ -21,11 +21,11 @@ from lehr.analysis.plan import (
     refuse_without_space,
 )
 from lehr.analysis.plan_time import SIZES, Measured, differences, traits
+from lehr.base.bundle import OPENED
 from lehr.base.names import is_type
 from lehr.control.resources import cpu_places
 from lehr.errors import LehrError, PlanRefused
 from lehr.specs import RunSpec
-from lehr.specs.examples import RECORDER
 from lehr_trainer.planning.hardware import find_gpu
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ class PlanServer:
     @cached_property
     def _completed(self) -> list[Run]:
         runs = self._connect().runs(states=["completed"], limit=_RUNS)
-        own = [run for run in runs if run.view.submitted_by != RECORDER]
+        own = [run for run in runs if run.view.submitted_by != OPENED]
         return [run for run in own if "tokens_per_s" in run.latest]
 
     def _devices(self, spec: RunSpec) -> set[str]:

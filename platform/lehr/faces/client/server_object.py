@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from lehr.base import formats
+from lehr.base.bundle import SUFFIX
 from lehr.errors import LehrError, ServerUnavailable, UserError
 from lehr.faces.client.notebook import live_display
 from lehr.faces.client.transport import TIMEOUT_S, save
@@ -135,12 +136,14 @@ class ObjectMethods(Generic[View, Detail]):
     def report(self, path: Path | str) -> Path:
         """Write a report to a file, as one HTML page that needs no network; return its path.
 
-        It has the result with its figures, the cost, config and provenance.
+        It has the result with its figures, the cost, config and provenance. A file ``*.lehr.html``
+        also has spec, code, streams and record, for ``Client.open``.
 
         Raises:
             UserError: the file cannot be written.
         """
-        return save(self._transport.get(f"{self._path}/report"), path)
+        noun = "bundles" if str(path).endswith(SUFFIX) else "reports"
+        return save(b"".join(self._transport.pieces(f"/{noun}/{self.id}")), path)
 
     def wait(
         self, *, timeout_s: float | None = None, progress: Callable[[Detail], None] | None = None

@@ -158,7 +158,7 @@ class Transport:
 
     def upload(self, path: str, file: IO[bytes], size: int) -> bytes:
         """Send a file of ``size`` bytes as the body of a PUT."""
-        headers = {"Content-Type": "application/x-tar", "Content-Length": str(size)}
+        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
         within = UPLOAD_S + size / UPLOAD_BYTES_PER_S
         return self._send(
             "PUT", path, content=file.read(), headers=headers, again=True, within_s=within

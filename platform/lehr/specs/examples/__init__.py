@@ -9,10 +9,8 @@ FOLDER = Path(__file__).parent
 LR_GRID = FOLDER / "lr_grid.yaml"
 LR_GRID_SMALL = FOLDER / "lr_grid_small.yaml"
 ROLLOUT_SMALL = FOLDER / "rollout_small.yaml"
-RECORDED = FOLDER / "lr_grid_small.recorded.json.xz"
+RECORDED = FOLDER / "lr_grid_small.lehr.html"
 """The sweep of ``LR_GRID_SMALL`` with its eight runs, made by ``docs/generate/recording.py``."""
-RECORDER = "recorded"
-"""Who submitted those runs: their speeds are of no machine here."""
 _RUN = """\
 name: first
 train:

@@ -11,6 +11,7 @@ import yaml
 
 from lehr import Client
 from lehr.analysis.plan import known_runs
+from lehr.control.lifecycle import RunState
 from lehr.faces.cli import demo, main
 from lehr.faces.cli import run as entry
 from lehr.faces.client.plan_server import PlanServer
@@ -29,8 +30,8 @@ def lehr(tmp_path):
     with served(tmp_path / "home") as (api, address):
 
         def run(*args, **more):
-            environment = {"LEHR_SERVER": address, "LEHR_TOKEN": TOKEN, "COLUMNS": "200"}
-            return cli.call(*args, cwd=tmp_path, LEHR_HOME=str(tmp_path), **environment, **more)
+            environment = {"LEHR_SERVER": address, "LEHR_TOKEN": TOKEN, "COLUMNS": "200", **more}
+            return cli.call(*args, cwd=tmp_path, LEHR_HOME=str(tmp_path), **environment)
 
         yield api, run
 
@@ -133,6 +134,26 @@ def test_demo_without_torch_shows_the_recorded_sweep_and_how_to_train_it(tmp_pat
         ]
         changed = cli.call("demo", "--recorded", "seed=5", cwd=tmp_path, LEHR_HOME=str(tmp_path))
         assert "seed=5: a recorded sweep cannot change." in changed.stderr
+
+
+def test_report_is_sent_as_a_file_and_opened_on_another_server(lehr, tmp_path):
+    api, run = lehr
+    seeding.create_sweep(api.store, seeding.lr_sweep("lr-grid", [1e-4, 3e-4]))
+    assert "has not ended" in run("report", "lr-grid", "-o", "grid.lehr.html").stderr
+    for one in api.store.runs.page().items:
+        attempt = seeding.start(api.store, one)
+        attempt.train(range(1, 4))
+        attempt.end(RunState.COMPLETED, 3)
+    assert run("report", "lr-grid", "-o", "grid.lehr.html").returncode == 0
+    with served(tmp_path / "other") as (_, address):
+        shown = [run("open", "grid.lehr.html", LEHR_SERVER=address).stdout for _ in range(2)]
+        assert [text.split(" (")[0] for text in shown] == [
+            "Opened: lr-grid",
+            "Already here: lr-grid",
+        ]
+        assert "lr-grid-1" in run("ls", LEHR_SERVER=address).stdout
+        refused = run("open", "report.txt", LEHR_SERVER=address)
+        assert refused.stderr == "report.txt cannot be read: No such file or directory.\n"
 
 
 def interrupted(*_, **__):

@@ -92,7 +92,7 @@ function drawHead(it) {
       h(
         "div.actions",
         {},
-        h("a.button", { href: `/api/v1/rollouts/${it.id}/report`, target: "_blank", rel: "noopener" }, "Report"),
+        h("a.button", { href: `/api/v1/reports/${it.id}`, target: "_blank", rel: "noopener" }, "Report"),
         it.run_id && h("a.button", { href: `/runs/${it.run_id}` }, "The run on all GPUs"),
         it.state === "running"
           ? h("button.danger", acts({ type: "button", onclick: () => cancel(it) }), "Cancel")

@@ -108,7 +108,7 @@ function actions(run, canFork) {
   const button = (/** @type {string} */ label, /** @type {() => void} */ act, danger = false) =>
     h(danger ? "button.danger" : "button", acts({ key: label, type: "button", onclick: act }), label);
   /** @type {HTMLElement[]} */
-  const shown = [h("a.button", { href: `/api/v1/runs/${run.id}/report`, target: "_blank", rel: "noopener" }, "Report")];
+  const shown = [h("a.button", { href: `/api/v1/reports/${run.id}`, target: "_blank", rel: "noopener" }, "Report")];
   if (run.state === "running" && !stopping) {
     shown.push(button("Save checkpoint", () => order(run, "checkpoint")));
     shown.push(button("Pause", () => pause(run)));

@@ -123,7 +123,7 @@ export function sweepActions(sweep) {
       "a.button", { href: `/compare?runs=${compared.join(",")}` },
       some ? `Compare the best ${compared.length}` : "Compare",
     ),
-    h("a.button", { href: `/api/v1/sweeps/${sweep.id}/report`, target: "_blank", rel: "noopener" }, "Report"),
+    h("a.button", { href: `/api/v1/reports/${sweep.id}`, target: "_blank", rel: "noopener" }, "Report"),
     sweep.method !== "list" && h(
       "button", acts({ type: "button", onclick: () => extend(sweep) }),
       sweep.method === "grid" ? "Add values" : "Add trials",

@@ -1,0 +1,98 @@
+"""One file of a run, sweep or rollout: the report with its evidence. Write it, and open it."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+import yaml
+
+from lehr.app.services import code
+from lehr.base.bundle import RECORD, SPEC, Bundle, BundleWriter
+from lehr.code import archive
+from lehr.code.capsule_store import CapsuleStore
+from lehr.errors import SpecError, UserError
+from lehr.schemas.runs import Opened
+from lehr.specs import RunSpec
+from lehr.store.bundle_rows import Item, Rows, add_rows, rows_of
+from lehr.store.streams.replica import is_events
+from lehr.store.streams.replication import MAX_APPEND
+from lehr_trainer.contract import layout
+
+if TYPE_CHECKING:
+    from lehr.app.services.context import Context
+
+
+def write_bundle(context: Context, item: Item, page: str) -> IO[bytes]:
+    """Return the file: the page and its evidence.
+
+    Raises:
+        Conflict: a run has not ended, or was deleted.
+    """
+    store, capsules = context.store, CapsuleStore(context.home)
+    rows = rows_of(store, item)
+    file: IO[bytes] = tempfile.TemporaryFile(dir=context.home)  # noqa: SIM115 - it is returned
+    writer = BundleWriter(file, page)
+    for row in rows["runs"]:
+        text = yaml.safe_dump(row["spec"], sort_keys=False, allow_unicode=True, width=100)
+        writer.add(f"runs/{row['id']}/{SPEC}", text.encode())
+    for row in rows["attempts"]:
+        for one in store.streams.of_attempt(row["id"]):
+            content = store.streams.read(row["id"], one.name, 0, one.stored)
+            writer.add(f"runs/{row['run_id']}/attempt-{row['number']}/{one.name}", content)
+    for digest in sorted({str(row["spec"]["code"]["digest"]) for row in rows["runs"]}):
+        if capsules.has(digest):
+            path = capsules.path(digest)
+            writer.add(f"code/{digest}.tar", path.read_bytes())
+            files = {file.name: file.sha256 for file in archive.members(path)}
+            writer.add(f"code/{digest}.json", files)
+    writer.add(RECORD, rows)
+    writer.close(id=item.id, name=item.name)
+    file.seek(0)
+    return file
+
+
+def open_bundle(context: Context, path: Path) -> Opened:
+    """Record what the file holds: rows, streams and code. Opening it again completes an interrupted
+    call, and changes nothing else.
+
+    Raises:
+        UserError: it is no such file, is damaged, or has code that this server does not accept.
+        Conflict: other runs are here under an id of it, or one was deleted.
+    """
+    bundle, store = Bundle(path, "the file"), context.store
+    if changed := bundle.changed():
+        raise UserError(f"the file is refused: {changed[0]} was damaged or changed.")
+    try:
+        rows: Rows = json.loads(bundle.read(RECORD))
+        item_id, name = str(bundle.about["id"]), str(bundle.about["name"])
+        specs = [RunSpec.model_validate(row["spec"]) for row in rows["runs"]]
+        _keep_code(context, bundle, specs)
+        by = ", ".join(sorted({row["submitted_by"] for row in rows["runs"]}))
+        new = add_rows(store, rows, item_id, f"Opened from a file: trained elsewhere, by {by}.")
+    except (LookupError, TypeError, ValueError) as error:
+        why = str(error).partition("\n")[0]
+        raise UserError(f"the file is refused: its record is not of ended runs: {why}.") from None
+    for row in rows["attempts"]:
+        folder = f"runs/{row['run_id']}/attempt-{row['number']}"
+        streams = [name.removeprefix(f"{folder}/") for name in bundle.below(folder)]
+        for stream in sorted(streams, key=lambda n: (not is_events(n), n == layout.MEDIA, n)):
+            content = bundle.read(f"{folder}/{stream}")
+            for at in range(
+                store.streams.sizes(row["id"]).get(stream, 0), len(content), MAX_APPEND
+            ):
+                store.streams.append(row["id"], stream, at, content[at : at + MAX_APPEND])
+    return Opened(id=item_id, name=name, runs=len(specs), new=new)
+
+
+def _keep_code(context: Context, bundle: Bundle, specs: list[RunSpec]) -> None:
+    for digest in {str(spec.code.digest) for spec in specs}:
+        packed = f"code/{digest}.tar"
+        if packed in bundle.namelist() and not CapsuleStore(context.home).has(digest):
+            with code.draft(context) as draft:
+                draft.write_bytes(bundle.read(packed))
+                code.receive(context, draft, digest)
+    if context.code != "any" and (problems := list(code.problems(context, specs))):
+        raise SpecError(problems)
