@@ -143,16 +143,11 @@ def _values(history: Any) -> dict[str, float]:
     """Return the numbers of a row; texts, tables and pictures are left out."""
     found = {}
     for item in history.item:
-        try:
+        # OverflowError: a whole number of hundreds of digits.
+        with contextlib.suppress(ValueError, RecursionError, OverflowError):
             value = json.loads(item.value_json)
-        except (ValueError, RecursionError):
-            continue
-        if value in {"NaN", "Infinity", "-Infinity"} if isinstance(value, str) else False:
-            value = float(value)
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            name = "/".join([item.key] if item.key else item.nested_key)
-            with contextlib.suppress(OverflowError):  # A whole number of hundreds of digits.
-                found[name] = float(value)
+            if type(value) in {int, float} or value in ("NaN", "Infinity", "-Infinity"):
+                found["/".join([item.key] if item.key else item.nested_key)] = float(value)
     return found
 
 

@@ -97,10 +97,7 @@ def _csv_rows(path: Path, first: str, rest: Iterable[str], wants: Wants, given: 
             if not text:
                 empty += 1
                 continue
-            try:
-                values[name] = float(text)
-            except ValueError:
-                values[name] = _number(path, line, name, text)
+            values[name] = _number(path, line, name, text)
         if at is not None and (at >= len(cells) or not cells[at].strip()):
             raise unreadable(path, f"line {line:,} has no {header[at]}.")
         step = count if at is None else _step(path, line, header[at], cells[at])
