@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -30,7 +31,6 @@ from pathlib import Path
 from typing import Any
 
 from lehr_log import media
-from lehr_log.files import files_of
 from lehr_log.media import File, Histogram, Image, Table
 
 __all__ = ["checkpoint", "config", "log", "resume_from", "resume_step", "should_stop"]
@@ -45,6 +45,7 @@ _LONGEST_NAMES = 100_000
 """Characters of their names together: Lehr reads lines of a limited length."""
 _MOST_WAITING = 10_000
 """Lines that wait for space on the disk."""
+_NOT_THERE = {errno.ENOENT, errno.ELOOP, errno.ENOTDIR}
 _lock = threading.Lock()
 _waiting: deque[bytes] = deque(maxlen=_MOST_WAITING)
 _file: int | None = None
@@ -168,6 +169,46 @@ def _state_of(path: str) -> dict[str, list[int]] | None:
         if len(files) <= _MOST_FILES and sum(map(len, files)) <= _LONGEST_NAMES:
             return {name: [state.st_size, state.st_mtime_ns] for name, state in files.items()}
     return None
+
+
+def files_of(path: str, most: int) -> tuple[dict[str, os.stat_result], list[str]]:
+    """Return the files in a folder by their paths in it, or one file as ``.``.
+
+    Links are followed, and each folder is entered once: at its own place if that is inside, else at
+    the first link to it. The second value lists links to folders that were entered elsewhere.
+    The search ends after ``most`` files.
+
+    Raises:
+        OSError: a file or folder cannot be read.
+    """
+    files: dict[str, os.stat_result] = {}
+    if not os.path.isdir(path):
+        return ({".": os.stat(path)} if os.path.isfile(path) else files), []
+    seen: set[tuple[int, int]] = set()
+    links, elsewhere = [""], []
+    while links:
+        link = links.pop(0)
+        folders = [link]
+        while folders and len(files) <= most:
+            inside = folders.pop()
+            status = os.stat(os.path.join(path, inside))
+            if (status.st_dev, status.st_ino) in seen:
+                elsewhere += [link] if inside == link else []
+                continue
+            seen.add((status.st_dev, status.st_ino))
+            for entry in sorted(os.scandir(os.path.join(path, inside)), key=lambda e: e.name):
+                name = os.path.join(inside, entry.name)
+                try:
+                    is_folder, is_file = entry.is_dir(), entry.is_file()
+                except OSError as error:
+                    if error.errno in _NOT_THERE:
+                        continue
+                    raise
+                if is_folder:
+                    (links if entry.is_symlink() else folders).append(name)
+                elif is_file:
+                    files[name] = entry.stat()
+    return files, elsewhere
 
 
 def _number(value: Any) -> float:

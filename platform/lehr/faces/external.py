@@ -25,7 +25,7 @@ from lehr.errors import LehrError, ServerUnavailable, UserError
 from lehr.faces.client import Client
 from lehr.faces.client.submission import provenance
 from lehr.node.attempt_dir import AttemptDir
-from lehr.node.http_client import Outage, ServerConnection
+from lehr.node.http_client import Outage, Rejected, ServerConnection
 from lehr.node.programs.log_tail import DirectLog
 from lehr.node.programs.recorder import Recorder
 from lehr.node.shipper import Shipper
@@ -57,7 +57,7 @@ class ExternalAttempt(Shipper):
             "launched_at_boottime": time.clock_gettime(time.CLOCK_BOOTTIME),
         }
         super().__init__(AttemptDir(str(folder)), launch)
-        self._announced = False
+        self._connected = False
         self._resumes = bool(self.begun["resume"])
         self._batch: list[Record] = []
         self._tokens_per_step = self.begun["spec"]["trainer"]["tokens_per_step"]
@@ -159,32 +159,38 @@ class ExternalAttempt(Shipper):
             Outage: it cannot be reached now.
         """
         try:
-            if not self._announced:
-                self._announce()
+            if not self._connected:
+                self._connect()
             done = super().work()
-        except Outage:
+        except Outage as outage:
             # It may come back at another address, or from a backup that lacks the attempt.
-            self.offsets, self._announced = None, False
+            self.offsets, self._connected = None, False
+            if isinstance(outage, Rejected):
+                Path(self.entry.file("launch.json")).unlink(missing_ok=True)
             raise
         if done:
             procfs.write_atomically(self.entry.file("delivered"), b"")
         return done
 
-    def _announce(self) -> None:
+    def _connect(self) -> None:
+        with Client() as client:
+            launch = self.entry.launch() or self._announce(client)
+            server = client.server
+        self.server = ServerConnection(lambda: server, self.begun["token"], launch["attempt_id"])
+        self._connected = True
+
+    def _announce(self, client: Client) -> dict[str, Any]:
         """Record the run; a repeated call is the same attempt."""
         known = procfs.read_json(str(self.folder / "provenance.json")) or {}
         body = {name: self.begun[name] for name in ("id", "resume", "started_at", "spec")}
         body["token_sha256"] = sha256(self.begun["token"].encode()).hexdigest()
         body["provenance"] = {**known, "command": self.begun["command"]}
-        with Client() as client:
-            answer, server = client.transport.post("/runs/external", body), client.server
-        begun = ExternalBegun.model_validate_json(answer)
-        if begun.run_id != _run_id(self.entry):
+        begun = ExternalBegun.model_validate_json(client.transport.post("/runs/external", body))
+        if begun.run_id != self.begun["id"]:
             _say(f"the id {self.begun['id']} is in use: the run is {begun.run_id}")
         launch = {"attempt_id": begun.attempt_id}
         procfs.write_json(self.entry.file("launch.json"), launch, durable=True)
-        self.server = ServerConnection(lambda: server, self.begun["token"], begun.attempt_id)
-        self._announced = True
+        return launch
 
     def drain(self) -> str:
         """Convert and send all that is there; return what became of it, in words.

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import quote, unquote
 
-from lehr_log.files import files_of
+from lehr_log import files_of
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.manifest import (
     MOST_FILES,
