@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, ScalarSelect, func, literal
 from sqlalchemy import select as sql_select
 from sqlalchemy.dialects.sqlite import insert
-from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session, col, select
 
 from lehr.control.lifecycle import ENDED, Desired, RunState
@@ -18,7 +17,7 @@ from lehr.errors import Conflict, NotFound
 from lehr.specs.run import RunSpec
 from lehr.store.changes import Change
 from lehr.store.database import Database
-from lehr.store.ids import new_id, unlike_ids
+from lehr.store.ids import unlike_ids
 from lehr.store.tables import (
     CheckpointRow,
     ProvenanceRow,
@@ -128,30 +127,17 @@ def queued_columns(at: float, submitted_by: str) -> dict[str, Any]:
     }
 
 
-def insert_with_ids(
-    session: Session, ids: Sequence[str], insert: Callable[[Sequence[str]], object]
+def unused_ids(
+    session: Session, table: type[RunRow | SweepRow | RolloutRow], ids: Sequence[str]
 ) -> list[str]:
-    """Insert runs with these ids, or with others if one is in use. Return the ids."""
-    connection = session.connection()
-    while True:
-        try:
-            # A savepoint of the session would begin only when its connection is next requested.
-            with connection.begin_nested():
-                insert(ids)
-        except IntegrityError as error:
-            if "runs.id" not in str(error.orig):
-                raise
-            # An id is in use: 1 draw in 6 x 10^11 for each run that exists.
-            ids = unlike_ids(len(ids))
-        else:
-            return list(ids)
+    """Return these ids, or others if one is in use: 1 draw in 6 x 10^11 for each row there is."""
+    while session.exec(select(table.number).where(among(table.id, ids))).first() is not None:
+        ids = unlike_ids(len(ids))
+    return list(ids)
 
 
 def unused_id(session: Session, table: type[RunRow | SweepRow | RolloutRow]) -> str:
-    while True:
-        found = new_id()
-        if session.exec(select(table.number).where(table.id == found)).first() is None:
-            return found
+    return unused_ids(session, table, unlike_ids(1))[0]
 
 
 def get_run(session: Session, run_id: str) -> RunRow:

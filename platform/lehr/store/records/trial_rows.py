@@ -19,9 +19,9 @@ from lehr.store.database import Database
 from lehr.store.ids import unlike_ids
 from lehr.store.records.run_rows import (
     announce_runs,
-    insert_with_ids,
     queued_columns,
     submission,
+    unused_ids,
 )
 from lehr.store.tables import RunRow, SweepRow, Transition, Trial
 
@@ -76,17 +76,10 @@ class TrialRows:
         }
         session.flush()
         connection = session.connection()
-        into = insert(_untyped(RunRow, "id", *self._runs[0], *common))
-        ids = insert_with_ids(
-            session,
-            self._ids,
-            lambda ids: connection.execute(
-                into,
-                [
-                    {"id": run_id, **run, **common}
-                    for run_id, run in zip(ids, self._runs, strict=True)
-                ],
-            ),
+        ids = unused_ids(session, RunRow, self._ids)
+        connection.execute(
+            insert(_untyped(RunRow, "id", *self._runs[0], *common)),
+            [{"id": own, **run, **common} for own, run in zip(ids, self._runs, strict=True)],
         )
         submitted = submission(at, actor)
         connection.execute(
@@ -132,40 +125,32 @@ def replace_runs(
     if not old:
         return {}
     session.flush()
-    found = _insert(session, old, at, actor)
+    found = dict(zip(old, unused_ids(session, RunRow, unlike_ids(len(old))), strict=True))
     connection = session.connection()
+    replaced = [{"replaced": run_id, "by": new} for run_id, new in found.items()]
+    fixed = queued_columns(at, actor)
+    copied = [getattr(RunRow, name) for name in _COPIED]
+    copy = insert(RunRow).from_select(
+        ["id", *_COPIED, *fixed],
+        select(bindparam("by"), *copied, *map(literal, fixed.values())).where(
+            col(RunRow.id) == bindparam("replaced")
+        ),
+        include_defaults=False,
+    )
+    connection.execute(copy, replaced)
     submitted = submission(at, actor)
     connection.execute(insert(Transition), [{**submitted, "run_id": new} for new in found.values()])
     connection.execute(
         update(Trial)
         .where(col(Trial.sweep_id) == sweep_id, col(Trial.run_id) == bindparam("replaced"))
         .values(run_id=bindparam("by")),
-        [{"replaced": run_id, "by": new} for run_id, new in found.items()],
+        replaced,
     )
     connection.execute(
         update(SweepRow)
         .where(col(SweepRow.seeds_of) == bindparam("replaced"))
         .values(seeds_of=bindparam("by")),
-        [{"replaced": run_id, "by": new} for run_id, new in found.items()],
+        replaced,
     )
     announce_runs(db, [(new, sweep_id) for new in found.values()])
     return found
-
-
-def _insert(session: Session, old: Sequence[str], at: float, actor: str) -> dict[str, str]:
-    fixed = queued_columns(at, actor)
-    copied = [getattr(RunRow, name) for name in _COPIED]
-    copy = insert(RunRow).from_select(
-        ["id", *_COPIED, *fixed],
-        select(bindparam("new"), *copied, *map(literal, fixed.values())).where(
-            col(RunRow.id) == bindparam("replaced")
-        ),
-        include_defaults=False,
-    )
-
-    def insert_copies(ids: Sequence[str]) -> None:
-        rows = [{"new": new, "replaced": run_id} for run_id, new in zip(old, ids, strict=True)]
-        session.connection().execute(copy, rows)
-
-    ids = insert_with_ids(session, unlike_ids(len(old)), insert_copies)
-    return dict(zip(old, ids, strict=True))

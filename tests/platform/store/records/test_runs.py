@@ -53,8 +53,8 @@ def test_ambiguous_or_unknown_name_gets_suggestions(store: Store) -> None:
 
 
 def test_few_letters_name_no_run(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn = iter(["abcd2222", "abcd3333", "xyzt4444"])
-    monkeypatch.setattr("lehr.store.records.run_rows.new_id", lambda: next(drawn))
+    drawn = iter(["abcd2222", "abcd2222", "abcd3333", "xyzt4444"])  # One that is in use is no id.
+    monkeypatch.setattr("lehr.store.ids.new_id", lambda: next(drawn))
     for name in ("first", "second", "third"):
         store.runs.create(run_spec(name))
     with pytest.raises(NotFound, match="ids of several runs begin with abcd: abcd3333"):
