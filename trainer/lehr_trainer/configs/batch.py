@@ -64,13 +64,12 @@ class BatchConfig(Config):
     @property
     def longest_sequence(self) -> int:
         """Tokens of a block."""
-        lengths = [self.sequence_length, *(stage.sequence_length for stage in self.stages)]
-        return max([*lengths, self.block or 0])
+        lengths = (stage.sequence_length for stage in self.stages)
+        return max(self.sequence_length, self.block or 0, *lengths)
 
     def sharing_problem(self, world_size: int) -> str | None:
         """Explain why ``world_size`` ranks cannot share every step equally; None if they can."""
-        for stage in (None, *self.stages):
-            shape = self if stage is None else self.with_length(stage.sequence_length)
+        for _, shape in self._shapes(1):
             if shape.sequences % world_size:
                 return (
                     f"{shape.sequences} sequences a step cannot be shared by {world_size} ranks "
@@ -84,20 +83,21 @@ class BatchConfig(Config):
                 )
         return None
 
+    def _shapes(self, steps: int) -> list[tuple[int, BatchConfig]]:
+        """Return the shapes of the steps, each with the steps before it, of ``steps``."""
+        later = [(round(s.after * steps), self.with_length(s.sequence_length)) for s in self.stages]
+        return [(0, self), *later]
+
     def changes(self, steps: int) -> tuple[int, ...]:
         """Return the steps after which the sequence length changes, of ``steps``."""
-        return tuple(round(stage.after * steps) for stage in self.stages)
+        return tuple(first for first, _ in self._shapes(steps)[1:])
 
     def at(self, step: int, steps: int) -> BatchConfig:
         """Return the shape of a step (the first is 0); tokens per step never change.
 
         A micro-batch keeps its tokens too, as far as whole sequences allow.
         """
-        length = self.sequence_length
-        for stage in self.stages:
-            if step >= round(stage.after * steps):
-                length = stage.sequence_length
-        return self.with_length(length)
+        return [shape for first, shape in self._shapes(steps) if first <= step][-1]
 
     def shapes_ahead(
         self, steps: int, world_size: int = 1, *, taken: int = 0
@@ -106,14 +106,10 @@ class BatchConfig(Config):
 
         Each is listed once, in the order in which training meets them.
         """
-        starts = [round(stage.after * steps) for stage in self.stages]
-        shapes: list[tuple[int, int]] = []
-        for first in (taken, *(start for start in starts if start > taken)):
-            if first < steps:
-                at = self.at(first, steps)
-                shape = (at.micro_batch or at.sequences // world_size, at.sequence_length)
-                shapes += [shape] * (shape not in shapes)
-        return shapes
+        firsts = [taken, *(first for first in self.changes(steps) if first > taken)]
+        shapes = [self.at(first, steps) for first in firsts if first < steps]
+        sizes = ((s.micro_batch or s.sequences // world_size, s.sequence_length) for s in shapes)
+        return list(dict.fromkeys(sizes))
 
     def most_micro_steps(self, steps: int, world_size: int = 1) -> int:
         """Count a rank's forward passes in the step that has most of them."""

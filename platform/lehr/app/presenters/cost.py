@@ -93,8 +93,7 @@ class Costs:
             spec = RunSpec.model_validate(run.spec)
         except (ValueError, LehrError):
             return None  # A spec of an earlier version.
-        hours = hours_on(spec, kind)
-        return None if hours is None else hours * rest(spec, forked_at(self._store, run))
+        return hours_on(spec, kind, forked_at(self._store, run))
 
 
 @dataclass(frozen=True)
@@ -178,26 +177,24 @@ def forked_at(store: Store, run: RunRow) -> int:
     """Return the step of the checkpoint that a fork starts from; 0 for another run."""
     if run.forked_from is None:
         return 0
-    point = layout.checkpoint_at("/".join(Path(run.resume_from or "").parts[-3:]))
+    if point := layout.checkpoint_at("/".join(Path(run.resume_from or "").parts[-3:])):
+        return point[1]
     # A trial that waits for its trunk starts from the last one.
-    return (
-        point[1] if point is not None else store.runs.get(run.forked_from).stored.total_steps or 0
-    )
+    return store.runs.get(run.forked_from).stored.total_steps or 0
 
 
-def rest(spec: RunSpec, step: int) -> float:
-    """Return the share of a run's tokens that are trained after ``step`` steps."""
-    if spec.train is None or not step:
-        return 1.0
-    return 1.0 - spec.train.tokens_at(step) / spec.train.total_tokens
+def hours_on(spec: RunSpec, kind: str, step: int = 0) -> float | None:
+    """Return the GPU-hours that a plan expects of a run on this kind of GPU; None: unknown.
 
-
-def hours_on(spec: RunSpec, kind: str) -> float | None:
-    """Return the GPU-hours that a plan expects of a run on this kind of GPU; None: unknown."""
+    ``step``: of the checkpoint that it starts from.
+    """
     if spec.resources.gpus == 0:
         return 0.0
     resources = spec.resources.model_copy(update={"gpu_type": kind})
-    return plan_run(spec.model_copy(update={"resources": resources})).gpu_hours
+    hours = plan_run(spec.model_copy(update={"resources": resources})).gpu_hours
+    if hours is None or not step:
+        return hours
+    return hours * (1.0 - spec.own.tokens_at(step) / spec.own.total_tokens)
 
 
 def gpu_hours(attempts: Iterable[tuple[int, float, float | None]], now: float) -> float:

@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from lehr.app.presenters.cost import forked_at, gpu_hours, hours_on, rest
+from lehr.app.presenters.cost import forked_at, gpu_hours, hours_on
 from lehr.base import formats
 from lehr.base.access import current_actor
 from lehr.control.lifecycle import Desired, RunState
@@ -129,8 +129,7 @@ def planned_hours(context: Context, spec: RunSpec, step: int = 0) -> float | Non
         names = {gpu.name for node in context.dispatcher.nodes() for gpu in node.gpus}
         gpu = find_gpu(names.pop()) if len(names) == 1 else None
         kind = None if gpu is None else gpu.kind
-    planned = None if kind is None and spec.resources.gpus else hours_on(spec, kind or "")
-    planned = None if planned is None else planned * rest(spec, step)
+    planned = None if kind is None and spec.resources.gpus else hours_on(spec, kind or "", step)
     return min((hours for hours in (planned, limit) if hours is not None), default=None)
 
 
