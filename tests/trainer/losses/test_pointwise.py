@@ -57,7 +57,7 @@ def test_both_forms_give_the_float64_loss_and_gradient(form: str, dtype: torch.d
     logits, targets = logits_and_targets()
     loss, gradient = exact(logits, targets)
     lift = 2.0**15 if dtype == torch.float16 else 1.0
-    ours, slope, _ = getattr(chunked, f"pointwise_{form}")(logits, targets, lift, dtype)
+    ours, slope, _ = getattr(chunked, f"pointwise_{form}")(logits, targets, lift, dtype, None, 0.0)
     assert ours.item() == pytest.approx(loss.item(), rel=1e-6)
     assert slope.dtype == dtype
     off = (slope.double() / lift - gradient).norm(dim=1) / gradient.norm(dim=1)
@@ -80,7 +80,7 @@ def test_compiled_form_is_exact_and_reads_the_logits_three_times_at_most(
     loss, gradient = exact(logits, targets)
     metrics.reset()
     with config.patch(fx_graph_cache=False), functorch.patch(enable_autograd_cache=False):
-        ours, slope, _ = pointwise_compiled()(logits, targets, 1.0, torch.bfloat16)
+        ours, slope, _ = pointwise_compiled()(logits, targets, 1.0, torch.bfloat16, None, 0.0)
     assert ours.item() == pytest.approx(loss.item(), rel=1e-6)
     assert float((slope.double() - gradient).norm() / gradient.norm()) < 4e-3
     assert 0 < metrics.num_bytes_accessed < 3 * logits.nbytes + slope.nbytes + logits.nbytes / 10

@@ -8,8 +8,9 @@ chunks of rows: [64, 2048] against 131,072 tokens would be 69 GB of fp32 at once
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,36 +38,22 @@ class LossSum:
         return total / self.count
 
 
-class Pointwise(Protocol):
-    """What happens between the matrix products.
+Pointwise = Callable[
+    [Tensor, Tensor, float, torch.dtype, Tensor | None, float], tuple[Tensor, Tensor, Tensor | None]
+]
+"""What happens between the matrix products.
 
-    The gradient is ``lift`` times d(losses of the rows)/d(logits), rounded to the dtype; the caller
-    applies weights to rows of the hidden states, which are fewer, and drops the logits. A chunk's
-    fp32 logits are 1 GB, so this is bound by memory. Operation by operation it moves about eight
-    times that; compiled, it reads the logits for the rows' sums and once more for the gradient,
-    which it writes already rounded.
-    """
+It is given the logits [R, V] in fp32, which may be overwritten, the targets [R, 1], a factor of the
+gradient and its dtype, the weights [R, 1] of the rows in both sums (None weighs all alike) and the
+coefficient of the z-loss. It returns the sum of the cross entropies, the gradient [R, V], and the
+sum of z-losses, None with a coefficient of 0.
 
-    def __call__(
-        self,
-        logits: Tensor,
-        targets: Tensor,
-        lift: float,
-        dtype: torch.dtype,
-        weights: Tensor | None = None,
-        z: float = 0.0,
-        /,
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Return the sum of the cross entropies, the gradient [R, V], and the sum of z-losses.
-
-        Args:
-            logits: [R, V] in fp32, which may be overwritten.
-            targets: [R, 1].
-            lift: factor of the gradient.
-            dtype: the gradient's.
-            weights: [R, 1], of the rows in both sums; None weighs all alike.
-            z: coefficient of the z-loss; with 0 its sum is None.
-        """
+The gradient is the factor times d(losses of the rows)/d(logits), rounded to the dtype; the caller
+applies weights to rows of the hidden states, which are fewer, and drops the logits. A chunk's
+fp32 logits are 1 GB, so this is bound by memory. Operation by operation it moves about eight
+times that; compiled, it reads the logits for the rows' sums and once more for the gradient,
+which it writes already rounded.
+"""
 
 
 def weighted_sum(values: Tensor, weights: Tensor | None) -> Tensor:
@@ -89,9 +76,8 @@ def pointwise_eager(
     targets: Tensor,
     lift: float,
     dtype: torch.dtype,
-    weights: Tensor | None = None,
-    z: float = 0.0,
-    /,
+    weights: Tensor | None,
+    z: float,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Compute operation by operation, the gradient in the log-softmax's place."""
     log_probs = F.log_softmax(logits, dim=-1)
@@ -116,9 +102,8 @@ def pointwise_fusible(
     targets: Tensor,
     lift: float,
     dtype: torch.dtype,
-    weights: Tensor | None = None,
-    z: float = 0.0,
-    /,
+    weights: Tensor | None,
+    z: float,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Compute the same with no intermediate as large as the logits, once it is compiled.
 

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -129,89 +129,54 @@ def _path(run_id: str, step: int) -> str:
 
 
 Step = int | Literal["best", "last"]
-_KINDS = frozenset({"model", "state"})
+KINDS = frozenset({"model", "state"})
+"""Kinds of a checkpoint's files that an export reads."""
 _TRAINER = (sys.executable, "-P", "-m", "lehr_trainer")
 
 
-def export_model(
+def convert(
     transport: Transport,
-    run: RunDetail,
-    known: Sequence[CheckpointView],
+    points: Sequence[tuple[str, int, int | None]],
     folder: Path,
-    step: Step,
+    arguments: Sequence[str],
+    facts: Mapping[str, Any],
     *,
-    attempt: int | None = None,
-    average: bool = False,
+    kinds: Collection[str] = KINDS,
     tokenizer: str | None = None,
     overwrite: bool = False,
     progress: DownloadProgress | None = None,
-) -> Path:
-    """Export a checkpoint of ``run``, one of the ``known``, as ``Run.export_model`` does."""
-    folder = _require_free(folder, overwrite=overwrite)
-    if not isinstance(step, int):
-        chosen = choose(run, known, step)
-        step, attempt = chosen.step, attempt or chosen.attempt
-    draft = folder.with_name(f".{folder.name}-step-{step}")
-    shutil.rmtree(draft, ignore_errors=True)
-    kinds = {*_KINDS, "average"} if average else _KINDS
-    download(transport, run.id, step, draft, attempt=attempt, kinds=kinds, progress=progress)
-    options = ["--average"] if average else []
-    options += _options(tokenizer, overwrite=overwrite)
-    try:
-        _convert(["export", str(draft), str(folder)], _facts(run), options)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-    return folder
+) -> None:
+    """Download checkpoints, each by run, step and attempt, and let the trainer write ``folder``.
 
-
-def average_models(
-    transport: Transport,
-    ingredients: Sequence[tuple[RunDetail, CheckpointView]],
-    folder: Path,
-    *,
-    evaluate: bool = False,
-    tokenizer: str | None = None,
-    progress: DownloadProgress | None = None,
-) -> dict[str, Any]:
-    """Export the mean of the weights of several checkpoints, as ``Client.average_models`` does."""
-    folder = _require_free(folder, overwrite=False)
-    draft = folder.with_name(f".{folder.name}-ingredients")
-    shutil.rmtree(draft, ignore_errors=True)
-    arguments = ["average", f"--out={folder}", *(["--evaluate"] if evaluate else [])]
-    facts = {"runs": [run.id for run, _ in ingredients], "lehr_version": __version__}
-    try:
-        for number, (run, one) in enumerate(ingredients):
-            place, attempt = draft / str(number), one.attempt
-            download(
-                transport, run.id, one.step, place, attempt=attempt, kinds=_KINDS, progress=progress
-            )
-            arguments.append(str(place))
-        _convert(arguments, facts, _options(tokenizer, overwrite=False))
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-    record: dict[str, Any] = json.loads((folder / "average.json").read_text("utf-8"))
-    return record
-
-
-def _require_free(folder: Path, *, overwrite: bool) -> Path:
+    ``arguments`` are those of the trainer's command line; the paths follow the first one. Raises
+    what ``Run.export_model`` does.
+    """
     if find_spec("torch") is None:
         raise LehrError(
             "the trainer is not installed on this machine, so it cannot export models.",
             hint=f"Install it: {install('lehr[trainer]')}",
         )
-    folder = folder.absolute()
     if not overwrite and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise Conflict(
             f"{folder} is not empty.",
             hint="Choose a new folder, or replace an earlier export with --overwrite "
             "(overwrite=True).",
         )
-    return folder
-
-
-def _options(tokenizer: str | None, *, overwrite: bool) -> list[str]:
+    draft = folder.with_name(f".{folder.name}-checkpoints")
+    shutil.rmtree(draft, ignore_errors=True)
     options = [f"--tokenizer={tokenizer}"] if tokenizer is not None else []
-    return options + ["--overwrite"] * overwrite
+    options += ["--overwrite"] * overwrite
+    places: list[Path] = []
+    try:
+        for run_id, step, attempt in points:
+            place = draft / str(len(places))
+            places.append(place)
+            download(
+                transport, run_id, step, place, attempt=attempt, kinds=kinds, progress=progress
+            )
+        _convert([arguments[0], *map(str, places), *arguments[1:], *options], facts)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
 
 
 def choose(run: RunDetail, known: Sequence[CheckpointView], which: Step) -> CheckpointView:
@@ -236,7 +201,7 @@ def choose(run: RunDetail, known: Sequence[CheckpointView], which: Step) -> Chec
     return found[0]
 
 
-def _facts(run: RunDetail) -> dict[str, Any]:
+def facts(run: RunDetail) -> dict[str, Any]:
     """Collect the facts of the model card; neither host nor user, since it is published."""
     git = run.provenance.get("git") or {}
     return {
@@ -251,7 +216,7 @@ def _facts(run: RunDetail) -> dict[str, Any]:
     }
 
 
-def _convert(arguments: Sequence[str], facts: dict[str, Any], options: Sequence[str]) -> None:
+def _convert(arguments: Sequence[str], facts: Mapping[str, Any]) -> None:
     with (
         tempfile.TemporaryDirectory(prefix="lehr-export-") as scratch,
         tempfile.TemporaryFile() as errors,
@@ -259,7 +224,7 @@ def _convert(arguments: Sequence[str], facts: dict[str, Any], options: Sequence[
         file = Path(scratch) / "facts.json"
         file.write_text(json.dumps(facts), encoding="utf-8")
         process = subprocess.Popen(
-            [*_TRAINER, *arguments, f"--facts={file}", *options],
+            [*_TRAINER, *arguments, f"--facts={file}"],
             stdout=subprocess.DEVNULL,
             stderr=errors,
         )

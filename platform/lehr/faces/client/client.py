@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -10,11 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 from urllib.parse import quote, urlsplit
 
+from lehr import __version__
 from lehr.base import home
 from lehr.errors import ServerUnavailable, UserError
 from lehr.faces.client import problems
 from lehr.faces.client.admin import AdminMethods
-from lehr.faces.client.checkpoints import DownloadProgress, average_models, choose
+from lehr.faces.client.checkpoints import DownloadProgress, choose, convert
 from lehr.faces.client.comparisons import Comparison
 from lehr.faces.client.refs import RefMethods
 from lehr.faces.client.rollouts import Rollout
@@ -200,15 +202,20 @@ class Client(RefMethods, AdminMethods):
         Returns:
             The content of ``average.json`` in the folder, which lists the checkpoints.
         """
+        folder = Path(folder).absolute()
         runs = [(self.run(ref), step) for ref, step in ingredients]
-        return average_models(
+        chosen = [choose(run.detail, run.checkpoints(), step) for run, step in runs]
+        convert(
             self.transport,
-            [(run.detail, choose(run.detail, run.checkpoints(), step)) for run, step in runs],
-            Path(folder),
-            evaluate=evaluate,
+            [(run.id, one.step, one.attempt) for (run, _), one in zip(runs, chosen, strict=True)],
+            folder,
+            ["average", f"--out={folder}", *(["--evaluate"] if evaluate else [])],
+            {"runs": [run.id for run, _ in runs], "lehr_version": __version__},
             tokenizer=tokenizer,
             progress=progress,
         )
+        record: dict[str, Any] = json.loads((folder / "average.json").read_text("utf-8"))
+        return record
 
     # --- sweeps ----------------------------------------------------------------------------
 

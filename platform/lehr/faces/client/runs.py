@@ -91,18 +91,22 @@ class Run(RunData):
             Conflict: the folder is not empty, or no location of the checkpoint can be read.
             UserError: the model or its tokenizer cannot be exported.
         """
-        return checkpoints.export_model(
+        folder = Path(folder).absolute()
+        if not isinstance(step, int):
+            chosen = checkpoints.choose(self.detail, self.checkpoints(), step)
+            step, attempt = chosen.step, attempt or chosen.attempt
+        checkpoints.convert(
             self._transport,
-            self.detail,
-            self.checkpoints(),
-            Path(folder),
-            step,
-            attempt=attempt,
-            average=average,
+            [(self.id, step, attempt)],
+            folder,
+            ["export", str(folder), *(["--average"] if average else [])],
+            checkpoints.facts(self.detail),
+            kinds=checkpoints.KINDS | ({"average"} if average else set()),
             tokenizer=tokenizer,
             overwrite=overwrite,
             progress=progress,
         )
+        return folder
 
     def checkpoint_deletion(self, step: int, *, attempt: int | None = None) -> CheckpointDeletion:
         """Return what ``delete_checkpoint`` would free."""
