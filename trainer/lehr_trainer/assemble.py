@@ -55,7 +55,9 @@ def assemble(context: RunContext) -> Training:
 
     # Refuse what can be refused before a corpus is prepared: that may take hours.
     course = Course(context, precision)
-    _require_kernel(context, precision)
+    require_operands(config.attention, precision.operands, ranks.device)
+    with attention_backend(config.attention, ranks.device):
+        pass  # A package that is missing is only found out by switching it on.
     built = build_parts(with_all_positions(config, course.stages), ranks, precision)
     model, optimizer, update_step = built.model, built.optimizer, built.update_step
     if config.parts is not None and config.parts.optimizer is not None:
@@ -68,7 +70,13 @@ def assemble(context: RunContext) -> Training:
     average = None if config.average is None else WeightAverage(config.average, model, ranks)
     # Restored into the converted model: FP8's histories belong to its converted layers.
     progress, how_it_began = resume(context, course, model, optimizer, update_step, average)
-    how_it_began = _skip_data(context, course, progress, how_it_began)
+    through = context.place.note.skip_through
+    if through is not None and through > progress.step:
+        course.skip(progress, through)
+        if not isinstance(how_it_began, Resumed):  # From step 0.
+            how_it_began = Resumed(time=time.time(), step=progress.step, checkpoint="")
+        how_it_began = how_it_began.model_copy(update={"skipped_through": through})
+        context.log(how_it_began.rewound)
     timeline.mark("resume")
 
     stage = course.open(model, progress)
@@ -141,14 +149,6 @@ def assemble(context: RunContext) -> Training:
         context.events.write(how_it_began)
     training.announce()
     return training
-
-
-def _require_kernel(context: RunContext, precision: Precision) -> None:
-    """Raise BadConfig if the attention kernel is missing, or takes other operands."""
-    config, device = context.config, context.ranks.device
-    require_operands(config.attention, precision.operands, device)
-    with attention_backend(config.attention, device):
-        pass  # A package that is missing is only found out by switching it on.
 
 
 def _started(
@@ -264,21 +264,6 @@ def _choose(context: RunContext) -> tuple[str | None, list[str]]:
     place = context.place
     choice = choose_checkpoint(place.run_dir, place.attempt_dir, place.note)
     return (None if choice.directory is None else str(choice.directory), list(choice.skipped))
-
-
-def _skip_data(
-    context: RunContext, course: Course, progress: TrainProgress, began: Record | None
-) -> Record | None:
-    """Move the position past the data of the steps that a rewind gives up, and record that."""
-    through = context.place.note.skip_through
-    if through is None or through <= progress.step:
-        return began
-    course.skip(progress, through)
-    if not isinstance(began, Resumed):  # From step 0.
-        began = Resumed(time=time.time(), step=progress.step, checkpoint="")
-    began = began.model_copy(update={"skipped_through": through})
-    context.log(began.rewound)
-    return began
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.lib.stride_tricks import sliding_window_view
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lehr_trainer.data.token_dataset import PreparedData
@@ -127,22 +125,15 @@ def evaluate(
     total = torch.from_numpy(of_rank.astype(np.float64)).to(head_weight.device)
     by_document = ranks.sum(total).cpu().numpy()
     loss = float(by_document.sum()) / held_out.tokens
+    names, source = np.unique(held_out.sources, return_inverse=True)
+    sums, counts = np.bincount(source, by_document), np.bincount(source, held_out.targets)
+    of_each = [i for i, name in enumerate(names) if name and counts[i]]
+    several = of_each if len(of_each) > 1 else []
     return {
         f"{prefix}/loss": loss,
         f"{prefix}/bits_per_byte": loss / math.log(2) / held_out.bytes_per_token,
-        **_by_source(f"{prefix}/loss", held_out.sources, by_document, held_out.targets),
+        **{f"{prefix}/loss/{names[i]}": float(sums[i] / counts[i]) for i in several},
     }
-
-
-def _by_source(
-    name: str, sources: Sequence[str], losses: NDArray[Any], targets: NDArray[Any]
-) -> dict[str, float]:
-    """Return the mean loss of each source; empty unless targets of several are scored."""
-    names, source = np.unique(sources, return_inverse=True)
-    sums, counts = np.bincount(source, losses), np.bincount(source, targets)
-    scored = [i for i, name in enumerate(names) if name and counts[i]]
-    several = scored if len(scored) > 1 else []
-    return {f"{name}/{names[i]}": float(sums[i] / counts[i]) for i in several}
 
 
 def held_out_loss(

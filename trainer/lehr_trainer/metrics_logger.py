@@ -258,7 +258,8 @@ class MetricsLogger:
         if values.get("train/loss_tokens") == 0:
             del values["train/loss"], values["train/grad_norm"]  # There is none.
         if self._peak is not None:
-            flops_per_token = self._mean_flops(pending.step - pending.steps, pending.step)
+            timed = range(pending.step - pending.steps, pending.step)
+            flops_per_token = sum(map(self._flops_per_token, timed)) / len(timed)
             values["mfu"] = values["tokens_per_s"] * flops_per_token / self._peak
         self._events.write(
             Metrics(
@@ -278,10 +279,6 @@ class MetricsLogger:
             )
         if self._config.diagnostics.stop_on_nan and self._is_lost(loss, grad_norm):
             self._stop_on(pending.step, loss, grad_norm)
-
-    def _mean_flops(self, first: int, end: int) -> float:
-        """Average the FLOPs of a token over the steps that were timed together."""
-        return sum(map(self._flops_per_token, range(first, end))) / (end - first)
 
     def _is_lost(self, loss: float, grad_norm: float) -> bool:
         return not math.isfinite(loss if self._may_overflow else loss + grad_norm)

@@ -100,8 +100,11 @@ def replaced_loss(name: str, *, masks_tokens: bool) -> TokenLoss:
     Raises:
         BadConfig: it takes no weights, and the run ``masks_tokens``.
     """
-    part = load_part("loss", name)
-    weighs = _takes_weights(part)
+    part, weighs = load_part("loss", name), True
+    try:
+        inspect.signature(part).bind(*range(4))
+    except (TypeError, ValueError):
+        weighs = False
     if masks_tokens and not weighs:
         raise BadConfig(
             f"parts.loss: {name} takes (hidden, head weight, targets) and returns their mean, but "
@@ -132,15 +135,6 @@ def replaced_loss(name: str, *, masks_tokens: bool) -> TokenLoss:
 
     mean = "the mean loss"
     return loss if weighs else of_mean(lambda *batch: checked(part(*batch), mean))
-
-
-def _takes_weights(loss: Callable[..., Any]) -> bool:
-    """Return whether a loss can be called with a fourth argument."""
-    try:
-        inspect.signature(loss).bind(*range(4))
-    except (TypeError, ValueError):
-        return False
-    return True
 
 
 def replaced_optimizer(

@@ -111,7 +111,13 @@ def fork_spec(
                 schedule[excluded] = None
     start = f"{_SCHEDULE}.starts_after"
     if given.keys() & _WARMUP and start not in given:
-        _refuse_ended_schedule(old.own, step)
+        if old.own.stages and step >= (end := _scheduled(old.own)):
+            message = (
+                f"{_SCHEDULE} ends with step {end:,}, and the checkpoint is at step {step:,}: a "
+                "warmup would change nothing."
+            )
+            hint = "Set that of a stage: train.stages.NAME.schedule.warmup_steps."
+            raise SpecError([SpecProblem(_SCHEDULE, message, hint)])
         # A change too: a schedule that is written as its name replaces the whole of the source's.
         if isinstance(changes, Mapping):
             changes = {**changes, start: step}
@@ -150,7 +156,7 @@ def reheating(source: RunSpec, fork: RunSpec, step: int) -> str | None:
         f"{new.schedule.name} spans all {ends[1]:,} steps (before: {old.schedule.name}, "
         f"{ends[0]:,} steps)."
     )
-    if step >= _end_of_schedule(fork.own):
+    if step >= _scheduled(fork.own):
         return text
     return (
         f"{text} To rise slowly from where it was: train.schedule.warmup_steps="
@@ -158,22 +164,10 @@ def reheating(source: RunSpec, fork: RunSpec, step: int) -> str | None:
     )
 
 
-def _end_of_schedule(train: TrainConfig) -> int:
+def _scheduled(train: TrainConfig) -> int:
     """Return the step at which ``train.schedule`` ends; a later stage may have its own."""
     own = train.course[0].config
     return own.schedule.ends_after or own.steps
-
-
-def _refuse_ended_schedule(train: TrainConfig, step: int) -> None:
-    """Raise SpecError if the schedule of a later stage goes on at ``step``."""
-    end = _end_of_schedule(train)
-    if train.stages and step >= end:
-        message = (
-            f"{_SCHEDULE} ends with step {end:,}, and the checkpoint is at step {step:,}: a warmup "
-            "would change nothing."
-        )
-        hint = "Set that of a stage: train.stages.NAME.schedule.warmup_steps."
-        raise SpecError([SpecProblem(_SCHEDULE, message, hint)])
 
 
 def _program_fork(data: dict[str, Any], changes: Overrides, step: int) -> RunSpec:

@@ -126,17 +126,13 @@ def _read_file(path: Path) -> YamlDocument:
 _WRAP = "Write name: NAME and train:, and indent these lines under train:."
 
 
-def _is_trainer_config(data: dict[str, Any]) -> bool:
-    """Return whether this is the ``config.yaml`` of a run's folder, not a spec."""
-    return {"model", "data", "batch"} <= data.keys() and not {"name", "train"} & data.keys()
-
-
 def _kind(data: dict[str, Any], origin: Origin) -> str:
     """Return ``kind``, or derive it from the fields."""
     given = data.get("kind")
     if given is None:
         data.pop("kind", None)
-        if _is_trainer_config(data):
+        # The ``config.yaml`` of a run's folder.
+        if {"model", "data", "batch"} <= data.keys() and not {"name", "train"} & data.keys():
             message = "this is the config of a training. A run has it under train: and has a name."
             raise SpecError([origin.problem("", message, _WRAP)])
         if "stages" in data:

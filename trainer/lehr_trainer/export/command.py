@@ -116,9 +116,13 @@ def write_export(
     """Write the files of an export: ``tensors`` are the source's own, or the ``mean``."""
     ids = SpecialIds(None, None, None)
     if tokenizer is not None:
-        longest = source.config.model.max_sequence_length
+        every = corpora(source.config.data.corpus, "").values()
+        chats = {corpus.template for corpus in every if isinstance(corpus, ChatCorpus)}
         ids = write_tokenizer(
-            tokenizer, draft, longest=longest, chat_template=_chat_template(source.config)
+            tokenizer,
+            draft,
+            longest=source.config.model.max_sequence_length,
+            chat_template=TEMPLATES[chats.pop()].jinja if len(chats) == 1 else None,
         )
     write_model(source.config.model, tensors, draft, ids)
     card = model_card(
@@ -131,13 +135,6 @@ def write_export(
         mean=mean,
     )
     (draft / "README.md").write_text(card, encoding="utf-8")
-
-
-def _chat_template(config: TrainConfig) -> str | None:
-    """Return the template of the chats that it trained on; None without any, or with several."""
-    every = corpora(config.data.corpus, "").values()
-    names = {corpus.template for corpus in every if isinstance(corpus, ChatCorpus)}
-    return TEMPLATES[names.pop()].jinja if len(names) == 1 else None
 
 
 def require_own_model(source: ExportSource) -> None:

@@ -270,18 +270,13 @@ def _fields(sweep: SweepRow, judged: _Judged) -> dict[str, Any]:
         "best_run_id": verdict.best,
         "best_value": best.mean if best else None,
         "compared_at_step": verdict.step if judged.spans else None,
-        "compared_at_tokens": _in_tokens(judged),
+        "compared_at_tokens": verdict.step
+        if verdict.step is None or judged.spans is None
+        else _tokens_at(judged.spans, verdict.step),
         "best_parameters": dict(best.parameters) if best else None,
         "held_out": verdict.held_out.verdict if verdict.held_out else None,
         "held_out_note": judged.held_out_note,
     }
-
-
-def _in_tokens(judged: _Judged) -> int | None:
-    step = judged.verdict.step
-    if step is None or judged.spans is None:
-        return step
-    return _tokens_at(judged.spans, step)
 
 
 def _tokens_at(spans: Sequence[StageSpan], step: int) -> int:

@@ -54,10 +54,10 @@ def _need_lines(
         *_model_lines(plans),
         _tokens_line(plans, each=each),
         *_corpus_lines(plans),
-        *_replaced_lines(plans),
+        *_each("parts", "", [text for plan in plans for text in plan.replaced_parts]),
         _memory_line(plans),
         *details,
-        *_not_counted_lines(plans),
+        *_each("", "not counted: ", [text for plan in plans for text in plan.not_counted]),
         *_host_lines(plans, each=each),
         *_disk_lines(plans, each=each, share=share),
     ]
@@ -260,15 +260,8 @@ def _corpus_lines(plans: list[RunPlan]) -> list[str]:
     return lines
 
 
-def _replaced_lines(plans: list[RunPlan]) -> list[str]:
-    """Return a line for each part that the project replaces; empty for Lehr's own parts."""
-    texts = dict.fromkeys(text for plan in plans for text in plan.replaced_parts)
-    return [_line("parts", escaped(text)) for text in texts]
-
-
-def _not_counted_lines(plans: list[RunPlan]) -> list[str]:
-    texts = dict.fromkeys(text for plan in plans for text in plan.not_counted)
-    return [_line("", escaped(f"not counted: {text}")) for text in texts]
+def _each(name: str, before: str, texts: list[str]) -> list[str]:
+    return [_line(name, escaped(f"{before}{text}")) for text in dict.fromkeys(texts)]
 
 
 def _memory_line(plans: list[RunPlan]) -> str:
