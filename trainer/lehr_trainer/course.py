@@ -152,7 +152,7 @@ class Course:
         whole = self._context.config
         if not whole.stages:
             return {}
-        prepared = {digest for data in self.data for digest in data.corpus_digests}
+        prepared = {one.digest for data in self.data for one in data.corpora.values()}
         return {"course": whole.model_dump(mode="json"), "corpora": sorted(prepared)}
 
     def at(self, step: int) -> tuple[TrainConfig, PreparedData]:

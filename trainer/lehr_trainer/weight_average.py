@@ -38,13 +38,12 @@ class WeightAverage:
         self._parameters = dict(model.named_parameters())
         self._count = 0
         self._steps: list[int] = []
-        self._val_loss: tuple[int, float] | None = None
+        self._val_loss: dict[int, float] = {}
+        """Of the last evaluation, by its step."""
         self._host = HostCopy(ranks.device)
         self._background = Background(ranks.device)
-        on_cuda = ranks.device.type == "cuda"
-        self._stream: torch.cuda.Stream | None = None
-        if on_cuda and ranks.is_main:
-            self._stream = torch.cuda.Stream(ranks.device)  # type: ignore[no-untyped-call]
+        copies = ranks.is_main and ranks.device.type == "cuda"
+        self._stream = torch.cuda.Stream(ranks.device) if copies else None  # type: ignore[no-untyped-call]
         self._copied: torch.cuda.Event | None = None
         ranks.on_rank0(self._reserve)
 
@@ -137,18 +136,14 @@ class WeightAverage:
     @contextmanager
     def swapped_in(self) -> Iterator[None]:
         """Let the model have the average's weights. Every rank must enter it."""
-        with weights_kept(self._parameters.values()):
-            with torch.no_grad():
-                self._load()
-            yield
-
-    def _load(self) -> None:
         if self._ranks.is_main:
             self._settle()
-        for name, weight in self._parameters.items():
-            if self._ranks.is_main:
-                weight.copy_(self._mean(name))
-            self._ranks.broadcast(weight.detach())
+        with weights_kept(self._parameters.values()):
+            for name, weight in self._parameters.items():
+                if self._ranks.is_main:
+                    weight.data.copy_(self._mean(name))
+                self._ranks.broadcast(weight.detach())
+            yield
 
     def _mean(self, name: str) -> Tensor:
         return mean([self._host.views[slot][name] for slot in slots(self._config, self._count)])
@@ -161,7 +156,7 @@ class WeightAverage:
 
     def evaluated(self, step: int, values: Mapping[str, float]) -> dict[str, float]:
         """Note an evaluation of the average, and return its values under their own names."""
-        self._val_loss = (step, values["val/loss"])
+        self._val_loss = {step: values["val/loss"]}
         return {f"val/average/{name.removeprefix('val/')}": v for name, v in values.items()}
 
     # --- for checkpoints ---------------------------------------------------------------------
@@ -181,12 +176,11 @@ class WeightAverage:
 
     def describe(self, step: int) -> dict[str, Any]:
         """Return its part of the checkpoint's ``state.json`` at ``step``."""
-        evaluated = self._val_loss is not None and self._val_loss[0] == step
         return {
             "config": self._config.model_dump(),
             "count": self._count,
             "steps": self._steps,
-            "val_loss": self._val_loss[1] if self._val_loss and evaluated else None,
+            "val_loss": self._val_loss.get(step),
         }
 
     def restore(self, directory: Path, document: Mapping[str, Any]) -> str | None:

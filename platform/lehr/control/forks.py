@@ -91,7 +91,18 @@ def fork_spec(
     if old.trainer is not None:
         if optimizer_state == "fresh":
             raise SpecError([SpecProblem("optimizer_state", _OF_PROGRAM)])
-        return _program_fork(data, changes, step)
+        new = load_spec(data, changes)
+        assert isinstance(new, RunSpec)
+        if new.steps is not None and new.steps <= step:
+            path = "trainer.steps"
+            if new.trainer is not None and new.trainer.steps_arg is not None:
+                path = f"trainer.args.{new.trainer.steps_arg}"
+            message = (
+                f"{path} is {new.steps:,}, but the checkpoint is at step {step:,}: nothing would "
+                "be left to train."
+            )
+            raise SpecError([SpecProblem(path, message, f"Change it too: {path}={2 * step}")])
+        return new  # Only the program determines what may change.
     if old.own.has_budget:
         # They follow from the budget, which a change of the batch leaves as it is.
         data["train"].pop("steps", None)
@@ -168,26 +179,6 @@ def _scheduled(train: TrainConfig) -> int:
     """Return the step at which ``train.schedule`` ends; a later stage may have its own."""
     own = train.course[0].config
     return own.schedule.ends_after or own.steps
-
-
-def _program_fork(data: dict[str, Any], changes: Overrides, step: int) -> RunSpec:
-    """Return the spec of a fork of a program's run; only the program determines what may change.
-
-    Raises:
-        SpecError: a change is wrong, or leaves no step.
-    """
-    new = load_spec(data, changes)
-    assert isinstance(new, RunSpec)
-    if new.steps is not None and new.steps <= step:
-        path = "trainer.steps"
-        if new.trainer is not None and new.trainer.steps_arg is not None:
-            path = f"trainer.args.{new.trainer.steps_arg}"
-        message = (
-            f"{path} is {new.steps:,}, but the checkpoint is at step {step:,}: nothing would be "
-            "left to train."
-        )
-        raise SpecError([SpecProblem(path, message, f"Change it too: {path}={2 * step}")])
-    return new
 
 
 def _problems(old: TrainConfig, new: TrainConfig, step: int) -> list[SpecProblem]:

@@ -73,15 +73,11 @@ def prune(
         # Without a manifest it is no longer a checkpoint, so a crash leaves no half-removed one.
         (one.path / layout.MANIFEST).unlink()
         shutil.rmtree(one.path)
-    _remove_leftovers(run_dir, attempt)
-    return gone
-
-
-def _remove_leftovers(run_dir: Path, attempt: int) -> None:
-    """List the folders that earlier attempts were writing or removing when they died."""
+    # What earlier attempts were writing or removing when they died.
     for folder in layout.attempts(run_dir):
         if (layout.attempt_number(folder) or 0) >= attempt:
-            return
+            break
         for path in (folder / layout.CHECKPOINTS).glob("step-*"):
             if not (path / layout.MANIFEST).is_file() or path.suffix == ".tmp":
                 shutil.rmtree(path)
+    return gone

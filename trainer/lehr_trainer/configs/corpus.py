@@ -118,13 +118,3 @@ def corpora(corpus: SingleCorpus | MixCorpus, path: str) -> dict[str, SingleCorp
     if not isinstance(corpus, MixCorpus):
         return {path: corpus}
     return {f"{path}.parts.{name}.corpus": part.corpus for name, part in corpus.parts.items()}
-
-
-def require_chats(corpus: SingleCorpus | MixCorpus) -> None:
-    """Raise ValueError if no part of the corpus has prompts that can be masked."""
-    kinds = dict.fromkeys(one.kind for one in corpora(corpus, "").values())
-    if "chat" not in kinds:
-        raise ValueError(
-            f"loss_mask prompts masks the prompts of chats, but the corpus has none (kind "
-            f"{', '.join(kinds)}); use a corpus of kind chat, or loss_mask: none"
-        )

@@ -96,12 +96,15 @@ class LossConfig(Config):
             )
 
 
+_Bytes = Callable[[LossConfig, HeadSize], int]
+
+
 @dataclass(frozen=True)
 class LossTraits:
     """What the planner and the platform must know of a loss, besides its settings."""
 
-    forward_bytes: Callable[[LossConfig, HeadSize], int]
-    backward_bytes: Callable[[LossConfig, HeadSize], int]
+    forward_bytes: _Bytes
+    backward_bytes: _Bytes
     weighs: bool = True
     """It takes a weight for each token."""
     z_loss: bool = False
@@ -134,11 +137,6 @@ def _chunked_bytes(config: LossConfig, head: HeadSize) -> int:
     return most + head.gradient_bytes + head.copied_weight_bytes
 
 
-def _gradient_bytes(_config: LossConfig, head: HeadSize) -> int:
-    """Count what a loss that is differentiated in its forward pass leaves: both gradients."""
-    return head.gradient_bytes
-
-
 def _standard_forward_bytes(_config: LossConfig, head: HeadSize) -> int:
     """Count the logits and their log-softmax in fp32; on a CPU also the product's operands."""
     most = max(2 * FP32 * head.logits, FP32 * head.logits + head.widened_weight_bytes)
@@ -169,15 +167,6 @@ def _torch_chunked_bytes(_config: LossConfig, head: HeadSize) -> int:
     return chunk + FP32 * (head.weights + states) + widened
 
 
-def _cut_bytes(_config: LossConfig, head: HeadSize) -> int:
-    return head.gradient_bytes + head.operand_bytes
-
-
-def _cut_kahan_bytes(_config: LossConfig, head: HeadSize) -> int:
-    """Count each gradient twice: Kahan sums keep a second tensor for what rounding lost."""
-    return 2 * head.gradient_bytes + head.operand_bytes
-
-
 def _in_autocast_forward_bytes(_config: LossConfig, head: HeadSize) -> int:
     """Count bf16 logits and their log-softmax in fp32; a CPU widens the logits before it."""
     if not head.half:
@@ -192,24 +181,28 @@ def _in_autocast_backward_bytes(_config: LossConfig, head: HeadSize) -> int:
     return (2 * FP32 + logits_gradient) * head.logits + head.copied_weight_bytes
 
 
-def _bf16_softmax_forward_bytes(_config: LossConfig, head: HeadSize) -> int:
-    return 2 * BF16 * head.logits + head.operand_bytes
+def _multiples(gradients: int = 0, operands: int = 0, logits: int = 0) -> _Bytes:
+    """Count both gradients, the rounded operands, and bf16 logits, each so many times."""
+    return lambda _config, head: (
+        gradients * head.gradient_bytes
+        + operands * head.operand_bytes
+        + logits * BF16 * head.logits
+    )
 
 
-def _bf16_softmax_backward_bytes(_config: LossConfig, head: HeadSize) -> int:
-    return 3 * BF16 * head.logits + head.operand_bytes
-
-
+_GRADIENTS, _CUT = _multiples(gradients=1), _multiples(gradients=1, operands=1)
+_CUT_KAHAN = _multiples(gradients=2, operands=1)
+"""Kahan sums keep a second tensor for what rounding lost."""
 LOSSES: dict[LossName, LossTraits] = {
-    "chunked": LossTraits(_chunked_bytes, _gradient_bytes, z_loss=True, runs_on_any_cpu=True),
+    "chunked": LossTraits(_chunked_bytes, _GRADIENTS, z_loss=True, runs_on_any_cpu=True),
     "standard": LossTraits(
         _standard_forward_bytes, _standard_backward_bytes, z_loss=True, runs_on_any_cpu=True
     ),
-    "torch_chunked": LossTraits(_torch_chunked_bytes, _gradient_bytes, weighs=False),
-    "liger": LossTraits(_row_chunks_bytes, _gradient_bytes, weighs=False),
-    "cce": LossTraits(_cut_bytes, _cut_bytes),
-    "cce_fp32": LossTraits(_cut_bytes, _cut_bytes),
-    "cce_kahan": LossTraits(_cut_kahan_bytes, _cut_kahan_bytes),
+    "torch_chunked": LossTraits(_torch_chunked_bytes, _GRADIENTS, weighs=False),
+    "liger": LossTraits(_row_chunks_bytes, _GRADIENTS, weighs=False),
+    "cce": LossTraits(_CUT, _CUT),
+    "cce_fp32": LossTraits(_CUT, _CUT),
+    "cce_kahan": LossTraits(_CUT_KAHAN, _CUT_KAHAN),
     "in_autocast": LossTraits(
         _in_autocast_forward_bytes,
         _in_autocast_backward_bytes,
@@ -217,8 +210,8 @@ LOSSES: dict[LossName, LossTraits] = {
         native_bf16=True,
     ),
     "bf16_softmax": LossTraits(
-        _bf16_softmax_forward_bytes,
-        _bf16_softmax_backward_bytes,
+        _multiples(operands=1, logits=2),
+        _multiples(operands=1, logits=3),
         weighs=False,
         runs_on_any_cpu=True,
         native_bf16=True,

@@ -32,7 +32,7 @@ from lehr_trainer.configs.corpus import (
     MixPart,
     SingleCorpus,
     StdlibCorpus,
-    require_chats,
+    corpora,
 )
 from lehr_trainer.configs.execution import (
     ActivationCheckpointingConfig,
@@ -132,8 +132,12 @@ class DataConfig(Config):
 
     @model_validator(mode="after")
     def _prompts_need_chats(self) -> Self:
-        if self.loss_mask == "prompts":
-            require_chats(self.corpus)
+        kinds = dict.fromkeys(one.kind for one in corpora(self.corpus, "").values())
+        if self.loss_mask == "prompts" and "chat" not in kinds:
+            raise ValueError(
+                f"loss_mask prompts masks the prompts of chats, but the corpus has none (kind "
+                f"{', '.join(kinds)}); use a corpus of kind chat, or loss_mask: none"
+            )
         return self
 
 

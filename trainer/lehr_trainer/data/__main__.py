@@ -15,7 +15,7 @@ from lehr_trainer.contract.records import Notice
 from lehr_trainer.data.chats import describe_chats
 from lehr_trainer.data.checks import counted, files_read
 from lehr_trainer.data.prepare import prepare_dataset
-from lehr_trainer.data.token_dataset import PreparedData, PreparedMix, read_manifest
+from lehr_trainer.data.token_dataset import PreparedData, read_manifest
 from lehr_trainer.errors import TrainerError
 from lehr_trainer.runtime.launch import read_config
 
@@ -85,7 +85,7 @@ def _files(corpus: Corpus, prepared: PreparedData) -> str:
     read = files_read(corpus)
     if read is None:
         return ""
-    parts = prepared.parts.values() if isinstance(prepared, PreparedMix) else [prepared]
+    parts = prepared.corpora.values()
     repeats = sum(read_manifest(part.directory).duplicates_removed for part in parts)
     held_out = prepared.held_out.all_documents
     left_out = f"{counted(repeats, 'repeat')} of these left out"
@@ -96,10 +96,9 @@ def _corpora(
     corpus: Corpus, prepared: PreparedData, taken: Mapping[str, float], *, staged: bool
 ) -> str:
     """Return a line for each corpus of a mix: its share, its size, its epochs in the whole run."""
-    parts = prepared.parts if isinstance(prepared, PreparedMix) else {"": prepared}
     lines = []
     for name, (one, share) in weighed(corpus).items():
-        tokens = parts[name].tokens
+        tokens = prepared.corpora[name].tokens
         epochs = f"{taken[one.model_dump_json()] / tokens:.3g} epochs in this run\n"
         if name:
             lines.append(f"  {name}: {share:.1%} of training, {tokens:,} tokens, {epochs}")

@@ -21,7 +21,7 @@ from lehr_trainer.configs.train import DataConfig
 from lehr_trainer.data.checks import counted
 from lehr_trainer.data.files import PathsReader, json_lines
 from lehr_trainer.data.lines import MESSAGES_EXAMPLE, Message, messages_of
-from lehr_trainer.data.token_dataset import PreparedData, PreparedMix, read_manifest
+from lehr_trainer.data.token_dataset import PreparedData, read_manifest
 from lehr_trainer.data.tokenizers import MASKED, TokenArray, Tokenizer, token_ids
 from lehr_trainer.errors import BadData
 
@@ -164,8 +164,7 @@ class ChatEncoder:
 def describe_chats(prepared: PreparedData, sequence_length: int) -> str:
     """Return a line for each corpus of chats: which share counts, how many exceed a sequence."""
     lines = ""
-    parts = prepared.parts if isinstance(prepared, PreparedMix) else {"": prepared}
-    for name, part in parts.items():
+    for name, part in prepared.corpora.items():
         manifest = read_manifest(part.directory)
         if manifest.corpus["kind"] != "chat":
             continue

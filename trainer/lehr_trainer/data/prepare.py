@@ -11,7 +11,7 @@ import errno
 import os
 import shutil
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,23 +91,31 @@ def prepare_dataset(
         DiskFull: no room for the shards.
     """
     if isinstance(data.corpus, MixCorpus):
-        return _prepare_mix(
-            data.corpus,
-            data,
-            validation,
-            notify,
-            lambda own, held_out, report: prepare_dataset(
-                own,
-                held_out,
-                vocab_size,
-                root,
-                report,
-                started_by=started_by,
-                hash_everything=hash_everything,
-                trained_on=trained_on,
-                seen=seen,
-            ),
-        )
+        # Each corpus as if it were alone, so that other runs can use its shards, too. Each holds
+        # out the same share of its documents, and an evaluation scores equally many tokens of each:
+        # runs with other weights are evaluated on the same set.
+        mix, parts = data.corpus, dict[str, PreparedData]()
+        for name, part in mix.parts.items():
+
+            def report(phase: str, message: str, done: float | None, name: str = name) -> None:
+                notify(phase, f"{name}: {message}", done)
+
+            try:
+                parts[name] = prepare_dataset(
+                    data.model_copy(update={"corpus": part.corpus}),
+                    of_each(validation, mix),
+                    vocab_size,
+                    root,
+                    report,
+                    started_by=started_by,
+                    hash_everything=hash_everything,
+                    trained_on=trained_on,
+                    seen=seen,
+                )
+            except BadData as error:
+                raise type(error)(f"data.corpus.parts.{name}: {error}") from None
+        weights = whole_weights({name: part.weight for name, part in mix.parts.items()})
+        return PreparedMix.of(parts, weights, validation.tokens)
     if not started_by and (attempt := os.environ.get("LEHR_ATTEMPT")):
         started_by = f"attempt {attempt}"
     tokenizer = load_tokenizer(data.tokenizer)
@@ -133,33 +141,6 @@ def prepare_dataset(
     except (BadData, OSError) as error:
         directory = shards_of_absent(error, data, root, trained_on, seen=seen)
     return open_prepared(directory, validation.tokens, vocab_size, hash_everything=hash_everything)
-
-
-def _prepare_mix(
-    mix: MixCorpus,
-    data: DataConfig,
-    validation: ValidationConfig,
-    notify: Notify,
-    prepare: Callable[[DataConfig, ValidationConfig, Notify], PreparedData],
-) -> PreparedMix:
-    """Prepare each corpus as if it were alone, so that other runs can use its shards too.
-
-    Each holds out the same share of its documents, and an evaluation scores equally many tokens of
-    each. So runs with other weights are evaluated on the same set.
-    """
-    weights = whole_weights({name: part.weight for name, part in mix.parts.items()})
-    own = of_each(validation, mix)
-    parts: dict[str, PreparedData] = {}
-    for name, part in mix.parts.items():
-
-        def report(phase: str, message: str, done: float | None, name: str = name) -> None:
-            notify(phase, f"{name}: {message}", done)
-
-        try:
-            parts[name] = prepare(data.model_copy(update={"corpus": part.corpus}), own, report)
-        except BadData as error:
-            raise type(error)(f"data.corpus.parts.{name}: {error}") from None
-    return PreparedMix.of(parts, weights, validation.tokens)
 
 
 def of_each(validation: ValidationConfig, mix: MixCorpus) -> ValidationConfig:

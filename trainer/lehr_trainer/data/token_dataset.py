@@ -188,9 +188,9 @@ class PreparedData:
         return self.tokens * np.dtype(self.dtype).itemsize
 
     @property
-    def corpus_digests(self) -> tuple[str, ...]:
-        """The digest of each corpus."""
-        return (self.digest,)
+    def corpora(self) -> Mapping[str, PreparedData]:
+        """Each corpus by its name in a mix; one that is no mix has no name."""
+        return {"": self}
 
     def require_same(
         self, *, digest: str | None = None, validation_digest: str | None = None
@@ -317,7 +317,8 @@ def _verify(directory: Path, manifest: DatasetManifest, *, hash_everything: bool
                     f"has {digests[name][:12]}; {_remedy(directory)}"
                 )
     if known != stamps:
-        write_stamps(directory, stamps)
+        with contextlib.suppress(OSError):  # A read-only folder is verified each time.
+            write_atomically(directory / _VERIFIED, json.dumps(stamps))
 
 
 def _read_stamps(directory: Path) -> dict[str, list[int]]:
@@ -326,12 +327,6 @@ def _read_stamps(directory: Path) -> dict[str, list[int]]:
     except (OSError, ValueError):
         return {}
     return read if isinstance(read, dict) else {}
-
-
-def write_stamps(directory: Path, stamps: dict[str, list[int]]) -> None:
-    """Record what was verified; a read-only folder is verified each time."""
-    with contextlib.suppress(OSError):
-        write_atomically(directory / _VERIFIED, json.dumps(stamps))
 
 
 def sha256_file(path: Path) -> str:
@@ -368,9 +363,10 @@ class PreparedMix(PreparedData):
         weights = {name: weights[name] for name in names}
         first = parts[names[0]]
         sample = HeldOutSample.join({name: part.held_out for name, part in parts.items()})
+        identity = [[name, weights[name], part.digest] for name, part in parts.items()]
         return cls(
             directory=first.directory.parent,
-            digest=mix_digest({name: part.digest for name, part in parts.items()}, weights),
+            digest=hashlib.sha256(json.dumps(identity).encode()).hexdigest(),
             tokens=sum(part.tokens for part in parts.values()),
             documents=sum(part.documents for part in parts.values()),
             dtype=first.dtype,
@@ -384,15 +380,9 @@ class PreparedMix(PreparedData):
         )
 
     @property
-    def corpus_digests(self) -> tuple[str, ...]:
-        return tuple(part.digest for part in self.parts.values())
+    def corpora(self) -> Mapping[str, PreparedData]:
+        return self.parts
 
     def share(self, name: str) -> float:
         """Return the share of a corpus in the training tokens."""
         return self.weights[name] / sum(self.weights.values())
-
-
-def mix_digest(digests: Mapping[str, str], weights: Mapping[str, int]) -> str:
-    """Return the digest of a mix, from those of its corpora, by name, in the order of the names."""
-    identity = [[name, weights[name], digest] for name, digest in digests.items()]
-    return hashlib.sha256(json.dumps(identity).encode()).hexdigest()

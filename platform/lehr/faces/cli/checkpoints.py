@@ -268,7 +268,10 @@ def average_checkpoints(
     """
     with _download_bar("weights", quiet=as_json) as bar:
         made = connect().average_models(
-            [_parse_ingredient(ref) for ref in refs],
+            [
+                (ref, parse_step(step) if step else "last")
+                for ref, _, step in (text.partition("@") for text in refs)
+            ],
             folder,
             evaluate=evaluate,
             tokenizer=tokenizer,
@@ -280,11 +283,6 @@ def average_checkpoints(
         losses = ", ".join(formats.loss(one["val_loss"]) for one in made["ingredients"])
         text += f"\n  val/loss {formats.loss(made['values']['val/loss'])}, of its parts {losses}"
     print_result({"averaged": {"path": str(folder), "bytes": size, **made}}, text, as_json=as_json)
-
-
-def _parse_ingredient(text: str) -> tuple[str, int | Literal["best", "last"]]:
-    ref, _, step = text.partition("@")
-    return ref, parse_step(step) if step else "last"
 
 
 def parse_step(text: str) -> int | Literal["best", "last"]:
