@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from lehr_testing.fakes import paced
-from lehr_testing.server import Server, events
+from lehr_testing.server import events
 from lehr_testing.specs import run as run_spec
 from lehr_testing.waiting import until
 
@@ -16,24 +16,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.nightly, pytest.mark.timeout(900)]
 STEPS, SPIKES = 80, (24, 32, 40)
 
 
-@pytest.fixture
-def server(tmp_path):
-    server = Server(tmp_path / "home", gpus=1)
-    server.up()
-    try:
-        server.cluster_ready()
-        yield server
-    finally:
-        server.down()
-
-
 def digests(run) -> dict[int, float]:
     history = run.history("data/digest")
     return dict(zip(history["step"], history["data/digest"], strict=True))
 
 
-def test_rewound_run_skips_exactly_the_data_since_its_checkpoint(server, corpus):
-    client = server.client()
+def test_rewound_run_skips_exactly_the_data_since_its_checkpoint(own_server, corpus):
+    client = own_server.client()
     never = {
         "checkpoint": {"every": 1000},
         "validation": {"tokens": 512, "share": 0.1, "every": 1000},
@@ -55,7 +44,7 @@ def test_rewound_run_skips_exactly_the_data_since_its_checkpoint(server, corpus)
     run.checkpoint()
 
     def resumed(number: int) -> dict | None:
-        found = events(server.home, f"{run.id}-{number}")
+        found = events(own_server.home, f"{run.id}-{number}")
         return next((one for one in found if one["kind"] == "resumed"), None)
 
     until(lambda: run.refresh().view.attempt == 2, within_s=300, what="the rewind")
@@ -65,7 +54,7 @@ def test_rewound_run_skips_exactly_the_data_since_its_checkpoint(server, corpus)
         what="the second attempt",
     )
     # It has saved nothing: the next one must resume there, too, and skip the same data.
-    os.kill(events(server.home, f"{run.id}-2")[0]["host"]["pid"], signal.SIGKILL)
+    os.kill(events(own_server.home, f"{run.id}-2")[0]["host"]["pid"], signal.SIGKILL)
     run.wait(timeout_s=400)
     assert (run.state, run.view.attempt) == ("completed", 3), run.reason
 
@@ -82,7 +71,7 @@ def test_rewound_run_skips_exactly_the_data_since_its_checkpoint(server, corpus)
         f"rewound from step {through} to {step}, skipped the data of steps {step + 1} to {through}"
     )
     assert any(words in event.message for event in run.events())
-    assert words in (server.home / "runs" / run.id / "attempt-3/rank-0.log").read_text()
+    assert words in (own_server.home / "runs" / run.id / "attempt-3/rank-0.log").read_text()
     codes = {event.data["code"] for event in run.events() if event.kind == "alert"}
     assert "spikes" in codes
     assert "other_data" not in codes, "other data on purpose"

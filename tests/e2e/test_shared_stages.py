@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from lehr_testing.fakes import paced
-from lehr_testing.server import Server, events
+from lehr_testing.server import events
 from lehr_testing.specs import run as run_spec
 from lehr_testing.waiting import until
 
@@ -16,24 +16,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.nightly, pytest.mark.timeout(900)]
 LR = "train.stages.anneal.optimizer.lr"
 
 
-@pytest.fixture
-def server(tmp_path):
-    server = Server(tmp_path / "home", gpus=2)
-    server.up()
-    try:
-        server.cluster_ready()
-        yield server
-    finally:
-        server.down()
-
-
 def values(run, metric: str) -> dict[int, float]:
     history = run.history(metric)
     return dict(zip(history["step"], history[metric], strict=True))
 
 
-def test_each_trial_goes_on_where_the_trunk_ends_and_equals_the_whole_document(server, corpus):
-    client = server.client()
+def test_each_trial_goes_on_where_the_trunk_ends_and_equals_the_whole_document(own_server, corpus):
+    client = own_server.client()
     run = run_spec(
         corpus, "whole", schedule="cosine", batch={"sequences": 4, "sequence_length": 32}
     )
@@ -50,10 +39,12 @@ def test_each_trial_goes_on_where_the_trunk_ends_and_equals_the_whole_document(s
     until(lambda: (trunk.refresh().step or 0) >= 8, within_s=200, what="the trunk's first steps")
     assert {trial.run.state for trial in sweep.refresh().trials} == {"queued"}
     # Neither a killed server nor a killed trunk changes what the trials start from.
-    server.kill()
-    began = next(one for one in events(server.home, f"{trunk.id}-1") if one["kind"] == "started")
+    own_server.kill()
+    began = next(
+        one for one in events(own_server.home, f"{trunk.id}-1") if one["kind"] == "started"
+    )
     os.kill(began["host"]["pid"], signal.SIGKILL)
-    server.up()
+    own_server.up()
     sweep.wait(timeout_s=500)
     trunk.refresh()
     assert (trunk.state, trunk.view.attempt, trunk.view.total_steps) == ("completed", 2, 30)

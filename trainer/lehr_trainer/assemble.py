@@ -236,28 +236,18 @@ def resume(
     for reason in skipped:
         log(f"warning: skipped a newer checkpoint: {reason}")
     changed = environment.changes(saved.get("versions", {}), environment.versions())
-    _judge_environment(context, changed, own=own)
+    if changed:
+        words = f"the checkpoint was saved in another environment: {', '.join(changed)}"
+        if own and context.config.deterministic:
+            raise BadConfig(
+                f"{words}. deterministic is true, and losses may differ between environments. "
+                "Resume it where its versions are installed, or fork it"
+            )
+        log(f"warning: {words}")
     resumed = Resumed(
         time=time.time(), step=progress.step, checkpoint=chosen, skipped=skipped, changed=changed
     )
     return progress, resumed
-
-
-def _judge_environment(context: RunContext, changed: list[str], *, own: bool) -> None:
-    """Log versions that changed since the checkpoint; refuse them for a deterministic run.
-
-    Raises:
-        BadConfig: the run is deterministic, and the checkpoint is its own.
-    """
-    if not changed:
-        return
-    words = f"the checkpoint was saved in another environment: {', '.join(changed)}"
-    if own and context.config.deterministic:
-        raise BadConfig(
-            f"{words}. deterministic is true, and losses may differ between environments. "
-            "Resume it where its versions are installed, or fork it"
-        )
-    context.log(f"warning: {words}")
 
 
 def _choose(context: RunContext) -> tuple[str | None, list[str]]:
@@ -282,10 +272,14 @@ def build_parts(config: TrainConfig, ranks: Ranks, precision: Precision) -> Step
     Raises:
         BadConfig: this machine cannot run one of them.
     """
-    model = build_model_of(config, device=ranks.device)
+    model, replaced = build_model_of(config, device=ranks.device), config.parts
+    if replaced is None or replaced.optimizer is None:
+        optimizer = build_optimizer(model, config.optimizer)
+    else:
+        optimizer = replaced_optimizer(replaced.optimizer, model, config.optimizer)
     return StepParts(
         model=model,
-        optimizer=_optimizer(model, config),
+        optimizer=optimizer,
         update_step=UpdateStep(
             ranks.device,
             loss_scale=config.precision.loss_scale if precision.scales_loss else None,
@@ -293,12 +287,6 @@ def build_parts(config: TrainConfig, ranks: Ranks, precision: Precision) -> Step
         ),
         loss=build_token_loss(config, precision, ranks.device),
     )
-
-
-def _optimizer(model: Decoder, config: TrainConfig) -> torch.optim.Optimizer:
-    if config.parts is None or config.parts.optimizer is None:
-        return build_optimizer(model, config.optimizer)
-    return replaced_optimizer(config.parts.optimizer, model, config.optimizer)
 
 
 def prepare_model(

@@ -61,16 +61,6 @@ class OpenStage:
     """By the step, from 0."""
     span: StageSpan
 
-    def describe(self) -> str | None:
-        """Describe the stage; None of a run without stages."""
-        if not self.span.name:
-            return None
-        batch, first = self.config.batch, self.span.first + 1
-        return (
-            f"stage {self.span.name}: steps {first:,} to {self.span.last:,}, "
-            f"{batch.sequences:,} sequences of {batch.sequence_length:,} tokens a step"
-        )
-
 
 class Course:
     """The stages of a run, and their data."""

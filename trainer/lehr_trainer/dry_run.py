@@ -78,7 +78,9 @@ class DryRun:
         state = _all_optimizer_state(optimizer) if beside_state else nullcontext()
         with state, unmoved_fp8_state(model):
             for index, shape in enumerate(shapes):
-                tokens = _mock(shape, model.head_weight.shape[0], device)
+                # Tokens without a random generator.
+                tokens = torch.arange(shape[0] * shape[1], device=device).view(shape)
+                tokens %= model.head_weight.shape[0]
                 # DDP moves gradients into its buckets when it first reduces them; from then on a
                 # step is like any later one.
                 if wrapped is not None and self.accumulates and index == 0:
@@ -214,12 +216,6 @@ def _undo_of_replaced(
             group.update(before, params=members)
 
     return undo
-
-
-def _mock(shape: BatchShape, vocabulary: int, device: torch.device) -> Tensor:
-    """Make tokens without using a random generator."""
-    flat = torch.arange(shape[0] * shape[1], device=device) % vocabulary
-    return flat.view(shape)
 
 
 def _key(config: TrainConfig, precision: Precision, shapes: Sequence[BatchShape]) -> str:

@@ -210,10 +210,15 @@ class Training(TrainStep):
 
     def announce(self) -> None:
         """Record which stage begins or goes on, and what it leaves out of an epoch of its data."""
-        step, now = self.progress.step, time.time()
-        if (stage := self.stage.describe()) is not None:
-            self.log(stage)
-            self.events.write(Notice(time=now, phase="stage", message=stage))
+        step, now, span = self.progress.step, time.time(), self.stage.span
+        if span.name:
+            batch, first = span.batch, span.first + 1
+            text = (
+                f"stage {span.name}: steps {first:,} to {span.last:,}, "
+                f"{batch.sequences:,} sequences of {batch.sequence_length:,} tokens a step"
+            )
+            self.log(text)
+            self.events.write(Notice(time=now, phase="stage", message=text))
         for note in self.loader.stream.notes:
             self.log(f"warning: {note}")
             self.events.write(Warning_(time=now, code="tokens_left_out", message=note, step=step))

@@ -177,8 +177,8 @@ class SpecPlan:
     def _known(self, of: Callable[[RunPlan], float | None]) -> tuple[list[float] | None, float]:
         """Return a figure of each run without what it shares, and that."""
         shared = (of(self.trunk) if self.trunk is not None else None) or 0.0
-        known = _all([of(plan) for _, plan in self.runs])
-        return None if known is None else [figure - shared for figure in known], shared
+        own = [figure - shared for _, plan in self.runs if (figure := of(plan)) is not None]
+        return own if len(own) == len(self.runs) else None, shared
 
 
 def plan_run(
@@ -239,7 +239,7 @@ def plan_run(
         largest_micro_batch=None if judged is None else largest_micro_batch(largest, ranks, judged),
         seconds=time.seconds,
         basis=time.basis,
-        dollars_per_gpu_hour=price if price is not None else _price(gpu),
+        dollars_per_gpu_hour=gpu.dollars_per_hour if price is None and gpu is not None else price,
         replaced_parts=still_known(train, built),
         not_counted=not_counted(train),
         checkpoints=checkpoint_plan(train),
@@ -281,6 +281,7 @@ def refuse_if_impossible(spec: RunSpec, plan: RunPlan) -> None:
         return
     need, room = plan.memory.peak / 1e9, plan.gpu.memory_bytes / 1e9
     over = need - usable_bytes(plan.gpu) / 1e9
+    article = "an" if plan.gpu.name[0] in "AHLR" else "a"
     ways = ways_to_fit(spec, plan.gpu)
     if ways:
         lines = "\n    ".join(way.text for way in ways)
@@ -293,7 +294,7 @@ def refuse_if_impossible(spec: RunSpec, plan: RunPlan) -> None:
         )
     raise PlanRefused(
         f"{spec.name} needs about {need:.1f} GB a GPU, {over:.1f} GB too much: "
-        f"{_article(plan.gpu.name)} has {room:.0f} GB, of which a training can use "
+        f"{article} {plan.gpu.name} has {room:.0f} GB, of which a training can use "
         f"{USABLE_MEMORY:.0%}.",
         hint=hint,
     )
@@ -339,17 +340,3 @@ def model_name(train: TrainConfig) -> str:
         ):
             return name
     return f"{train.model.kind} of {formats.counted(train.model.num_hidden_layers, 'layer')}"
-
-
-def _price(gpu: GpuType | None) -> float | None:
-    return None if gpu is None else gpu.dollars_per_hour
-
-
-def _all(values: list[float | None]) -> list[float] | None:
-    """Return the values if all are known."""
-    known = [value for value in values if value is not None]
-    return known if len(known) == len(values) else None
-
-
-def _article(kind: str) -> str:
-    return f"{'an' if kind[0] in 'AHLR' else 'a'} {kind}"

@@ -94,10 +94,19 @@ def cooldown(
             f"{train.tokens_per_step:,} tokens of a step.",
             hint="Write e.g. 2B, 300M or 1.5e9.",
         )
-    share, peak = _share(trunk.own, step), train.optimizer.lr
+    shares = {point.step: _share(trunk.own, point.step) for point in points}
+    share, peak = shares[step], train.optimizer.lr
     decayed = not math.isclose(share, 1.0)
     if share == 0.0 or (decayed and not below_peak):
-        raise _below_peak(trunk, points, step, share)
+        at_peak = [step for step, share in shares.items() if math.isclose(share, 1.0)]
+        hint = f"at the peak is at step {max(at_peak):,}." if at_peak else "is below the peak, too."
+        if share > 0.0:
+            hint += f" To cool down from {peak * share:.2g} all the same: --yes (below_peak)."
+        raise UserError(
+            f"at step {step:,} the learning rate of {trunk.name} is {peak * share:.2g}, "
+            f"{share:.0%} of its peak {peak:.2g}, by its schedule {train.schedule.name}.",
+            hint=f"Its last checkpoint {hint}",
+        )
     schedule = {
         "name": "wsd",
         "warmup_steps": 0,
@@ -110,7 +119,10 @@ def cooldown(
         for field, value in train.optimizer.model_dump().items()
         if decayed and (field == "lr" or field.endswith("_lr")) and isinstance(value, float)
     }
-    changes: dict[str, Any] = {"name": name or _name(trunk.name, budget)}
+    unit, size = next((one for one in _UNITS if budget >= one[1]), ("", 1))
+    ending = f"-cooldown-{budget / size:g}{unit}"
+    default = f"{trunk.name[: LONGEST_NAME - len(ending)]}{ending}"
+    changes: dict[str, Any] = {"name": name or default}
     if trunk.own.stages:
         past = cut(trunk.own, step)
         names = {stage.get("name") for stage in past["stages"]}
@@ -141,24 +153,3 @@ def _share(train: TrainConfig, step: int) -> float:
     """Return the rate of a step as a share of the peak of its stage."""
     own = stage_of(train.course, step).config
     return lr_factor(own.schedule, step, own.steps)
-
-
-def _name(trunk: str, tokens: int) -> str:
-    unit, size = next((one for one in _UNITS if tokens >= one[1]), ("", 1))
-    ending = f"-cooldown-{tokens / size:g}{unit}"
-    return f"{trunk[: LONGEST_NAME - len(ending)]}{ending}"
-
-
-def _below_peak(trunk: RunSpec, points: Sequence[SavedPoint], step: int, share: float) -> UserError:
-    train = stage_of(trunk.own.course, step).config
-    peak = train.optimizer.lr
-    shares = {point.step: _share(trunk.own, point.step) for point in points}
-    at_peak = [step for step, share in shares.items() if math.isclose(share, 1.0)]
-    hint = f"at the peak is at step {max(at_peak):,}." if at_peak else "is below the peak, too."
-    if share > 0.0:
-        hint += f" To cool down from {peak * share:.2g} all the same: --yes (below_peak)."
-    return UserError(
-        f"at step {step:,} the learning rate of {trunk.name} is {peak * share:.2g}, "
-        f"{share:.0%} of its peak {peak:.2g}, by its schedule {train.schedule.name}.",
-        hint=f"Its last checkpoint {hint}",
-    )

@@ -317,10 +317,6 @@ class RunSpec(Config):
                 "train and trainer are both given; keep train for Lehr's trainer, or trainer for a "
                 "program"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _only_own_trainer_rewinds(self) -> Self:
         if self.trainer is not None and "rewind" in self.alerts.actions.values():
             raise ValueError(
                 "alerts.actions: rewind is for Lehr's own trainer, and a program reads its data by "

@@ -34,38 +34,43 @@ def operands(dtype: torch.dtype = torch.float32):
     return hidden.requires_grad_(), weight.requires_grad_(), targets
 
 
-def in_float64(hidden, weight, targets):
+def in_float64(hidden, weight, targets, weights=None, z=0.0):
+    """Return the mean loss, or with weights the sum, its part of z-loss, and the gradients."""
     wide = hidden.detach().double().requires_grad_(), weight.detach().double().requires_grad_()
-    loss = F.cross_entropy((wide[0] @ wide[1].T).flatten(0, 1), targets.flatten())
-    return loss.detach(), torch.autograd.grad(loss, wide)
+    logits = (wide[0] @ wide[1].T).flatten(0, 1)
+    each = F.cross_entropy(logits, targets.flatten(), reduction="none")
+    shares = torch.tensor(1.0 / len(each)) if weights is None else weights.double().flatten()
+    of_z = (z * logits.logsumexp(-1).square() * shares).sum()
+    total = (each * shares).sum() + of_z
+    return total.detach(), of_z.detach(), torch.autograd.grad(total, wide)
 
 
-def gap(got: torch.Tensor, want: torch.Tensor) -> float:
-    return float((got.double() - want).norm() / want.norm())
+def require_close(loss: torch.Tensor, of, gradients, most: float) -> None:
+    """Compare the gradients of a loss with exact ones."""
+    for got, want in zip(torch.autograd.grad(loss, of), gradients, strict=True):
+        assert got.dtype == torch.float32
+        assert float((got.double() - want).norm() / want.norm()) < most
 
 
 @pytest.mark.parametrize("name", EXACT)
 def test_in_fp32_value_and_gradients_equal_float64(name: str) -> None:
     hidden, weight, targets = operands()
-    want, gradients = in_float64(hidden, weight, targets)
+    want, _, gradients = in_float64(hidden, weight, targets)
     loss = build_loss(LossConfig(name=name), torch.float32, CPU)(hidden, weight, targets).mean
     assert loss.dtype == torch.float32
     assert loss.item() == pytest.approx(want.item(), rel=1e-6)
-    for got, wanted in zip(torch.autograd.grad(loss, (hidden, weight)), gradients, strict=True):
-        assert gap(got, wanted) < 1e-6
+    require_close(loss, (hidden, weight), gradients, 1e-6)
 
 
 @pytest.mark.parametrize("name", EXACT)
 def test_on_bf16_operands_the_scalar_is_fp32_and_within_1e3_of_float64(name: str) -> None:
     hidden, weight, targets = operands(torch.bfloat16)
-    want, gradients = in_float64(hidden, weight, targets)
+    want, _, gradients = in_float64(hidden, weight, targets)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         loss = build_loss(LossConfig(name=name), torch.bfloat16, CPU)(hidden, weight, targets).mean
     assert loss.dtype == torch.float32
     assert abs(loss.item() - want.item()) < 1e-5
-    for got, wanted in zip(torch.autograd.grad(loss, (hidden, weight)), gradients, strict=True):
-        assert got.dtype == torch.float32
-        assert gap(got, wanted) < 3e-3  # the slope's own rounding to bf16
+    require_close(loss, (hidden, weight), gradients, 3e-3)  # The slope's own rounding to bf16.
 
 
 @pytest.mark.parametrize("name", EXACT)
@@ -103,15 +108,6 @@ def weights_of(targets: torch.Tensor) -> torch.Tensor:
     return torch.where(torch.rand(targets.shape, generator=generator) < 0.4, 0.0, weights)
 
 
-def weighed_in_float64(hidden, weight, targets, weights, z=0.0):
-    wide = hidden.detach().double().requires_grad_(), weight.detach().double().requires_grad_()
-    logits = (wide[0] @ wide[1].T).flatten(0, 1)
-    each = F.cross_entropy(logits, targets.flatten(), reduction="none")
-    of_z = (z * logits.logsumexp(-1).square() * weights.double().flatten()).sum()
-    total = (each * weights.double().flatten()).sum() + of_z
-    return total.detach(), of_z.detach(), torch.autograd.grad(total, wide)
-
-
 WEIGHED = [
     (name, dtype, z)
     for name in WEIGHING
@@ -128,7 +124,7 @@ def test_weighed_sum_z_loss_and_gradients_equal_float64(
 ) -> None:
     hidden, weight, targets = operands(dtype)
     weights = weights_of(targets)
-    want, want_z, gradients = weighed_in_float64(hidden, weight, targets, weights, z)
+    want, want_z, gradients = in_float64(hidden, weight, targets, weights, z)
     loss = built(name, monkeypatch, dtype, z_loss=z)(
         hidden, weight, targets.masked_fill(weights == 0, IGNORED), weights
     )
@@ -139,10 +135,7 @@ def test_weighed_sum_z_loss_and_gradients_equal_float64(
         assert loss.z_loss.item() == pytest.approx(want_z.item(), rel=2e-6)
         assert loss.mean.item() == pytest.approx((want - want_z).item() / float(weights.sum()))
     close = {torch.float32: 2e-6, torch.bfloat16: 4e-3, torch.float16: 5e-4}[dtype]
-    for got, wanted in zip(
-        torch.autograd.grad(loss.total, (hidden, weight)), gradients, strict=True
-    ):
-        assert gap(got, wanted) < close
+    require_close(loss.total, (hidden, weight), gradients, close)
     # A row of weight 0 has no gradient at all.
     assert not torch.autograd.grad(
         of_targets(built(name, monkeypatch))(
@@ -168,15 +161,12 @@ def test_weights_of_one_change_nothing(name: str, monkeypatch) -> None:
 def test_compiled_loss_weighs_and_adds_the_z_loss() -> None:
     hidden, weight, targets = operands()
     weights = weights_of(targets)
-    want, want_z, gradients = weighed_in_float64(hidden, weight, targets, weights, Z)
+    want, want_z, gradients = in_float64(hidden, weight, targets, weights, Z)
     config = LossConfig(pointwise="compiled", z_loss=Z)
     loss = build_loss(config, torch.float32, CPU)(hidden, weight, targets, weights)
     assert loss.total.item() == pytest.approx(want.item(), rel=2e-6)
     assert loss.z_loss.item() == pytest.approx(want_z.item(), rel=2e-6)
-    for got, wanted in zip(
-        torch.autograd.grad(loss.total, (hidden, weight)), gradients, strict=True
-    ):
-        assert gap(got, wanted) < 2e-6
+    require_close(loss.total, (hidden, weight), gradients, 2e-6)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +189,7 @@ def test_wrong_z_loss_is_one_clear_error(given, words) -> None:
 def test_known_bad_variants_show_their_rounding() -> None:
     """Autocast rounds only the logits; a bf16 softmax rounds the value itself."""
     hidden, weight, targets = operands(torch.bfloat16)
-    want, _ = in_float64(hidden, weight, targets)
+    want, *_ = in_float64(hidden, weight, targets)
     printed = build_loss(LossConfig(name="in_autocast"), torch.bfloat16, CPU)
     feared = build_loss(LossConfig(name="bf16_softmax"), torch.bfloat16, CPU)
     with torch.autocast("cpu", dtype=torch.bfloat16):

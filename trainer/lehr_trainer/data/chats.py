@@ -19,8 +19,8 @@ import numpy as np
 from lehr_trainer.configs.corpus import ChatCorpus
 from lehr_trainer.configs.train import DataConfig
 from lehr_trainer.data.checks import counted
-from lehr_trainer.data.files import PathsReader, json_lines
-from lehr_trainer.data.lines import MESSAGES_EXAMPLE, Message, messages_of
+from lehr_trainer.data.files import PathsReader, text_rows
+from lehr_trainer.data.lines import MESSAGES_EXAMPLE, Message, json_values, messages_of
 from lehr_trainer.data.token_dataset import PreparedData, read_manifest
 from lehr_trainer.data.tokenizers import MASKED, TokenArray, Tokenizer, token_ids
 from lehr_trainer.errors import BadData
@@ -89,9 +89,11 @@ class ChatReader(PathsReader):
         self._field = corpus.messages_field
 
     def documents(self, source: int, skip: int) -> Iterator[str]:
-        (path,) = self._sources[source]
-        for line, value in json_lines(path, skip, self._field, "messages_field", MESSAGES_EXAMPLE):
-            messages = messages_of(value, self._field, line) if line else None
+        [path], field = self._sources[source], self._field
+        lines = text_rows([path], skip, sample_by="line")
+        example = MESSAGES_EXAMPLE
+        for line, value in json_values(lines, path, skip, field, "messages_field", example):
+            messages = messages_of(value, field, line) if line else None
             yield json.dumps(messages, ensure_ascii=False) if messages else ""
 
 

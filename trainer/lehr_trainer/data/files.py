@@ -86,14 +86,15 @@ class FilesReader(PathsReader):
                         f"{path} would be one document of {path.stat().st_size / 2**20:,.0f} MiB; "
                         "set data.corpus.document to paragraph or line"
                     )
-            yield from _rows(files, skip, sample_by="document")
+            yield from text_rows(files, skip, sample_by="document")
         else:
-            yield from _rows(files, skip, sample_by=self._corpus.document, keep_linebreaks=True)
+            yield from text_rows(files, skip, sample_by=self._corpus.document, keep_linebreaks=True)
 
     def _json_lines(self, files: list[Path], skip: int) -> Iterator[str]:
         (path,) = files
         field = self._corpus.text_field
-        for line, text in json_lines(path, skip, field, "text_field", '"..."'):
+        lines = text_rows(files, skip, sample_by="line")
+        for line, text in json_values(lines, path, skip, field, "text_field", '"..."'):
             if text is not None and not isinstance(text, str):
                 raise BadData(f"{line}: field {field!r} holds {type(text).__name__}, not text")
             yield text or ""
@@ -113,22 +114,7 @@ class FilesReader(PathsReader):
         kind = schema.field(field).type
         if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
             raise BadData(f"{path}: column {field!r} holds {kind}, not text")
-        yield from _rows(files, skip, builder="parquet", field=field, columns=[field])
-
-
-def json_lines(
-    path: Path, skip: int, field: str, setting: str, example: str
-) -> Iterator[tuple[str, Any]]:
-    """Yield each line's name for errors and the value of its field; "" and None for a blank line.
-
-    ``setting`` of the corpus names the field; ``example`` is a value of it, as JSON.
-
-    Raises:
-        BadData: a line is no JSON object with this field.
-    """
-    yield from json_values(
-        _rows([path], skip, sample_by="line"), path, skip, field, setting, example
-    )
+        yield from text_rows(files, skip, builder="parquet", field=field, columns=[field])
 
 
 def source_names(files: list[Path]) -> list[str]:
@@ -146,7 +132,7 @@ def source_names(files: list[Path]) -> list[str]:
     return [""] * len(files)
 
 
-def _rows(
+def text_rows(
     files: list[Path], skip: int, *, builder: str = "text", field: str = "text", **options: Any
 ) -> Iterator[str]:
     """Yield the column ``field`` of the files, row by row, after the first ``skip`` rows."""

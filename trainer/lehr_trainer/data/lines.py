@@ -22,7 +22,14 @@ _ROLES = ("system", "user", "assistant")
 def json_values(
     texts: Iterable[str], path: Path, skip: int, field: str, setting: str, example: str
 ) -> Iterator[tuple[str, Any]]:
-    """Yield what :func:`lehr_trainer.data.files.json_lines` does, of the lines after ``skip``."""
+    """Yield each line's name for errors and the value of its field; "" and None for a blank line.
+
+    ``texts`` are those after the first ``skip`` of ``path``. ``setting`` of the corpus names the
+    field; ``example`` is a value of it, as JSON.
+
+    Raises:
+        BadData: a line is no JSON object with this field.
+    """
     for number, text in enumerate(texts, skip + 1):
         line = f"{path}, line {number}"
         if not text.strip():

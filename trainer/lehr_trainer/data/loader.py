@@ -187,20 +187,17 @@ class Loader:
     def _micro_batch(self, shape: BatchConfig) -> int:
         return shape.micro_batch or shape.sequences // self._world_size
 
-    def _sequences(self, place: Place, shape: BatchConfig) -> NDArray[np.int64]:
-        """Return this rank's sequences of a micro-step, counted from where the stream begins."""
-        step, micro_step = place
-        share = shape.sequences // self._world_size
-        micro_batch = self._micro_batch(shape)
-        steps = step - self._first_step
-        first = steps * shape.sequences + self._rank * share + micro_step * micro_batch
-        return np.arange(first, first + micro_batch, dtype=np.int64)
-
     def _rows(self, place: Place) -> NDArray[Any]:
         """Return the tokens of a micro-step with their mask, [B, T + 1]."""
-        shape = self._batch.at(place[0], self._steps)
+        step, micro_step = place
+        shape = self._batch.at(step, self._steps)
+        share, micro_batch = shape.sequences // self._world_size, self._micro_batch(shape)
+        # This rank's sequences, counted from where the stream begins.
+        first = (step - self._first_step) * shape.sequences + self._rank * share
+        first += micro_step * micro_batch
+        sequences = np.arange(first, first + micro_batch, dtype=np.int64)
         length = shape.sequence_length
-        positions, offsets = np.divmod(self._sequences(place, shape) * length, self._block)
+        positions, offsets = np.divmod(sequences * length, self._block)
         return self.stream.rows(positions, offsets, length)
 
     def _masked(self, rows: NDArray[Any]) -> NDArray[np.bool_]:

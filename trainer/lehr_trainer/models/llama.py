@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lehr_trainer.configs.shapes import RopeScalingConfig, attention_scale, output_multiplier
+from lehr_trainer.configs.shapes import attention_scale, output_multiplier
 from lehr_trainer.configs.train import LlamaConfig
 from lehr_trainer.models.attention import attend
 from lehr_trainer.models.documents import document_mask
@@ -207,27 +207,22 @@ def rotary_tables(config: LlamaConfig) -> tuple[Tensor, Tensor]:
     frequencies = 1.0 / config.rope_theta**exponents
     attention = 1.0
     if (scaling := config.rope_scaling) is not None:
-        frequencies *= 1.0 - _interpolation(config, scaling) * (1.0 - 1.0 / scaling.factor)
+        # The frequencies, not rounded, that turn so often within the original length. They are
+        # rounded and limited as in the paper's code, also where that is beyond the last index.
+        fast, slow = (
+            head_size
+            * math.log(scaling.original_max_sequence_length / turns / (2 * math.pi))
+            / (2 * math.log(config.rope_theta))
+            for turns in (scaling.beta_fast, scaling.beta_slow)
+        )
+        first, last = max(math.floor(fast), 0), min(math.ceil(slow), head_size - 1)
+        indices = torch.arange(head_size // 2, dtype=torch.float64)
+        takes = ((indices - first) / ((last - first) or 0.001)).clamp(0.0, 1.0)
+        frequencies *= 1.0 - takes * (1.0 - 1.0 / scaling.factor)
         attention = 0.1 * math.log(scaling.factor) + 1.0
     angles = torch.outer(torch.arange(config.max_sequence_length, dtype=torch.float64), frequencies)
     cos, sin = (angles.cos() * attention).float(), (angles.sin() * attention).float()
     return torch.cat([cos, cos], dim=-1), torch.cat([sin, sin], dim=-1)
-
-
-def _interpolation(config: LlamaConfig, scaling: RopeScalingConfig) -> Tensor:
-    """Return how much of YaRN's factor each frequency takes, 0 to 1, [D / 2] in fp64."""
-    head_size = config.hidden_size // config.num_attention_heads
-
-    def index(turns: float) -> float:
-        """Of the frequency, not rounded, that turns so often within the original length."""
-        wavelength = scaling.original_max_sequence_length / turns / (2 * math.pi)
-        return head_size * math.log(wavelength) / (2 * math.log(config.rope_theta))
-
-    # Rounded and limited as in the paper's code, also where that is beyond the last index.
-    first = max(math.floor(index(scaling.beta_fast)), 0)
-    last = min(math.ceil(index(scaling.beta_slow)), head_size - 1)
-    indices = torch.arange(head_size // 2, dtype=torch.float64)
-    return ((indices - first) / ((last - first) or 0.001)).clamp(0.0, 1.0)
 
 
 def rotate(x_BTND: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:

@@ -221,10 +221,11 @@ class _LayerMemory:
         # The last norm's result, before it is rounded.
         rounds = kernels.half and layers.hidden_width(model, kernels) == BF16
         hidden = FP32 * model.hidden_size
+        outside = layers.outer_bytes(model, kernels) + final
         gradients = of_last + (again if last_recomputes else 0) - final
         of_scores = layers.score_gradients(kernels) * scores + hidden - layer.mlp - final
         return cls(
-            kept=activation_bytes_per_token(model, kernels) - recomputing * dropped,
+            kept=model.num_hidden_layers * layer.all + outside - recomputing * dropped,
             forward=max(0, in_last - final, hidden if rounds else 0, scores - layer.mlp - final),
             final_norm=layers.final_norm_bytes(model, kernels) - (final - hidden),
             last=max(gradients, of_scores),
@@ -272,13 +273,6 @@ def _passing_copies(kernels: Kernels, counts: ParameterCounts) -> int:
     if not kernels.half or kernels.fp8:
         return 0
     return BF16 * (counts.largest_matrix if kernels.compiled else counts.layers)
-
-
-def activation_bytes_per_token(model: ModelConfig, kernels: Kernels) -> int:
-    """Count the bytes that autograd keeps for a token, over all layers and the last norm."""
-    layer = layers.layer_bytes(model, kernels).all
-    outside = layers.outer_bytes(model, kernels) + layers.final_bytes(model, kernels)
-    return model.num_hidden_layers * layer + outside
 
 
 def _buffer_bytes(model: ModelConfig) -> int:

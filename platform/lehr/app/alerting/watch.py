@@ -116,24 +116,23 @@ class AlertWatch:
         point = point_before(self._store.checkpoints.of_run(run.id), rewound, resumed)
         start = layout.checkpoint_at("/".join(Path(point or run.resume_from or "").parts[-3:]))
         requests = self._store.requests.of_run(run.id)
-        message = f"{alert.code} at step {began:,}: {alert.seen}; "
-        action: AlertAction = "rewind"
+        action: AlertAction = "warn"
         if sum(one.kind == action for one in requests) >= settings.rewinds:
             action = "stop"
-            message += f"stopped: alerts.rewinds is {settings.rewinds}, and all are used"
+            text = f"stopped: alerts.rewinds is {settings.rewinds}, and all are used"
         elif alert.last is not None and through - began > max(
             _LATE * (run.stored.total_steps or 0), _LATE_STEPS
         ):
-            action = "warn"
-            message += "not rewound: it was long ago, and the loss has recovered"
+            text = "not rewound: it was long ago, and the loss has recovered"
         elif start is None:
-            action = "warn"
-            message += "not rewound: no checkpoint from before that is left"
+            text = "not rewound: no checkpoint from before that is left"
         else:
-            message += (
+            action = "rewind"
+            text = (
                 f"rewinds from step {through:,} to {start[1]:,}, and skips the data of steps "
                 f"{start[1] + 1:,} to {through:,}"
             )
+        message = f"{alert.code} at step {began:,}: {alert.seen}; {text}"
         if message not in {one.message for one in requests}:
             given = rewound if action == "rewind" else None
             self._carry_out(run, alert, settings, action, message, given)

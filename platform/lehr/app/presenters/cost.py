@@ -155,6 +155,10 @@ def _sum(values: Sequence[float | None]) -> float | None:
 
 def _view(used: float, attempts: int, gpu: GpuType | None, planned: float | None) -> CostView:
     price = gpu.dollars_per_hour if gpu is not None else None
+    basis = None
+    if gpu is not None and planned:
+        usual = usual_mfu(gpu.kind)
+        basis = f"at {100 * usual.share:.0f} % MFU ({usual.source})"
     return CostView(
         gpu_hours=used,
         attempts=attempts,
@@ -163,14 +167,8 @@ def _view(used: float, attempts: int, gpu: GpuType | None, planned: float | None
         dollars=None if price is None else used * price,
         planned_gpu_hours=planned,
         planned_dollars=None if price is None or planned is None else planned * price,
-        planned_basis=_basis(gpu.kind) if gpu is not None and planned else None,
+        planned_basis=basis,
     )
-
-
-def _basis(kind: str) -> str:
-    """Describe how planned GPU-hours on this kind of GPU are obtained."""
-    usual = usual_mfu(kind)
-    return f"at {100 * usual.share:.0f} % MFU ({usual.source})"
 
 
 def forked_at(store: Store, run: RunRow) -> int:

@@ -149,14 +149,18 @@ def stages_table(plan: RunPlan, passes: Mapping[str, float]) -> Table:
     for stage in plan.stages:
         first, highest, last = (f"{rate:.2g}" for rate in stage.lr)
         peak = f"{highest} to " if highest not in {first, last} else ""
-        own = {path: epochs for path, epochs in passes.items() if path.startswith(stage.corpus)}
+        own = [
+            f"{path.partition('.parts.')[2].removesuffix('.corpus')} {epochs:.2g}".strip()
+            for path, epochs in passes.items()
+            if path.startswith(stage.corpus)
+        ]
         cells = {
             "stage": escaped(stage.name),
             "steps": f"{stage.steps[0]:,} to {stage.steps[1]:,}",
             "tokens": formats.millions(stage.tokens),
             "batch": f"{stage.sequences:,} x {stage.sequence_length:,}",
             "learning rate": first if first == highest == last else f"{first} to {peak}{last}",
-            "epochs": escaped(", ".join(f"{_part(p)}{e:.2g}" for p, e in own.items())),
+            "epochs": escaped(", ".join(own)),
             "memory": formats.size(stage.memory_bytes),
             "share": f"{stage.share:.1%}",
         }
@@ -166,12 +170,6 @@ def stages_table(plan: RunPlan, passes: Mapping[str, float]) -> Table:
         f"and cost{'; epochs: of its corpus over all stages' if passes else ''}"
     )
     return rows
-
-
-def _part(path: str) -> str:
-    """Return the name of a mix's corpus, with a space; empty for a single corpus."""
-    name = path.partition(".parts.")[2].removesuffix(".corpus")
-    return f"{name} " if name else ""
 
 
 # --- details that only a server has; plans work without them ---------------------------

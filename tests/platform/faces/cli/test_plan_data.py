@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 
 from lehr_testing import cli
 
@@ -19,18 +20,14 @@ train:
   batch: {sequences: 4, sequence_length: 64}
   steps: 10
 """
-SWEEP = """
-kind: sweep
-name: s
-metric: {name: val/loss, goal: minimize}
-parameters: {train.optimizer.lr: {values: [0.001, 0.01]}}
-run:
-  train:
-    model: tiny
-    data: {corpus: {kind: text, paths: [texts]}, tokenizer: byte}
-    batch: {sequences: 4, sequence_length: 64}
-    steps: 10
-"""
+SWEEP = yaml.safe_dump(
+    {
+        "kind": "sweep",
+        "name": "s",
+        "parameters": {"train.optimizer.lr": {"values": [0.001, 0.01]}},
+        "run": {"train": yaml.safe_load(SPEC)["train"]},
+    }
+)
 
 
 @pytest.mark.parametrize(
