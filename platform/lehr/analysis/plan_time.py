@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 from lehr.analysis.replaced_parts import not_ours
 from lehr_trainer.configs.shapes import ROTARY_FIELDS
 from lehr_trainer.configs.train import TrainConfig
-from lehr_trainer.planning.hardware import Arithmetic, GpuType, UsualMfu, usual_mfu
+from lehr_trainer.planning.hardware import Arithmetic, GpuType, usual_mfu
 
 if TYPE_CHECKING:
     from lehr.specs.run import RunSpec
-    from lehr_trainer.configs.train import BatchConfig
 
 
 _OF_BATCH = frozenset({"batch", "length", "micro-batch"})
@@ -45,11 +44,12 @@ def traits(spec: RunSpec, parameters: int | None, *, cuda: bool) -> dict[str, st
     train, resources = spec.own.on("cuda" if cuda else "cpu"), spec.resources
     shape = train.model.model_dump(exclude=set(_NO_SPEED))
     share = train.batch.sequences // resources.ranks
+    later = [f", {one.sequence_length:,} after {one.after:.0%}" for one in train.batch.stages]
     found = {
         "size": "parameters unknown" if parameters is None else f"{parameters:,} parameters",
         "model": f"model {', '.join(f'{name} {value}' for name, value in shape.items())}",
         "batch": f"{train.batch.sequences:,} sequences a step",
-        "length": _lengths(train.batch),
+        "length": f"sequences of {train.batch.sequence_length:,}{''.join(later)}",
         "micro-batch": f"micro-batch {train.batch.micro_batch or share}",
         "GPUs": f"{resources.gpus} GPUs on {resources.nodes} nodes",
         "precision": _precision(train, cuda=cuda),
@@ -99,11 +99,6 @@ def _stages(train: TrainConfig) -> str:
         f"{'within documents, ' * own.attention.document_masking}loss {own.loss.name}"
         for span, own in train.course
     )
-
-
-def _lengths(batch: BatchConfig) -> str:
-    stages = [f", {stage.sequence_length:,} after {stage.after:.0%}" for stage in batch.stages]
-    return f"sequences of {batch.sequence_length:,}{''.join(stages)}"
 
 
 def _precision(train: TrainConfig, *, cuda: bool) -> str:
@@ -216,7 +211,8 @@ def estimate_time(
     usual = usual_mfu(gpu.kind)
     slowdown = train.activation_checkpointing.time_factor
     seconds = flops * slowdown / (usual.share * peak * gpus)
-    return TimeEstimate(seconds, f"{_published(usual, slowdown)}; {unmeasured}")
+    basis = f"from plan, at {100 * usual.share / slowdown:.0f} % MFU ({usual.source})"
+    return TimeEstimate(seconds, f"{basis}; {unmeasured}")
 
 
 def arithmetic_of(train: TrainConfig) -> Arithmetic:
@@ -246,7 +242,3 @@ def _nearest(measured: Sequence[Measured], parameters: int) -> list[Measured]:
         if run.mfu and run.parameters > 0 and run.differs.keys() <= SIZES
     ]
     return [run for distance, _, run in sorted(near)[:5] if distance <= math.log(LIKE)]
-
-
-def _published(usual: UsualMfu, slowdown: float) -> str:
-    return f"from plan, at {100 * usual.share / slowdown:.0f} % MFU ({usual.source})"

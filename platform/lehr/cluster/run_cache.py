@@ -160,7 +160,8 @@ class RunCache:
         left = min([*avoided.values(), *([pause] if pause > 0.0 else [])], default=math.inf)
         why = paused_after(run.cause or "", whole) if pause > 0.0 else None
         if run.forked_from is not None and run.resume_from is None:
-            why = self._why_it_waits_for(run.forked_from)
+            trunk = self._rows.get(run.forked_from) or self._store.runs.get(run.forked_from)
+            why = waits_for_trunk(trunk.stored.spans[-1].name, shown_run(trunk))
         waiting = Waiting(
             run_id=run.id,
             number=run.number or 0,
@@ -185,11 +186,6 @@ class RunCache:
             return point_to_resume(own, run.resume_from)
         resumed = {one.number: one.resume_from for one in self._store.attempts.of_run(run.id)}
         return point_to_resume(own, run.resume_from, cast("Rewound", run.rewound), resumed)
-
-    def _why_it_waits_for(self, run_id: str) -> str:
-        trunk = self._rows.get(run_id) or self._store.runs.get(run_id)
-        stages = trunk.spec["train"]["stages"]
-        return waits_for_trunk(stages[-1].get("name") or str(len(stages)), shown_run(trunk))
 
     def _sweep(self, sweep_id: str) -> SweepRow:
         if sweep_id not in self._sweeps:

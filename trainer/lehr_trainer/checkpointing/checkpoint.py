@@ -95,7 +95,10 @@ def write_checkpoint(
     """
     temporary = directory.with_name(directory.name + ".tmp")
     try:
-        _make_directory(temporary)
+        parent_is_new = not temporary.parent.exists()
+        temporary.mkdir(parents=True)
+        if parent_is_new:
+            fsync_folder(temporary.parent.parent)
         files = _write_tensors(temporary, tensors)
         for name, document in documents.items():
             text = json.dumps(document, indent=1).encode()
@@ -117,13 +120,6 @@ def write_checkpoint(
             "Make space, then retry the run: it resumes from its last checkpoint"
         ) from error
     return Written(directory, complete, entry.sha256)
-
-
-def _make_directory(directory: Path) -> None:
-    parent_is_new = not directory.parent.exists()
-    directory.mkdir(parents=True)
-    if parent_is_new:
-        fsync_folder(directory.parent.parent)
 
 
 def _write_tensors(

@@ -11,7 +11,6 @@ import glob
 import hashlib
 import itertools
 import os
-from collections.abc import Mapping
 from pathlib import Path
 
 from lehr_trainer.configs.corpus import (
@@ -286,7 +285,15 @@ def check_small(
                 list(texts.values()), len(files), corpus, field, validation, sequence_length
             )
         elif isinstance(corpus, ChatCorpus):
-            _check_chats(texts, corpus, field)
+            name, example = corpus.messages_field, MESSAGES_EXAMPLE
+            try:
+                for path, text in texts.items():
+                    lines = text.split("\n")
+                    for line, value in json_values(lines, path, 0, name, "messages_field", example):
+                        if line:
+                            messages_of(value, name, line)
+            except BadData as error:
+                raise BadData(f"{field}: {error}") from None
 
 
 def _small_texts(files: list[Path]) -> dict[Path, str]:
@@ -301,20 +308,6 @@ def _small_texts(files: list[Path]) -> dict[Path, str]:
         return {path: path.read_text("utf-8", errors="replace") for path, size in sized if size}
     except OSError:  # The preparation names it.
         return {}
-
-
-def _check_chats(texts: Mapping[Path, str], corpus: ChatCorpus, field: str) -> None:
-    name = corpus.messages_field
-    try:
-        for path, text in texts.items():
-            lines = text.split("\n")
-            for line, value in json_values(
-                lines, path, 0, name, "messages_field", MESSAGES_EXAMPLE
-            ):
-                if line:
-                    messages_of(value, name, line)
-    except BadData as error:
-        raise BadData(f"{field}: {error}") from None
 
 
 def _check_size(

@@ -243,17 +243,15 @@ class Loader:
         batch = future.result()
         last = self._ready[-1][0] if self._ready else place
         while len(self._ready) < self._ahead:
-            last = self._after(last)
+            step, micro_step = last
+            more = micro_step + 1 < self.micro_steps(step)
+            last = (step, micro_step + 1) if more else (step + 1, 0)
             self._submit(last)
         return batch
 
     def _submit(self, place: Place) -> None:
         assert self._pool is not None
         self._ready.append((place, self._pool.submit(self._make, place)))
-
-    def _after(self, place: Place) -> Place:
-        step, micro_step = place
-        return (step, micro_step + 1) if micro_step + 1 < self.micro_steps(step) else (step + 1, 0)
 
     def _enter_thread(self) -> None:
         if self._device.type == "cuda":

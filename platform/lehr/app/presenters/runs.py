@@ -305,6 +305,7 @@ def _run_fields(
     train, resources = run.spec.get("train"), run.stored.resources
     total = run.stored.total_steps
     step = _step(attempt, latest)
+    left = None if total is None else max(0, total - (step or 0))
     moving = (
         state in {RunState.RUNNING, RunState.EXTERNAL}
         and liveness is Liveness.OK
@@ -332,7 +333,7 @@ def _run_fields(
         "parameters": summary.parameters,
         "flops_per_token": flops_per_token(train) if train else None,
         "latest": latest_values(latest),
-        "eta_s": _eta_s(total, step, step_time_s) if moving else None,
+        "eta_s": left * (step_time_s or 0.0) if moving and left is not None else None,
         "liveness": (liveness if state.reports else Liveness.OK).value,
         "training_over": _training_over(run, attempt) if state.active else None,
     }
@@ -346,10 +347,6 @@ def _training_over(run: RunRow, attempt: Attempt | None) -> str | None:
     how = ends.get(attempt.finished["outcome"], "has failed") + " and saved" * has_saved(ended)
     step = f"{attempt.finished['step']:,}"
     return f"its training {how} at step {step}; its node has not reported its end yet"
-
-
-def _eta_s(total: int | None, step: int | None, step_time_s: float | None) -> float | None:
-    return None if total is None else max(0, total - (step or 0)) * (step_time_s or 0.0)
 
 
 def _device(summary: str | None, gpus: int) -> str | None:

@@ -27,13 +27,11 @@ _NAMED = 4
 
 def plan_text(plan: SpecPlan, cluster: ClusterView | None) -> str:
     """Return the plan as markup: the same lines for a run, for all trials and for each stage."""
-    lines = {"run": _alone, "sweep": _sweep_lines, "rollout": _rollout_lines}[plan.spec.kind]
-    return "\n".join(lines(plan, cluster))
-
-
-def _alone(plan: SpecPlan, cluster: ClusterView | None) -> Iterator[str]:
-    yield f"[bold]{escaped(plan.spec.name)}[/]"
-    yield from _run_lines(plan.runs[0][1], cluster)
+    if plan.spec.kind == "run":
+        lines = [f"[bold]{escaped(plan.spec.name)}[/]", *_run_lines(plan.runs[0][1], cluster)]
+        return "\n".join(lines)
+    lines_of = _sweep_lines if plan.spec.kind == "sweep" else _rollout_lines
+    return "\n".join(lines_of(plan, cluster))
 
 
 def _run_lines(plan: RunPlan, cluster: ClusterView | None) -> list[str]:

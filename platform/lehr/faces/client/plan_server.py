@@ -31,7 +31,7 @@ from lehr_trainer.planning.hardware import find_gpu
 if TYPE_CHECKING:
     from lehr.analysis.replaced_parts import BuiltModel
     from lehr.faces.client import Client, Run
-    from lehr.schemas.cluster import ClusterView, NodeView
+    from lehr.schemas.cluster import ClusterView
     from lehr.specs import Resources, Spec
 
 _RUNS = 100
@@ -225,20 +225,19 @@ def places(need: Resources, cluster: ClusterView) -> int:
 
     A run has the same number of GPUs on each of its nodes. A run without GPUs needs some CPUs.
     """
-    shares = [_shares(need, node) for node in cluster.nodes if node.no_runs is None and node.gpus]
+    shares = [
+        sum(is_type(gpu.name, need.gpu_type) for gpu in node.gpus) // (need.gpus // need.nodes)
+        if need.gpus
+        else cpu_places(node.cpus)
+        for node in cluster.nodes
+        if node.no_runs is None and node.gpus
+    ]
 
     def too_many(runs: int) -> bool:
         # A node has at most one share of a run, so it counts once for each run.
         return sum(min(here, runs) for here in shares) < runs * need.nodes
 
     return bisect_left(range(1, sum(shares) + 1), True, key=too_many)
-
-
-def _shares(need: Resources, node: NodeView) -> int:
-    """Return how many shares of such runs fit on one node at once."""
-    if not need.gpus:
-        return cpu_places(node.cpus)
-    return sum(is_type(gpu.name, need.gpu_type) for gpu in node.gpus) // (need.gpus // need.nodes)
 
 
 def _size(run: Run) -> tuple[int | None, int, int]:
