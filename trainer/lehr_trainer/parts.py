@@ -121,14 +121,8 @@ def replaced_loss(name: str, *, masks_tokens: bool) -> TokenLoss:
         scalar: torch.Tensor = total
         return scalar
 
-    def loss(
-        hidden: torch.Tensor,
-        weight: torch.Tensor,
-        targets: torch.Tensor,
-        weights: torch.Tensor | None = None,
-        /,
-    ) -> LossSum:
-        value = part(hidden, weight, targets, weights)
+    def loss(*batch: torch.Tensor | None) -> LossSum:
+        value = part(*batch, *[None] * (4 - len(batch)))
         if not isinstance(value, tuple) or len(value) not in {2, 3}:
             raise BadConfig(f"parts.loss: {name} takes weights, so it must return (sum, count)")
         return LossSum(checked(value[0], "and a count: the sum of losses"), *value[1:])

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from lehr_trainer.checkpointing.checkpoint import read_manifest, read_tensors
 from lehr_trainer.checkpointing.staging import Background, HostCopy, TooLittleMemory
-from lehr_trainer.configs.average import AverageConfig
+from lehr_trainer.configs.execution import AverageConfig
 from lehr_trainer.errors import BadCheckpoint, BadConfig
 from lehr_trainer.runtime.distributed import Ranks
 

@@ -171,6 +171,8 @@ def course(config: TrainConfig) -> list[CourseStage]:
     Raises:
         ValueError: a stage is wrong, or does not fit to the others.
     """
+    from lehr_trainer.configs.train import DataConfig
+
     spans = config.spans
     if not config.stages:
         return [CourseStage(spans[0], config)]
@@ -180,7 +182,15 @@ def course(config: TrainConfig) -> list[CourseStage]:
     for number, (stage, span) in enumerate(zip(config.stages, spans, strict=True)):
         path = f"stages.{number} ({span.name})"
         raw = raws[path] = _changed(raw, stage, path)
-    schedules, blocks = _schedules(config, [*raws], spans), _blocks(raws, spans)
+    data = [_valid(DataConfig, f"{path}: data", raw["data"]) for path, raw in raws.items()]
+    read = [{one.model_dump_json() for one in corpora(own.corpus, "").values()} for own in data]
+    # Stages that share a corpus have blocks of the longest sequence of all of them, so that the
+    # next one goes on where the last one ended, and no token is left out. A stage may share one
+    # corpus with a stage, and another one with a third.
+    blocks = [span.batch.longest_sequence for span in spans]
+    for _ in spans:
+        blocks = [max(b for b, other in zip(blocks, read, strict=True) if other & r) for r in read]
+    schedules = _schedules(config, [*raws], spans)
     stages: list[CourseStage] = []
     for (path, raw), span, schedule, block in zip(
         raws.items(), spans, schedules, blocks, strict=True
@@ -300,22 +310,6 @@ def _schedules(
             changes["ends_after"] = last if span.last != last else None
             schedules.append(schedule.model_copy(update=changes))
     return schedules
-
-
-def _blocks(raws: Mapping[str, dict[str, Any]], spans: Sequence[StageSpan]) -> list[int]:
-    """Return the length of the blocks into which each stage's corpora are cut.
-
-    Stages that share a corpus have the longest sequence of all of them, so that the next one goes
-    on where the last one ended, and no token is left out.
-    """
-    from lehr_trainer.configs.train import DataConfig
-
-    data = [_valid(DataConfig, f"{path}: data", raw["data"]) for path, raw in raws.items()]
-    read = [{one.model_dump_json() for one in corpora(own.corpus, "").values()} for own in data]
-    blocks = [span.batch.longest_sequence for span in spans]
-    for _ in spans:  # A stage may share one corpus with a stage, and another one with a third.
-        blocks = [max(b for b, other in zip(blocks, read, strict=True) if other & r) for r in read]
-    return blocks
 
 
 def _valid(kind: type[C], path: str, values: Mapping[str, Any]) -> C:

@@ -12,7 +12,6 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 
 from lehr_trainer.configs import budget
-from lehr_trainer.configs.average import AverageConfig
 from lehr_trainer.configs.base import (
     Config,
     Fraction,
@@ -37,6 +36,7 @@ from lehr_trainer.configs.corpus import (
 from lehr_trainer.configs.execution import (
     ActivationCheckpointingConfig,
     AttentionConfig,
+    AverageConfig,
     CompileConfig,
     DiagnosticsConfig,
     Fp8Config,

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from lehr_trainer.checkpointing import checkpoint
-from lehr_trainer.configs.average import AverageConfig
+from lehr_trainer.configs.execution import AverageConfig
 from lehr_trainer.errors import BadCheckpoint
 from lehr_trainer.export.model_card import Mean
 from lehr_trainer.weight_average import mean, slots

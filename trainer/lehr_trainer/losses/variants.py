@@ -54,25 +54,14 @@ def of_mean(mean: MeanLoss) -> TokenLoss:
 
     Such a loss cannot weigh tokens; a config that needs it is refused before.
     """
-
-    def loss(
-        hidden: Tensor, weight: Tensor, targets: Tensor, weights: Tensor | None = None, /
-    ) -> LossSum:
-        assert weights is None
-        return LossSum(mean(hidden, weight, targets), 1)
-
-    return loss
+    return lambda hidden, weight, targets, _weights=None: LossSum(mean(hidden, weight, targets), 1)
 
 
 def of_targets(loss: TokenLoss) -> TokenLoss:
     """Return the loss with a weight of 0 for each ``IGNORED`` target and 1 for the others."""
-
-    def masked(
-        hidden: Tensor, weight: Tensor, targets: Tensor, _weights: Tensor | None = None, /
-    ) -> LossSum:
-        return loss(hidden, weight, targets, (targets != IGNORED).float())
-
-    return masked
+    return lambda hidden, weight, targets, _weights=None: loss(
+        hidden, weight, targets, (targets != IGNORED).float()
+    )
 
 
 FAST_ROWS = 64

@@ -28,7 +28,7 @@ from lehr.faces.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from lehr.faces.client import Run
+    pass
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -192,7 +192,12 @@ def seeds(
     client = connect()
     run = client.run(ref, "seeds")
     if not as_json and not yes and n >= 1:
-        confirm(f"Queue {formats.counted(n, 'run')} like {run.name} ({run.id}){_time(run, n)}?")
+        cost, time = run.detail.cost, ""
+        if run.state == "completed" and cost is not None:
+            hours = n * cost.gpu_hours
+            shown = f"about {formats.si(hours)}" if hours >= 0.1 else "under 0.1"
+            time = f", {shown} GPU-hours"
+        confirm(f"Queue {formats.counted(n, 'run')} like {run.name} ({run.id}){time}?")
     made = recorded(lambda: run.seeds(n))
     runs = formats.counted(sum(made.view.counts.values()), "run")
     # Of a program it is the argument that is its seed.
@@ -202,12 +207,3 @@ def seeds(
     show_launched(
         client, made, f"{runs} queued", lines=lines, then=then, watch=watch, as_json=as_json
     )
-
-
-def _time(run: Run, n: int) -> str:
-    """Return the GPU-hours that they will need, if the run has ended completely."""
-    cost = run.detail.cost
-    if run.state != "completed" or cost is None:
-        return ""
-    hours = n * cost.gpu_hours
-    return f", about {formats.si(hours)} GPU-hours" if hours >= 0.1 else ", under 0.1 GPU-hours"
