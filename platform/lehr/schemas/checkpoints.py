@@ -33,6 +33,11 @@ class CheckpointView(View):
     kept: list[str] = []
     """Why retention keeps it; empty once it is removed, or will be at the next save."""
 
+    @property
+    def exists(self) -> bool:
+        """Whether its files or its copy exist."""
+        return self.removed_at is None or self.copy_state == "there"
+
 
 class FileView(View):
     name: str

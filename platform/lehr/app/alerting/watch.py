@@ -117,7 +117,7 @@ class AlertWatch:
         start = layout.checkpoint_at("/".join(Path(point or run.resume_from or "").parts[-3:]))
         requests = self._store.requests.of_run(run.id)
         action: AlertAction = "warn"
-        if sum(one.kind == action for one in requests) >= settings.rewinds:
+        if sum(one.kind == "rewind" for one in requests) >= settings.rewinds:
             action = "stop"
             text = f"stopped: alerts.rewinds is {settings.rewinds}, and all are used"
         elif alert.last is not None and through - began > max(

@@ -29,7 +29,6 @@ from lehr.faces.cli.output import (
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from lehr.faces.client import Run
     from lehr.schemas.checkpoints import CheckpointView
 
 app = typer.Typer(rich_markup_mode=None)
@@ -79,7 +78,7 @@ def ls(
     JSON: {run, checkpoints: [CheckpointView]}.
     """
     run = connect().run(ref)
-    found = [one for one in run.checkpoints() if every or is_there(one)]
+    found = [one for one in run.checkpoints() if every or one.exists]
     if as_json:
         print_json({"run": run.id, "checkpoints": found})
         return
@@ -106,7 +105,7 @@ def checkpoints_table(shown: Sequence[CheckpointView]) -> Table:
             formats.size(one.size_bytes),
             formats.loss(one.val_loss),
             formats.ago(one.created_at),
-            ", ".join(marks) if is_there(one) else "gone",
+            ", ".join(marks) if one.exists else "gone",
             escaped(_copy(one)),
             escaped(", ".join(one.kept)),
         )
@@ -137,7 +136,7 @@ def verify(
     run = connect().run(ref)
     selected: list[tuple[int, int | None]] = [(step, attempt)] if step is not None else []
     if step is None:
-        selected += [(one.step, one.attempt) for one in run.checkpoints() if is_there(one)]
+        selected += [(one.step, one.attempt) for one in run.checkpoints() if one.exists]
     if not selected:
         raise NotFound(f"{run.name} ({run.id}) has no checkpoint.")
     verdicts = []
@@ -178,8 +177,10 @@ def download(
 
     JSON: {downloaded: {run, step, path, bytes}}; ``bytes`` is the size of DIR.
     """
+    from lehr.faces.client.checkpoints import choose
+
     run = connect().run(ref)
-    at = newest(run).step if step is None else step
+    at = choose(run.detail, run.checkpoints(), "last").step if step is None else step
     with _download_bar(f"step {at:,}", quiet=as_json) as bar:
         run.download_checkpoint(at, folder, attempt=attempt, progress=bar)
     size = _bytes_in(folder)
@@ -343,23 +344,6 @@ def rm(
         f"step {step:,} of {escaped(run.name)}: {formats.size(freed.bytes)} freed",
         as_json=as_json,
     )
-
-
-def is_there(one: CheckpointView) -> bool:
-    """Return whether its files or its copy exist."""
-    return one.removed_at is None or one.copy_state == "there"
-
-
-def newest(run: Run) -> CheckpointView:
-    """Return the newest checkpoint.
-
-    Raises:
-        NotFound: there is none.
-    """
-    for one in run.checkpoints():
-        if one.latest:
-            return one
-    raise NotFound(f"{run.name} ({run.id}) has no checkpoint.")
 
 
 def _copy(one: CheckpointView) -> str:

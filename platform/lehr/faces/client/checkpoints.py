@@ -185,7 +185,7 @@ def choose(run: RunDetail, known: Sequence[CheckpointView], which: Step) -> Chec
     Raises:
         NotFound: there is none.
     """
-    there = [one for one in known if one.removed_at is None or one.copy_state == "there"]
+    there = [one for one in known if one.exists]
     if isinstance(which, int):
         of_step = [one for one in there if one.step == which]
         found = sorted(of_step, key=lambda one: one.attempt, reverse=True)
