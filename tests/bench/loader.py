@@ -23,12 +23,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from lehr_trainer.configs.train import (
-    BatchConfig,
-    DataConfig,
-    StdlibCorpus,
-    ValidationConfig,
-)
+from lehr_trainer.configs.corpus import StdlibCorpus
+from lehr_trainer.configs.train import BatchConfig, DataConfig, ValidationConfig
 from lehr_trainer.data.loader import Loader
 from lehr_trainer.data.prepare import prepare_dataset
 from lehr_trainer.data.token_dataset import PreparedData

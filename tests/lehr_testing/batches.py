@@ -3,7 +3,8 @@
 import numpy as np
 import torch
 
-from lehr_trainer.configs.train import BatchConfig, LengthStage
+from lehr_trainer.configs.batch import LengthStage
+from lehr_trainer.configs.train import BatchConfig
 from lehr_trainer.data.loader import Loader
 from lehr_trainer.data.shuffle import shuffled
 from lehr_trainer.data.token_dataset import read_manifest

@@ -5,7 +5,8 @@ import random
 from pathlib import Path
 from typing import Any
 
-from lehr_trainer.configs.train import DataConfig, FilesCorpus, ValidationConfig
+from lehr_trainer.configs.corpus import FilesCorpus
+from lehr_trainer.configs.train import DataConfig, ValidationConfig
 from lehr_trainer.data.prepare import prepare_dataset
 from lehr_trainer.data.token_dataset import PreparedData, PreparedMix
 

@@ -18,7 +18,8 @@ from lehr_testing.optimizers import OPTIMIZERS, TORCHAO
 from lehr_testing.specs import train as train_values
 from lehr_trainer.checkpointing.optimizer_state import capture, remember_config
 from lehr_trainer.checkpointing.state import save_generators
-from lehr_trainer.configs.train import ParallelConfig, PrecisionConfig, TrainConfig
+from lehr_trainer.configs.execution import ParallelConfig
+from lehr_trainer.configs.train import PrecisionConfig, TrainConfig
 from lehr_trainer.dry_run import DryRun
 from lehr_trainer.errors import BadConfig
 from lehr_trainer.losses.chunked import cross_entropy, summed_cross_entropy

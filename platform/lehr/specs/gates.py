@@ -6,7 +6,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
-from lehr_trainer.configs.train import Config, Fraction
+from lehr_trainer.configs.base import Config, Fraction
 
 AlertCode = Literal[
     "nan", "too_good", "diverging", "spikes", "oscillating", "stagnant", "low_lr", "high_lr",

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from lehr.specs.gates import CpuGates, Gates, LastGates
 from lehr.specs.run import LONGEST_NOTE, Name, RunSpec
-from lehr_trainer.configs.train import Config, PositiveInt
+from lehr_trainer.configs.base import Config, PositiveInt
 
 StageName = Literal["cpu", "one_gpu", "two_gpus", "all"]
 STAGES: tuple[StageName, ...] = ("cpu", "one_gpu", "two_gpus", "all")

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from lehr_trainer.configs.train import Config, PositiveInt
+from lehr_trainer.configs.base import Config, PositiveInt
 
 
 class Range(Config):

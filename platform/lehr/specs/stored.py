@@ -10,8 +10,9 @@ from typing import Any
 
 from lehr.base.names import ARGUMENTS, seed_path
 from lehr_trainer.configs.budget import ForkedAt
+from lehr_trainer.configs.schedule import ScheduleConfig
 from lehr_trainer.configs.stages import StageConfig, StageSpan, span_of, spans
-from lehr_trainer.configs.train import BatchConfig, CheckpointConfig, ScheduleConfig
+from lehr_trainer.configs.train import BatchConfig, CheckpointConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from lehr.control.forks import choose, fork_spec, reheating
 from lehr.errors import NotFound, SpecError
 from lehr.specs import load_spec
 from lehr_testing.api import RUN_SPEC
-from lehr_trainer.configs.train import ForkedAt
+from lehr_trainer.configs.budget import ForkedAt
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from lehr_testing.corpora import documents, write_jsonl
-from lehr_trainer.configs.train import (
-    DataConfig,
-    FilesCorpus,
-    HubCorpus,
-    StdlibCorpus,
-    ValidationConfig,
-)
+from lehr_trainer.configs.corpus import FilesCorpus, HubCorpus, StdlibCorpus
+from lehr_trainer.configs.train import DataConfig, ValidationConfig
 from lehr_trainer.data.checks import (
     check_corpus,
     check_data,

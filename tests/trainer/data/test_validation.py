@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from lehr_testing.corpora import documents, prepare_texts, silent
 from lehr_testing.properties import examples
-from lehr_trainer.configs.train import DataConfig, FilesCorpus, ValidationConfig
+from lehr_trainer.configs.corpus import FilesCorpus
+from lehr_trainer.configs.train import DataConfig, ValidationConfig
 from lehr_trainer.data.checks import document_hash, is_held_out
 from lehr_trainer.data.prepare import prepare_dataset
 from lehr_trainer.data.prepared_sample import prepared_sample, prepared_tokens

@@ -16,8 +16,9 @@ from pydantic import ValidationError
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from lehr_trainer.configs.execution import ParallelConfig
 from lehr_trainer.configs.shapes import MODEL_PRESETS
-from lehr_trainer.configs.train import LlamaConfig, ParallelConfig
+from lehr_trainer.configs.train import LlamaConfig
 from lehr_trainer.losses.chunked import cross_entropy
 from lehr_trainer.models import build_model
 from lehr_trainer.models.llama import Llama, rotary_tables

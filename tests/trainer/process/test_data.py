@@ -19,7 +19,8 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 PREAMBLE = """
 import json, os, sys, time
 from pathlib import Path
-from lehr_trainer.configs.train import DataConfig, FilesCorpus, ValidationConfig
+from lehr_trainer.configs.corpus import FilesCorpus
+from lehr_trainer.configs.train import DataConfig, ValidationConfig
 from lehr_trainer.data.prepare import prepare_dataset
 from lehr_trainer.data import prepare, shards
 

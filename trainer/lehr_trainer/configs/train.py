@@ -14,23 +14,16 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_v
 from lehr_trainer.configs import budget
 from lehr_trainer.configs.base import (
     Config,
-    Fraction,
     NonNegativeInt,
     OrNone,
     PositiveInt,
     tagged,
 )
-from lehr_trainer.configs.batch import BatchConfig, LengthStage
+from lehr_trainer.configs.batch import BatchConfig
 from lehr_trainer.configs.budget import ForkedAt, Tokens
 from lehr_trainer.configs.corpus import (
     ChatCorpus,
     Corpus,
-    FilesCorpus,
-    HubCorpus,
-    MixCorpus,
-    MixPart,
-    SingleCorpus,
-    StdlibCorpus,
     corpora,
 )
 from lehr_trainer.configs.execution import (
@@ -53,33 +46,8 @@ from lehr_trainer.configs.schedule import ScheduleConfig
 from lehr_trainer.configs.shapes import GPT2Config, LlamaConfig, expand_model_preset
 from lehr_trainer.configs.stages import CourseStage, StageConfig, StageSpan, course, span_of, spans
 
-__all__ = [
-    "AdamWConfig",
-    "BatchConfig",
-    "CheckpointConfig",
-    "Config",
-    "Corpus",
-    "DataConfig",
-    "DiagnosticsConfig",
-    "FilesCorpus",
-    "Fraction",
-    "GPT2Config",
-    "HubCorpus",
-    "LengthStage",
-    "LlamaConfig",
-    "MixCorpus",
-    "MixPart",
-    "ModelConfig",
-    "NonNegativeInt",
-    "ParallelConfig",
-    "PositiveInt",
-    "PrecisionConfig",
-    "ScheduleConfig",
-    "SingleCorpus",
-    "StdlibCorpus",
-    "TrainConfig",
-    "ValidationConfig",
-]
+__all__ = ["AdamWConfig", "BatchConfig", "Config", "GPT2Config", "LlamaConfig"]
+"""Of other modules, but commonly imported from here."""
 
 ModelConfig = Annotated[
     LlamaConfig | GPT2Config,

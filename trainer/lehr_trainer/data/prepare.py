@@ -19,8 +19,8 @@ from typing import Literal
 
 import numpy as np
 
-from lehr_trainer.configs.corpus import ChatCorpus, Corpus, FilesCorpus, HubCorpus
-from lehr_trainer.configs.train import DataConfig, MixCorpus, ValidationConfig
+from lehr_trainer.configs.corpus import ChatCorpus, Corpus, FilesCorpus, HubCorpus, MixCorpus
+from lehr_trainer.configs.train import DataConfig, ValidationConfig
 from lehr_trainer.contract.records import Notify
 from lehr_trainer.data.away import shards_of_absent
 from lehr_trainer.data.chats import ChatEncoder

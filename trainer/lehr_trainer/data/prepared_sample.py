@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lehr_trainer.configs.train import DataConfig, MixCorpus, ValidationConfig
+from lehr_trainer.configs.corpus import MixCorpus
+from lehr_trainer.configs.train import DataConfig, ValidationConfig
 from lehr_trainer.data.checks import TOKENIZER_SIZES, check_tokenizer
 from lehr_trainer.data.corpora import open_corpus
 from lehr_trainer.data.prepare import cache_key, of_each

@@ -120,7 +120,7 @@ def _unjudged(run: RunDetail, logged: Iterable[MetricInfo]) -> dict[str, list[st
     if find_spec("numpy") is None:
         return {}
     from lehr.analysis.diagnosis import unjudged
-    from lehr_trainer.configs.train import ScheduleConfig
+    from lehr_trainer.configs.schedule import ScheduleConfig
 
     train = run.spec.get("train")
     total = run.total_steps or (run.step if run.state == "completed" else None)
