@@ -7,9 +7,12 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from lehr.app.services.compare import CompareAxis, compare_runs, values_of_runs
-from lehr.schemas.comparisons import ComparisonView
+from lehr.app.services.judge import claims_of, judge_run
+from lehr.base.access import current_actor
+from lehr.schemas.base import Page
+from lehr.schemas.comparisons import ClaimView, ComparisonView
 from lehr.schemas.runs import RunValuesView
-from lehr_api.deps import ServicesDep
+from lehr_api.deps import ChangedRun, ServicesDep
 from lehr_api.problems import problem_responses
 from lehr_api.tagged_route import TaggedRoute
 from lehr_api.threads import LONG_READS
@@ -78,3 +81,23 @@ def values(
 ) -> RunValuesView:
     """Return the configs of runs by dotted path: what is the same in all, and what differs."""
     return values_of_runs(services, run, metric or (), names=names, by=by)
+
+
+@router.get("/claims", responses=problem_responses())
+def list_claims(
+    services: ServicesDep,
+    by: Annotated[str, Query(description="Who made them. Default: this token's name.")] = "",
+) -> Page[ClaimView]:
+    """List the claims of a person in order of submission, as they were last judged."""
+    return Page[ClaimView](items=claims_of(services, by or current_actor()))
+
+
+@router.post("/runs/{ref}/judge", responses=problem_responses(400, 403, 404, 409))
+@LONG_READS.runs
+def judge(
+    run: ChangedRun,
+    services: ServicesDep,
+    add_seeds: Annotated[bool, Query(description="Start the next pairs of runs.")] = False,
+) -> ClaimView:
+    """Judge the claim of a run: keep, reject or undecided. Safe to repeat."""
+    return judge_run(services, run, add_seeds=add_seeds)

@@ -11,7 +11,7 @@ from lehr.errors import NotFound, SpecError, SpecProblem
 from lehr.specs import load_spec
 from lehr.specs.course import past_problem, stage_of
 from lehr.specs.overrides import Overrides, parse_overrides
-from lehr.specs.run import RunSpec
+from lehr.specs.run import CLAIM, RunSpec
 from lehr_trainer.configs.optimizer import optimizer_kind
 from lehr_trainer.configs.schedule import lr_factor
 from lehr_trainer.configs.shapes import ROTARY_FIELDS
@@ -85,6 +85,11 @@ def fork_spec(
     given = {path: value for path, value, _ in parse_overrides(changes)}
     data = copy.deepcopy(source)
     data["kind"] = "run"
+    for field in CLAIM:
+        data.pop(field, None)
+    if "hypothesis" in given:
+        message = "hypothesis: a fork makes no claim, since its seed cannot change."
+        raise SpecError([SpecProblem("hypothesis", message)])
     if "name" not in given:
         ending = f"-fork-{step}"
         data["name"] = f"{old.name[: LONGEST_NAME - len(ending)]}{ending}"

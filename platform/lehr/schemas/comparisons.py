@@ -79,6 +79,33 @@ class RunGroupView(View):
     """Sample standard deviation; null for a single value."""
 
 
+class ClaimView(View):
+    """The claim of a run against its baseline, as it was last judged."""
+
+    run_id: str
+    hypothesis: str
+    baseline: str
+    direction: Literal["lowers", "raises"]
+    metric: str
+    by: str
+    number: int
+    """Counts the claims of this person, of which the false discovery rate is, from 1."""
+    verdict: Literal["keep", "reject", "undecided"] = "undecided"
+    sentence: str = "not judged yet"
+    pairs: int = 0
+    """Pairs of seeds that were looked at."""
+    gain: float | None = None
+    """Mean difference of the pairs; above 0 where the claim holds."""
+    evidence: float | None = None
+    """E-value after these pairs."""
+    needed: float | None = None
+    """Evidence that keeps it."""
+    next_pairs: int = 0
+    """Pairs that adding seeds starts next."""
+    sweeps: list[tuple[str, str]] = []
+    """The sweeps whose runs are the pairs: of the run, and of the baseline."""
+
+
 class ComparisonView(View):
     runs: list[str]
     metric: str

@@ -323,6 +323,10 @@ class Code(Config):
     """File of the project that names the packages to train with: requirements.txt or uv.lock. Each
     node builds it once, by uv. None: the packages of the node.
     """
+    evaluation: Annotated[list[_Pattern], Field(max_length=100), _UNLESS_EMPTY] = []
+    """Files that evaluate; claims against this run must have the same. Empty: those of
+    lehr_trainer; with a program, all.
+    """
     limit_mb: Annotated[int, Field(ge=1, le=1000)] = 100
     """Maximum size of the code, in megabytes."""
     send_secrets: Annotated[list[_Pattern], Field(max_length=100)] = []

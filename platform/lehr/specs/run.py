@@ -120,6 +120,9 @@ Name = Annotated[str, Field(pattern=rf"^{NAME}$")]
 SECRET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """Letters, digits, dots, dashes and underscores; starts with a letter or digit."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+CLAIM = {"hypothesis", "baseline"}
+_DIRECTION = re.compile(r"\b(lowers|raises)\s+([\w/.-]*\w)")
+_UNLESS_NONE = Field(exclude_if=lambda value: value is None)
 _LEHRS_OWN = frozenset({*TORCHRUN, "CUDA_VISIBLE_DEVICES", "PYTHONPATH", "PYTHONSAFEPATH"})
 """Set by Lehr or torchrun for each process; another value would break the placement."""
 _CHANGE_IMPORTS = frozenset({
@@ -249,6 +252,10 @@ class RunSpec(Config):
     """Tags, to find the run by."""
     notes: Annotated[str, Field(max_length=LONGEST_NOTE)] = ""
     """Notes in free text."""
+    hypothesis: Annotated[str | None, Field(max_length=500), _UNLESS_NONE] = None
+    """What the run claims: `qk-norm lowers val/loss`. `lehr judge` decides it."""
+    baseline: Annotated[str | None, Field(max_length=100), _UNLESS_NONE] = None
+    """Id of the run that hypothesis compares it with."""
     trainer: Program | None = None
     """A training program of your own, in place of train."""
     train: Annotated[TrainConfig | None, Field(validate_default=True)] = None
@@ -309,6 +316,22 @@ class RunSpec(Config):
     @property
     def steps(self) -> int | None:
         return self.trainer.total_steps if self.trainer is not None else self.own.steps
+
+    @property
+    def claim(self) -> dict[str, Any] | None:
+        """Return the claim of the hypothesis, as ``ClaimView`` has it."""
+        words = _DIRECTION.search(self.hypothesis or "")
+        given = self.model_dump(include=CLAIM)
+        return {**given, "direction": words[1], "metric": words[2]} if words else None
+
+    @model_validator(mode="after")
+    def _whole_claim(self) -> Self:
+        if (self.hypothesis or self.baseline) and not (self.claim and self.baseline):
+            raise ValueError(
+                "a claim needs a hypothesis with a direction and a metric, such as `qk-norm lowers "
+                "val/loss`, and as its baseline the id of the run that it is compared with"
+            )
+        return self
 
     @model_validator(mode="after")
     def _one_trainer(self) -> Self:

@@ -136,6 +136,9 @@ def _plan(rollout: RolloutSpec, origin: Origin) -> tuple[list[SpecProblem], list
         message = "run.trainer: a rollout checks Lehr's trainer in stages; it takes no program."
         hint = "Submit it as a run, or sweep its arguments."
         return [origin.problem("run.trainer", message, hint)], []
+    if rollout.run.hypothesis is not None:
+        message = "run.hypothesis: a rollout makes no claim, since its stages differ from the run."
+        return [origin.problem("run.hypothesis", message, "Submit it as a run.")], []
     if rollout.run.own.steps < 2:
         message = f"run.train.steps is {rollout.run.own.steps}; a rollout needs at least 2."
         return [origin.problem("run.train.steps", message)], []

@@ -68,6 +68,8 @@ class RunRow(_Named, table=True):
     """The checkpoint folder that a fork starts from; absolute."""
     rewound: dict[str, int] | None = Field(default=None, sa_type=JSON)
     """Its last rewind: control.saved_points.Rewound."""
+    claim: dict[str, Any] | None = Field(default=None, sa_type=JSON(none_as_null=True))
+    """Its hypothesis and baseline, with what `lehr judge` knows: schemas.comparisons.ClaimView."""
     queued_at: float
     """When it last entered the queue."""
     started_at: float | None = None

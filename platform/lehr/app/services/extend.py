@@ -15,6 +15,7 @@ from lehr.base.names import PROGRAM_SEED, SEED, seed_path
 from lehr.errors import Conflict, InternalError, UserError, did_you_mean
 from lehr.specs import RunSpec, SweepSpec
 from lehr.specs.load import load_spec
+from lehr.specs.run import CLAIM
 from lehr.specs.search import point_key
 from lehr.specs.sweep import Values
 from lehr.specs.sweep_expand import TrialSpec, trials_at, value_trials
@@ -146,15 +147,15 @@ _LONGEST = 95
 
 
 def repeat_run(
-    context: Context, run: RunRow, *, n: int, provenance: dict[str, Any]
+    context: Context, run: RunRow, *, n: int | list[int], provenance: dict[str, Any]
 ) -> Operation[SweepDetail]:
-    """Return the operation that records ``n`` runs of the same spec with new seeds.
+    """Return the operation that records ``n`` runs of the same spec with new seeds, or with these.
 
     Raises:
         UserError: ``n`` is out of its range.
         Conflict: the run was deleted or archived, or it is a fork.
     """
-    if not 1 <= n <= MOST:
+    if isinstance(n, int) and not 1 <= n <= MOST:
         raise UserError(f"n is {n}; it must be 1 to {MOST}.", hint=f"lehr seeds {run.name} --n 3")
 
     def draft() -> tuple[SweepSpec, TrialRows]:
@@ -166,11 +167,11 @@ def repeat_run(
         return spec, TrialRows(trials)
 
     def prepare() -> Record:
-        _refuse(context, run)
+        refuse_repeating(context, run)
         drafted, rows = draft()
 
         def record() -> str:
-            _refuse(context, run)
+            refuse_repeating(context, run)
             made, its = drafted, rows
             # Another request may have taken the seeds meanwhile.
             if _sweep(context, run, n) != drafted:
@@ -187,7 +188,8 @@ def repeat_run(
     )
 
 
-def _refuse(context: Context, run: RunRow) -> None:
+def refuse_repeating(context: Context, run: RunRow) -> None:
+    """Raise Conflict if the run cannot be repeated with another seed."""
     refuse_deleted(context, run)
     if run.stored.seed is None:
         raise Conflict(
@@ -207,10 +209,10 @@ def _refuse(context: Context, run: RunRow) -> None:
         )
 
 
-def _sweep(context: Context, run: RunRow, n: int) -> SweepSpec:
+def _sweep(context: Context, run: RunRow, n: int | list[int]) -> SweepSpec:
     spec = RunSpec.model_validate(run.spec)
     name = f"{run.name[: _LONGEST - len(_SUFFIX)]}{_SUFFIX}"
-    fresh = _unused(_seeds_there(context, _first(context, run)), n)
+    fresh = n if isinstance(n, list) else _unused(_seeds_there(context, _first(context, run)), n)
     path = SEED if spec.trainer is None else seed_path(spec.trainer.args) or PROGRAM_SEED
     logged = [one.name for one in context.store.series.metrics(run.id)]
     metric = {"name": compared_metric([logged], CORE_METRICS)}
@@ -224,7 +226,7 @@ def _sweep(context: Context, run: RunRow, n: int) -> SweepSpec:
             "notes": f"The spec of {run.name} ({run.id}) with other seeds.",
             "metric": metric,
             "parameters": {path: Values(values=fresh).model_dump()},
-            "run": spec.model_dump(mode="json", exclude_unset=True),
+            "run": spec.model_dump(mode="json", exclude_unset=True, exclude=CLAIM),
         }
     )
 

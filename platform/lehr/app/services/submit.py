@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from lehr.app.services import checks, code
 from lehr.app.services.budget import check_launch
 from lehr.app.services.context import Operation, Record, V
+from lehr.app.services.judge import check_claims
 from lehr.base import home as homes
 from lehr.base import procfs
 from lehr.base.access import current_actor
@@ -92,6 +93,7 @@ def submit_run(
 
     def prepare() -> Record:
         checks.check_specs(context, [loaded], prefix="", code_sent=code_sent)
+        check_claims(context, [loaded], code_sent=code_sent)
         check_launch(context, [loaded])
         return lambda: (
             context.store.runs.create(loaded, actor=current_actor(), provenance=provenance).id
@@ -156,6 +158,7 @@ def launch_sweep(
         every = [spec for _, spec in (*trials, *value_trials(loaded))]
         checks.check_specs(context, every, code_sent=code_sent, metric=loaded.metric.name)
         specs = [spec for _, spec in trials]
+        check_claims(context, specs, code_sent=code_sent)
         trunk = trunk_of(loaded)
         share = loaded.trial_count / max(len(specs), 1)
         check_launch(context, specs, share=share, trunk=trunk)

@@ -137,6 +137,32 @@ def compare(
         out.print(f"  and {len(others) - _NOTES} more: add --json", style="dim")
 
 
+@app.command("judge")
+def judge(
+    ref: Annotated[
+        str | None, typer.Argument(help="Run that makes a claim. Default: list your claims.")
+    ] = None,
+    add_seeds: Annotated[
+        bool, typer.Option("--add-seeds", help="Start the next pairs of runs that decide it.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Judge the claim of a run (hypothesis and baseline in its spec): keep, reject or undecided.
+
+    Only pairs of runs count that --add-seeds started. JSON: {claims: [ClaimView]}.
+    """
+    client = connect()
+    judged = client.claims() if ref is None else [client.run(ref).judge(add_seeds=add_seeds)]
+    if as_json:
+        print_json({"claims": judged})
+        return
+    for claim in judged:
+        what = f"{escaped(claim.hypothesis)} (than {claim.baseline}): {escaped(claim.sentence)}"
+        console().print(f"{claim.number:>3}  {claim.run_id}  [bold]{claim.verdict}[/]  {what}")
+    if not judged:
+        notes().print("No claims. A run makes one by hypothesis and baseline in its spec.")
+
+
 def _run_ids(client: Client, refs: list[str]) -> list[str]:
     """Return the ids of the runs to compare; those of a sweep are its trials, best first."""
     from lehr.faces.client import Sweep

@@ -39,6 +39,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "show": ("show", "Show all details of a run, sweep or rollout"),
         "watch": ("watch", "Show live progress of a run, sweep or rollout until it ends"),
         "compare": ("compare", "Compare configs and metrics of runs, at equal step or tokens"),
+        "judge": ("compare", "Judge claims: keep, reject or undecided, by pairs of seeds"),
         "transfer": ("transfer", "Transfer the best learning rate of a sweep to larger runs"),
         "diagnose": ("diagnose", "Find problems in the curves of a run or of a file"),
         "logs": ("logs", "Print the output of a run; -f follows it"),

@@ -28,6 +28,7 @@ from lehr.faces.client.sweeps import Sweep
 from lehr.faces.client.transport import StreamEvent, Transport
 from lehr.schemas.base import Health, Page
 from lehr.schemas.checkpoints import CapsuleView, CodeDiff
+from lehr.schemas.comparisons import ClaimView
 from lehr.schemas.rollouts import RolloutDetail, RolloutView
 from lehr.schemas.runs import Opened, RunDetail, RunView, SubmissionCheck
 from lehr.schemas.sweeps import SweepDetail, SweepView
@@ -274,6 +275,11 @@ class Client(RefMethods, AdminMethods):
         params = {"project": project, "note": note}
         views = self.transport.pages("/rollouts", Page[RolloutView], params, limit)
         return [Rollout(self.transport, view) for view in views]
+
+    def claims(self, by: str = "") -> list[ClaimView]:
+        """Return the claims of a person, by default of this token, as they were last judged."""
+        answer = self.transport.get("/claims", {"by": by})
+        return Page[ClaimView].model_validate_json(answer).items
 
     # --- the rest --------------------------------------------------------------------------
 

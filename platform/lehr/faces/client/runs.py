@@ -12,6 +12,7 @@ from lehr.faces.client.run_data import RunData
 from lehr.faces.client.server_object import recorded
 from lehr.faces.client.submission import with_current_code
 from lehr.schemas.checkpoints import CheckpointDeletion, CheckpointVerdict, CheckpointView
+from lehr.schemas.comparisons import ClaimView
 from lehr.schemas.runs import Deletion, RunDetail
 from lehr.schemas.sweeps import SweepDetail
 
@@ -269,6 +270,11 @@ class Run(RunData):
         body = {"n": n, "provenance": dict(provenance or gathered(None))}
         answer = recorded(self._transport, f"/runs/{self.id}/seeds", body, idempotency_key)
         return Sweep(self._transport, SweepDetail.model_validate_json(answer))
+
+    def judge(self, *, add_seeds: bool = False) -> ClaimView:
+        """Judge its claim. ``add_seeds``: start the next pairs of runs, if none is training."""
+        answer = self._transport.post(f"{self._path}/judge", params={"add_seeds": add_seeds})
+        return ClaimView.model_validate_json(answer)
 
     def mirror(
         self,

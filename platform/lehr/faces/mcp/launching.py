@@ -98,6 +98,10 @@ class Launching:
         run, key = self._client.run(ref), self._key(request_id)
         return self._launched(run.seeds(n, provenance=_PROVENANCE, idempotency_key=key))
 
+    def judge(self, ref: Ref, add_seeds: bool = False) -> Answer:
+        """Judge the claim of a run (hypothesis and baseline in its spec); add_seeds starts runs."""
+        return {"claim": self._client.run(ref).judge(add_seeds=add_seeds)}
+
     def fork(
         self,
         request_id: RequestId,

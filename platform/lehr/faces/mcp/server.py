@@ -29,7 +29,7 @@ READS = (
 )  # fmt: skip
 LAUNCHES = (
     "submit_run", "launch_sweep", "launch_rollout", "retry", "resume", "extend_sweep",
-    "repeat_seeds", "fork",
+    "repeat_seeds", "judge", "fork",
 )  # fmt: skip
 STOPS = ("cancel", "pause")
 _INSTRUCTIONS = """\

@@ -84,6 +84,7 @@ def insert_run(
         tags=list(spec.tags),
         note=spec.notes,
         priority=spec.priority,
+        claim=spec.claim,
         state=RunState.QUEUED.value,
         submitted_by=submitted_by or actor,
         provenance_sha256=keep_provenance(session, provenance),

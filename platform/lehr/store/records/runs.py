@@ -129,6 +129,14 @@ class Runs(Records):
             rows = select(RunRow).where(RunRow.submitted_by == name, live)
             return list(session.exec(rows.order_by(col(RunRow.number))))
 
+    def claims(self, name: str) -> list[RunRow]:
+        """Return the runs of a person that make a claim, in order of submission."""
+        claims = select(RunRow).where(RunRow.submitted_by == name, col(RunRow.claim).is_not(None))
+        return self._all(claims.order_by(col(RunRow.number)))
+
+    def set_claim(self, run_id: str, claim: dict[str, Any]) -> RunRow:
+        return self._set(run_id, "claim", claim)
+
     def tracked(self) -> list[RunRow]:
         """Return runs whose spec has a W&B mirror, archived ones too, oldest first."""
         mode = col(RunRow.spec)["tracking"]["wandb"]["mode"].as_string()

@@ -39,6 +39,7 @@ class TrialRows:
                 "tags": _dumped(spec.tags),
                 "note": spec.notes,
                 "priority": spec.priority,
+                "claim": _dumped(spec.claim) if spec.hypothesis else None,
             }
             for _, spec in trials
         ]
@@ -110,7 +111,7 @@ def _dumped(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-_OF_SPEC = ("name", "project", "spec", "tags", "priority")
+_OF_SPEC = ("name", "project", "spec", "tags", "priority", "claim")
 _COPIED = (*_OF_SPEC, "sweep_id", "provenance_sha256", "forked_from")
 """What a new run takes from the one that it replaces."""
 

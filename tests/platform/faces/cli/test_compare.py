@@ -39,6 +39,9 @@ def server(tmp_path_factory):
             ended.end(RunState.COMPLETED, steps)
         few = api.store.runs.create(seeding.run_spec("few-tokens", lr=9e-4))
         seeding.start(api.store, few, held_out="6dc60039" * 8).train(range(1, 201))
+        base = api.store.runs.find("base").id
+        claim = {"hypothesis": "a twin lowers val/loss", "baseline": base}
+        api.store.runs.create(seeding.run_spec("twin").model_copy(update=claim))
         yield address
 
 
@@ -166,6 +169,17 @@ def _answers(client: Client) -> bool:
 )
 def test_small_difference_is_not_shown_as_zero(delta, shown):
     assert signed(delta) == shown
+
+
+def test_claims_are_listed_and_judged(lehr, server):
+    listed = lehr("judge").stdout.split()
+    assert listed[0] == "1"
+    assert " ".join(listed[2:]).startswith("undecided a twin lowers val/loss (than")
+    assert "makes no claim" in lehr("judge", "base").stderr
+    with Client(server, TOKEN) as client:
+        assert [one.model_dump(mode="json") for one in client.claims()] == json.loads(
+            lehr("judge", "--json").stdout
+        )["claims"]
 
 
 def test_invalid_comparison_is_rejected_with_the_reason(lehr, server):

@@ -256,6 +256,8 @@ async def test_launch_is_refused_by_the_budget_and_repeated_by_its_request_id(le
         assert added["budget"]["left"] == 0.0
         with pytest.raises(Refused, match="over the budget"):
             await ask("repeat_seeds", request_id="d", ref="mine", n=1)
+        with pytest.raises(Refused, match="makes no claim"):
+            await ask("judge", ref="mine")
         with pytest.raises(Refused, match="no checkpoint"):
             await ask("fork", request_id="e", ref="mine")
         with pytest.raises(Refused, match="changes only what it submitted"):

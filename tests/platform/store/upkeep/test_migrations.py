@@ -23,11 +23,12 @@ from lehr.store.upkeep.integrity import check
 from lehr_testing.paths import ROOT
 from lehr_testing.stores import begin, fresh_store, run_spec
 
-NEXT = """
+LATER = f"{int(migrate.HEAD) + 1:04}"
+NEXT = f"""
 import sqlalchemy as sa
 from alembic import op
 
-revision, down_revision = "0021", "0020"
+revision, down_revision = "{LATER}", "{migrate.HEAD}"
 
 
 def upgrade() -> None:
@@ -67,10 +68,10 @@ def next_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "versions").mkdir(parents=True)
     for path in migrate._MIGRATIONS.glob("**/*.py"):
         (folder / path.relative_to(migrate._MIGRATIONS)).write_bytes(path.read_bytes())
-    (folder / "versions/0021_next.py").write_text(NEXT)
+    (folder / f"versions/{LATER}_next.py").write_text(NEXT)
     monkeypatch.setattr(migrate, "_MIGRATIONS", folder)
-    monkeypatch.setattr(migrate, "HEAD", "0021")
-    return folder / "versions/0021_next.py"
+    monkeypatch.setattr(migrate, "HEAD", LATER)
+    return folder / f"versions/{LATER}_next.py"
 
 
 def test_a_home_of_the_first_version_keeps_its_rows_and_has_the_tables_of_the_code(
@@ -101,9 +102,9 @@ def test_an_upgrade_keeps_the_rows_and_a_copy_of_the_file(
 ) -> None:
     first_version(tmp_path / "lehr.db")
     Store.open(tmp_path).close()
-    assert migrate.revision(tmp_path / "lehr.db") == "0021"
+    assert migrate.revision(tmp_path / "lehr.db") == LATER
     assert rows(tmp_path / "lehr.db", "SELECT later FROM runs") == [("oldrun22",)]
-    assert migrate.revision(tmp_path / "lehr.db.before-0021-0019") == "0019"
+    assert migrate.revision(tmp_path / f"lehr.db.before-{LATER}-0019") == "0019"
 
 
 def test_failed_upgrade_changes_nothing(tmp_path: Path, next_version: Path) -> None:
