@@ -68,10 +68,8 @@ _SILENT = (
     f"silent: nothing has come from its process for {SILENT_S / 60:.0f} minutes or more. It may "
     "have ended, or the network is away; on its machine, lehr sync sends what is left"
 )
-_SUMMARIES_KEPT = 5_000
-"""Several times what the longest page of runs shows. The rest is read again."""
 _VIEWS_KEPT = 4_000
-"""Each takes some 4 kB."""
+"""Several times what the longest page has. Each takes some 4 kB."""
 LivenessByRun = Callable[["Collection[Attempt]"], Mapping[str, Liveness]]
 """By run id: the liveness of those of these attempts that live."""
 HeartbeatTimes = Callable[[str], float | None]
@@ -81,7 +79,7 @@ MirrorViews = Callable[[str, dict[int, dict[str, int]]], WandbView | None]
 
 
 class RunPresenter:
-    """Makes views of runs. Caches the summaries of ended runs, which no longer change."""
+    """Makes views of runs."""
 
     def __init__(
         self,
@@ -96,7 +94,6 @@ class RunPresenter:
         self._heartbeat_at = heartbeat_at
         self._liveness = liveness
         self._mirror_view = mirror_view
-        self._summaries: Lru[tuple[str, int], TrainerSummary] = Lru(_SUMMARIES_KEPT)
         self._kept: Lru[str, tuple[tuple[Any, ...], bytes]] = Lru(_VIEWS_KEPT)
         """By run id: what its view follows from, and the view as JSON."""
         self._alerts = Alerts(store)
@@ -276,21 +273,9 @@ class RunPresenter:
         return messages
 
     def _load_summary(self, run: RunRow) -> TrainerSummary:
-        key = (run.id, run.attempt)
-        known = self._summaries.get(key)
-        if known is not None:
-            return known
-        summary = TrainerSummary.of(
-            [
-                stored.record
-                for stored in self._store.events.newest(
-                    run.id, {"started", "warning", "notice"}, attempt=run.attempt
-                ).records
-            ]
-        )
-        if RunState(run.state).ended:
-            self._summaries.put(key, summary)
-        return summary
+        kinds = {"started", "warning", "notice"}
+        newest = self._store.events.newest(run.id, kinds, attempt=run.attempt)
+        return TrainerSummary.of([stored.record for stored in newest.records])
 
 
 def _run_fields(

@@ -5,23 +5,18 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
-from array import array
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
-from lehr.base.lru import Lru
 from lehr.errors import NotFound, nearest
 from lehr.store.streams import index, points, series_query
 from lehr.store.streams.index import Readers, run_number
-from lehr.store.streams.points import Points, Span
+from lehr.store.streams.points import EMPTY, Points, Span
 from lehr.store.streams.series_query import SeriesAxis, SeriesData, Wanted, reduce
 from lehr_trainer.contract.layout import EVENTS
-
-_TRENDS_KEPT = 5_000
-"""Twice what the longest page of runs shows; each takes some 400 bytes."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +53,6 @@ class SeriesReader:
 
     def __init__(self, index: Readers) -> None:
         self._index = index
-        self._trends: Lru[tuple[str, str, int], tuple[int, array[float]]] = Lru(_TRENDS_KEPT)
 
     def spans(self, run_id: str) -> list[Span]:
         """Return the attempts whose points count, oldest first, each with its last such step."""
@@ -191,17 +185,8 @@ class SeriesReader:
         self, run_ids: Sequence[str], name: str = "train/loss", points: int = 24
     ) -> dict[str, list[float]]:
         """Return a few values of a metric over each run, for a sparkline; [] where it has none."""
-        indexed = self.indexed(run_ids)
-        found: dict[str, list[float]] = {}
         with self._index.read() as connection:
-            for run_id in run_ids:
-                kept = self._trends.get((run_id, name, points))
-                if kept is None or kept[0] != indexed.get(run_id, 0):
-                    values = _trend(connection, run_number(connection, run_id), name, points)
-                    kept = (indexed.get(run_id, 0), array("d", values))
-                    self._trends.put((run_id, name, points), kept)
-                found[run_id] = list(kept[1])
-        return found
+            return {run_id: _trend(connection, run_id, name, points) for run_id in run_ids}
 
 
 def _latest(
@@ -230,15 +215,16 @@ def _latest(
     return dict(sorted(found.items()))
 
 
-def _trend(connection: sqlite3.Connection, run: int, name: str, count: int) -> points.Floats:
+def _trend(connection: sqlite3.Connection, run_id: str, name: str, count: int) -> list[float]:
+    run = run_number(connection, run_id)
     metric = connection.execute("SELECT id FROM names WHERE name=?", (name,)).fetchone()
-    if metric is None:
-        return points.EMPTY.values
-    spans = points.lineage(points.starts(connection, run))
-    curve = points.joined(points.curve(connection, run, metric[0], spans))
-    if len(curve) <= count:
-        return curve.values
-    return curve.values[reduce(curve.steps.astype(np.float64), curve.values, count).last]
+    spans = points.lineage(points.starts(connection, run)) if metric else []
+    curve = points.joined(points.curve(connection, run, metric[0], spans)) if spans else EMPTY
+    values = curve.values
+    if len(curve) > count:
+        values = values[reduce(curve.steps.astype(np.float64), values, count).last]
+    trend: list[float] = values.tolist()
+    return trend
 
 
 def _info(name: str, curve: Points) -> MetricSummary:
