@@ -57,8 +57,12 @@ def series_frame(series: Sequence[Series]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    columns = {one.name: pd.Series(one.y, index=one.step, dtype="float64") for one in series}
-    frame = pd.DataFrame(columns).sort_index()
+    if series and all(one.step == series[0].step for one in series):  # Quicker than to align them.
+        same = {one.name: one.y for one in series}
+        frame = pd.DataFrame(same, index=series[0].step, dtype="float64").sort_index()
+    else:
+        columns = {one.name: pd.Series(one.y, index=one.step, dtype="float64") for one in series}
+        frame = pd.DataFrame(columns).sort_index()
     frame.index = frame.index.astype("int64").rename("step")
     return frame.reset_index()
 
