@@ -55,7 +55,7 @@ class InlineAppender(Appender):
 
     def close(self) -> None:
         while self._indexer.to_seal and not self._indexer.connection.in_transaction:
-            self._seal_one()
+            self._seal_some()
 
 
 @contextmanager

@@ -126,7 +126,7 @@ class Appender:
             if call is not None:
                 self._answer(call)
             if len(self._indexer.to_seal) > _MUST_SEAL:
-                self._seal_one()
+                self._seal_some()
             self._wal.keep_small()
             if time.monotonic() >= self._rest_at:
                 self._rest()
@@ -158,7 +158,7 @@ class Appender:
             try:
                 return self._queue.get_nowait()
             except queue.Empty:
-                self._seal_one()
+                self._seal_some()
         while True:
             try:
                 return self._queue.get(timeout=max(0.0, self._rest_at - time.monotonic()))
@@ -251,9 +251,9 @@ class Appender:
         else:
             call.answer.set_result(result)
 
-    def _seal_one(self) -> None:
+    def _seal_some(self) -> None:
         try:
-            self._indexer.seal_one()
+            self._indexer.seal_some()
         except Exception:  # noqa: BLE001 - logged; the thread must go on
             # Nothing is lost: the rows stay until the next append makes them due again.
             _log.exception("streams.db: a block could not be written")

@@ -25,6 +25,8 @@ MAX_LINE = 8 << 20
 """A line longer than this is malformed; it is skipped unread."""
 _KNOWN = 2_048
 """Number of streams, runs and metrics kept in memory. Reading another one takes about 10 us."""
+_SEALED_AT_ONCE = 16
+"""Metrics of one flush to disk: appends wait for it."""
 _FEW_METRICS = 100
 """The newest points of an attempt with more metrics are not kept in memory: 300 bytes each."""
 
@@ -252,7 +254,10 @@ class Indexer:
                 latest.append((run, metric, attempt, *columns(forward(known, values))))
                 continue
             else:
-                latest.append((run, metric, attempt, *columns(forward(known, values))))
+                after = forward(known, values)
+                latest.append((run, metric, attempt, *columns(after)))
+                if after.loose // points.ROWS > (after.loose - len(steps)) // points.ROWS:
+                    self.to_seal.add((run, metric, attempt))
             rows += [(run, metric, attempt, step, values[step]) for step in steps]
         index.put_rows(self.connection, "metrics", rows)
         latest += [self._recounted(run, metric, attempt) for metric in behind]
@@ -307,19 +312,21 @@ class Indexer:
 
     def seal_all(self) -> None:
         while self.to_seal:
-            self.seal_one()
+            self.seal_some()
 
-    def seal_one(self) -> None:
-        """Seal one metric that has enough rows, in a transaction of its own."""
-        key = self.to_seal.pop()
+    def seal_some(self) -> None:
+        """Seal some metrics that have enough rows, in a transaction of their own."""
+        keys = [self.to_seal.pop() for _ in range(min(_SEALED_AT_ONCE, len(self.to_seal)))]
         self.connection.execute("BEGIN IMMEDIATE")
         try:
-            points.seal(self.connection, key)
+            for key in keys:
+                points.seal(self.connection, key)
             self.connection.execute("COMMIT")
         except BaseException:
             self.connection.execute("ROLLBACK")
             raise
-        self._newest.drop((key[0], key[2]))  # Its counts of loose points are outdated.
+        for key in keys:
+            self._newest.drop((key[0], key[2]))  # Its counts of loose points are outdated.
 
     # ------------------------------------------------------------------------------- numbers
 

@@ -263,6 +263,8 @@ BLOCK = 8192
 """Points in a full block."""
 SMALL = 48
 """From this many points at once on, a block is cheaper than rows."""
+ROWS = 256
+"""After so many more points, those that came as rows are moved into a small block."""
 
 Key = tuple[int, int, int]
 """The key of a series in the index: run, metric, attempt."""
@@ -284,8 +286,22 @@ def put_small(connection: sqlite3.Connection, key: Key, new: Points) -> None:
 
 
 def seal(connection: sqlite3.Connection, key: Key) -> None:
-    """Join a metric's loose points into full blocks, within the caller's transaction."""
-    loose = merged(blocks(connection, key, below=BLOCK), rows(connection, key))
+    """Join a metric's loose points into full blocks, within the caller's transaction.
+
+    Too few for one, its rows become a small block, unless their steps are out of order.
+    """
+    new = rows(connection, key)
+    newest, small = connection.execute(
+        "SELECT max(last), total(count) FILTER (WHERE count<?) FROM blocks"
+        " WHERE run=? AND metric=? AND attempt=?",
+        (BLOCK, *key),
+    ).fetchone()
+    if small + len(new) < BLOCK:
+        if len(new) and (newest is None or new.steps[0] > newest):
+            _delete_rows(connection, key)
+            _put(connection, key, new)
+        return
+    loose = merged(blocks(connection, key, below=BLOCK), new)
     (sealed,) = connection.execute(
         "SELECT max(last) FROM blocks WHERE run=? AND metric=? AND attempt=? AND count>=?",
         (*key, BLOCK),

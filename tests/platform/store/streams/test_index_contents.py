@@ -185,12 +185,16 @@ def test_rows_and_blocks_read_the_same(
     """However few come at a time, and whether or not they were sealed into blocks."""
     monkeypatch.setattr(points, "BLOCK", 64)
     monkeypatch.setattr(points, "SMALL", 20)
-    steps = [*range(1, 301), *range(310, 500, 7)]
+    monkeypatch.setattr(points, "ROWS", 10)
+    steps = [*range(1, 321), *range(330, 500, 7)]
     lines = [metrics(step, train_loss=step / 3 if step % 50 else "NaN") for step in steps]
     with fresh_store(tmp_path / "home") as store:
         attempt = new_attempt(store)
         for begin_at in range(0, len(lines), at_once):
             ingest(store, attempt.id, *lines[begin_at : begin_at + at_once])
+        store._appender.call(lambda indexer: indexer.seal_all()).result()
+        with store.index.read() as connection:  # Of train/loss, tokens and time each.
+            assert connection.execute("SELECT count(*) FROM metrics").fetchone()[0] < 3 * 10
         # A stray step, into what is sealed by now.
         ingest(store, attempt.id, metrics(5, train_loss=-1.0))
         before = store.series.read(attempt.run_id, "train/loss", exact=True)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lehr.store import Store
-from lehr.store.streams import index, indexer, points, series
+from lehr.store.streams import index, indexer, points
 from lehr.store.streams.indexer import Indexer
 from lehr_testing.stores import fresh_store, ingest, memory_folder, metrics, new_attempt
 
@@ -39,7 +39,7 @@ def advance(indexer: Indexer, attempt: str, *lines: bytes) -> None:
 def test_newest_points_are_those_of_all_points(pieces) -> None:
     """Also after repeated steps, and after rows have been sealed into blocks."""
     with (
-        mock.patch.object(points, "BLOCK", 4),
+        mock.patch.multiple(points, BLOCK=6, ROWS=2),
         memory_folder() as folder,
         fresh_store(folder / "home") as store,
     ):
@@ -94,7 +94,6 @@ def test_rows_are_all_put_or_replaced(tmp_path, count: int) -> None:
 @pytest.fixture
 def small_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(indexer, "_KNOWN", 3)
-    monkeypatch.setattr(series, "_TRENDS_KEPT", 3)
     return tmp_path / "home"
 
 
