@@ -20,6 +20,7 @@ from pydantic import BaseModel
 from lehr import __version__
 from lehr.errors import NotFound, UserError
 from lehr.specs.overrides import Overrides
+from lehr.specs.program import COMMAND
 
 if TYPE_CHECKING:
     from lehr.faces.client.transport import Transport
@@ -189,7 +190,9 @@ def send(
     refuse_missing_parts(parts or {}, names)
     if script is not None:
         refuse_missing_script(script, names)
-    if program is not None and program.prints:
+    # Texts are read in Python alone, and a command may print by another program.
+    reads = program is not None and (program.module != COMMAND or ".py" in " ".join(program.argv))
+    if program is not None and program.prints and reads:
         paths = [Path(one.path) for one in project.sources if one.name.endswith(".py")]
         texts = [path.read_text("utf-8", "replace") for path in paths]
         if missing := unprinted(program.prints, texts):

@@ -83,7 +83,7 @@ def test_first_process_of_a_node_becomes_the_command(command, ranks, ends):
     assert command is not None or done.stderr == "gone: No such file or directory\n"
 
 
-def test_command_is_submitted_and_its_specs_are_planned(tmp_path):
+def test_command_is_submitted_and_its_specs_are_planned(tmp_path, caplog):
     script = 'parser.add_argument("--lr", default=0.1)\nprint(f"iter {i}: loss {loss}")'
     (tmp_path / "train.py").write_text(script)
     (tmp_path / "tool").mkdir()
@@ -107,6 +107,10 @@ def test_command_is_submitted_and_its_specs_are_planned(tmp_path):
         assert lehr("run", "python", "-m", "tool.main", "--x=1").returncode == 0
         shown = json.loads(lehr("code", "show", "tool.main", "--json").stdout)["capsule"]
         assert "project/tool/main.py" in {file["name"] for file in shown["files"]}
+        for words, warned in (("sh tool/train.sh", False), ("env python train.py", True)):
+            (tmp_path / "tool/train.sh").touch()
+            done = lehr("run", "--dry-run", "--prints", "no {x}", "--", *words.split())
+            assert (done.returncode, "no text in the code gives" in caplog.text) == (0, warned)
     for kind in ("run", "sweep"):
         done = lehr("spec", "new", kind, "--script", "train.py", "-o", f"tool/{kind}.yaml")
         assert done.returncode == 0, done.stderr
