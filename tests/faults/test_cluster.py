@@ -9,19 +9,16 @@ from __future__ import annotations
 import pytest
 
 from lehr_testing.fakes import paced
-from lehr_testing.faults.hosts import SHARED, hosts, join_line, until_nodes
+from lehr_testing.faults.hosts import SHARED, Trainings, hosts, join_line, until_nodes
 from lehr_testing.server import TRAINER
-from lehr_testing.specs import run as run_spec
 from lehr_testing.specs import text_corpus
-from lehr_testing.waiting import until
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(1200)]
-STEPS = 20
 ELSEWHERE = "/var/tmp/elsewhere"
 UP = {"LEHR_RUNS": f"{SHARED}/runs", "LEHR_TRAINER_MODULE": str(TRAINER)}
 
 
-class Pair:
+class Pair(Trainings):
     def __init__(self, alpha, beta, shared):
         self.alpha, self.beta, self.shared = alpha, beta, shared
         self.up()
@@ -34,11 +31,6 @@ class Pair:
         token, line = join_line(self.alpha)
         env = {**token, **options.pop("env", {})}
         return self.beta.lehr(*line, "--runs", f"{ELSEWHERE}/runs", *arguments, env=env, **options)
-
-    def spec(self, name, *, steps=STEPS, gpus=1, nodes=1):
-        spec = run_spec(f"{SHARED}/corpus", name, gpus=gpus, steps=steps)
-        spec["resources"]["nodes"] = nodes
-        return spec
 
     def on_beta(self, name, *, steps):
         """Start a run that trains slowly on beta."""
@@ -54,19 +46,6 @@ class Pair:
         run = self.client.submit(paced(self.spec(name, steps=steps, gpus=4, nodes=2), 0.2))
         self.trains(run, at_least=6)
         return run
-
-    def trains(self, run, *, at_least):
-        until(
-            lambda: (run.refresh().step or 0) >= at_least, within_s=300, what=f"{run.name} to train"
-        )
-
-    def ends(self, run):
-        run.wait(timeout_s=400)
-        assert run.state == "completed", run.reason
-        return run
-
-    def steps(self, run):
-        return [int(step) for step in run.history("train/loss")["step"]]
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from lehr import Client
+from lehr_testing.specs import run as run_spec
 from lehr_testing.waiting import until
 
 _INIT = """
@@ -166,6 +167,28 @@ class Host:
     def client(self) -> Client:
         """Return a client of the server on it, from this machine, by the network."""
         return Client(self.url, token=self.run("cat", "/root/.lehr/token").stdout.strip())
+
+
+class Trainings:
+    """What tests do with runs whose corpus and folder the hosts share."""
+
+    def spec(self, name, *, steps, gpus=1, nodes=1):
+        spec = run_spec(f"{SHARED}/corpus", name, gpus=gpus, steps=steps)
+        spec["resources"]["nodes"] = nodes
+        return spec
+
+    def trains(self, run, *, at_least=6):
+        until(
+            lambda: (run.refresh().step or 0) >= at_least, within_s=300, what=f"{run.name} to train"
+        )
+
+    def ends(self, run):
+        run.wait(timeout_s=400)
+        assert run.state == "completed", run.reason
+        return run
+
+    def steps(self, run):
+        return [int(step) for step in run.history("train/loss")["step"]]
 
 
 def join_line(server: Host) -> tuple[dict[str, str], list[str]]:
