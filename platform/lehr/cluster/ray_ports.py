@@ -71,6 +71,29 @@ def choose(before: int, free: Callable[[int], bool] | None = None) -> Ports:
     return Ports(before or DEFAULT_BASE)
 
 
+_reserved: list[socket.socket] = []
+
+
+def reserve() -> int:
+    """Return the first of free ports for a node that joins; nobody else gets that one meanwhile.
+
+    Such a node does not use its first port. This process holds it until it ends, and so does the
+    program by which it replaces itself: nodes that start on one machine at once do not collide.
+    """
+    for base in _BASES:
+        held = socket.socket()
+        held.set_inheritable(True)
+        try:
+            held.bind(("", base))
+        except OSError:
+            held.close()
+            continue
+        _reserved.append(held)
+        if not Ports(base).taken(head=False):
+            return base
+    return DEFAULT_BASE
+
+
 def own_address(public_host: str | None) -> str:
     """Return the address of this machine that other nodes use.
 

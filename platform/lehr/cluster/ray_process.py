@@ -124,8 +124,9 @@ def start(
     log_path: Path,
     versions: str,
     record: Callable[[RayProcess], None],
+    stopping: Callable[[], bool] = lambda: False,
 ) -> RayProcess:
-    """Start a Ray node and wait until it runs. ``record`` is called before that.
+    """Start a Ray node and wait until it runs, or until ``stopping``. ``record`` is called before.
 
     Raises:
         InternalError: Ray did not start; the message has its last lines.
@@ -162,13 +163,13 @@ def start(
         raise
     deadline = time.monotonic() + START_S
     while _UP not in log_path.read_bytes():
-        if process.poll() is not None or time.monotonic() > deadline:
+        if stopping() or process.poll() is not None or time.monotonic() > deadline:
             end(started)
             log_text = log_path.read_text(errors="replace")
             # Of a traceback only its error: the lines of Ray's code tell a reader nothing.
             *_, log_end = log_text.split("Traceback (most recent call last):\n")
             lines = [line for line in log_end.splitlines() if line.strip() and line[0] != " "]
-            words = " / ".join(lines[-5:]) or f"it wrote nothing within {START_S:g} s"
+            words = " / ".join(lines[-5:]) or "it wrote nothing"
             raise InternalError(f"Ray did not start: {words}", hint=f"See {log_path}.")
         time.sleep(0.05)
     return started

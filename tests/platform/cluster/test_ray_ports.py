@@ -27,6 +27,11 @@ def test_head_keeps_its_ports_after_a_restart_and_evades_taken_ones():
     assert choose(0, lambda port: port != 6381).base == 6579
 
 
+def test_nodes_that_start_at_once_get_different_ports(monkeypatch):
+    monkeypatch.setattr(ray_ports, "_reserved", [])  # Closed with the test.
+    assert len({ray_ports.reserve(), ray_ports.reserve()}) == 2
+
+
 def test_taken_port_is_not_free():
     with socket.socket() as one:
         one.bind(("", 0))

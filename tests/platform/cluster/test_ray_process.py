@@ -14,7 +14,7 @@ from lehr.cluster import ray_process
 from lehr.errors import InternalError
 
 
-def start(program: str, folder, record) -> None:
+def start(program: str, folder, record, **options) -> None:
     ray_process.start(
         [sys.executable, "-c", program],
         environment={ray_process.MARK: ray_process.new_mark()},
@@ -25,7 +25,15 @@ def start(program: str, folder, record) -> None:
         log_path=folder / "ray.log",
         versions="",
         record=record,
+        **options,
     )
+
+
+def test_node_that_is_no_longer_wanted_is_ended_while_it_starts(tmp_path):
+    made: list[ray_process.RayProcess] = []
+    with pytest.raises(InternalError):
+        start("import time; time.sleep(600)", tmp_path, made.append, stopping=lambda: True)
+    assert not made[0].running()
 
 
 def test_node_that_cannot_be_recorded_is_ended(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,7 +25,9 @@ GONE_S = 60.0
 
 
 def join(
-    server: Annotated[str, typer.Argument(metavar="URL", help="Public URL of the server.")],
+    server: Annotated[
+        str, typer.Argument(metavar="URL", envvar="LEHR_SERVER", help="Public URL of the server.")
+    ],
     name: Annotated[
         str | None, typer.Option(help="Name of the node. Default: the host's name.")
     ] = None,
@@ -96,10 +99,14 @@ def join(
 
     The token for joining is read from LEHR_JOIN_TOKEN; `lehr node token` prints it.
 
+    In a job of Slurm, --until is the job's end. With --foreground, SIGTERM drains the node, and
+    it leaves.
+
     JSON: {node, joined, unit, checks: [{name, status, found, fix}]}.
     """
+    from lehr.cluster import ray_ports
     from lehr.cluster.ray_ports import DEFAULT_BASE, Ports
-    from lehr.faces.join import daemon, keeper, machine, record
+    from lehr.faces.join import daemon, keeper, machine, record, slurm
     from lehr.faces.join.checks import check_machine
 
     end = None if until is None else moment(until, "--until")
@@ -112,6 +119,12 @@ def join(
     where = home.home() if check else home.ensure_home()
     home.check_home(where)
     _refuse_server(where)
+    job = slurm.job()
+    if job is not None and end is None:
+        end = slurm.end_of(job)
+    if job is not None and base_port is None:
+        base_port = ray_ports.reserve()  # Another job may start on this machine just now.
+        name = name or slurm.node_name(base_port)
     wanted, view, found = machine.prepare(
         where,
         server,
@@ -136,7 +149,7 @@ def join(
     if not bad and not check:
         machine.make_runs_folder(wanted)
         keeper.ask(wanted, readmit=True, until=end)
-        record.write(where, wanted)
+        record.write(where, replace(wanted, leaves=foreground and job is not None))
         if foreground:
             daemon.run_in_foreground(where)
         if systemd:

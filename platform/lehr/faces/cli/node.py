@@ -110,21 +110,8 @@ def token(as_json: JsonOption = False) -> None:
 
     JSON: {command, expires_at, ca_file}; ca_file: the file to copy, or null.
     """
-    where = home.home()
-    info, secret = home.read_server(where), home.read_token(where)
-    if info is None or secret is None:
-        raise LehrError(
-            f"no Lehr server is running for {where}.", hint="Run this on the server's machine."
-        )
-    if home.is_loopback(urlsplit(info.url).hostname or ""):
-        raise Conflict(
-            f"other machines cannot reach this server: its URL is {info.url}.",
-            hint="lehr down, then lehr up --host 0.0.0.0 --public-url http://ADDRESS:5347 (docs/"
-            "cluster.md)",
-        )
-    expires_at = time.time() + signed_tokens.JOIN_LIFETIME_S
+    info, value, expires_at = invitation(signed_tokens.JOIN_LIFETIME_S)
     # Not an argument: `ps` shows those to every user of the machine.
-    value = signed_tokens.join_token(secret, expires_at)
     command = f"{TOKEN_VARIABLE}={value} lehr node join {info.url}"
     if info.ca_file is not None:
         command += f" --ca {shlex.quote(Path(info.ca_file).name)}"
@@ -145,6 +132,28 @@ def token(as_json: JsonOption = False) -> None:
             "machine, and add: --ca FILE",
             soft_wrap=True,
         )
+
+
+def invitation(lifetime_s: float) -> tuple[home.ServerInfo, str, float]:
+    """Return this home's server, a token for joining it, and when that expires.
+
+    Raises:
+        LehrError: no server runs here, or other machines cannot reach it.
+    """
+    where = home.home()
+    info, secret = home.read_server(where), home.read_token(where)
+    if info is None or secret is None:
+        raise LehrError(
+            f"no Lehr server is running for {where}.", hint="Run this on the server's machine."
+        )
+    if home.is_loopback(urlsplit(info.url).hostname or ""):
+        raise Conflict(
+            f"other machines cannot reach this server: its URL is {info.url}.",
+            hint="lehr down, then lehr up --host 0.0.0.0 --public-url http://ADDRESS:5347 (docs/"
+            "cluster.md)",
+        )
+    expires_at = time.time() + lifetime_s
+    return info, signed_tokens.join_token(secret, expires_at), expires_at
 
 
 group.command("join")(join)

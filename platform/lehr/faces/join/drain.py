@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _POLL_S = 0.5
 NOTICE_S = 5.0
 """Agents are read every second or so."""
+ANSWER_S = 10.0
+"""Limit for the server to answer: without an answer the trainings save all the same."""
 DELIVER_S = 60.0
 """Limit for the last bytes of streams to reach the server: this machine may not come back."""
 
@@ -107,5 +109,5 @@ def _leave(joined: JoinRecord) -> dict[str, str]:
     from lehr.faces.client import Client
 
     joined.trust_authority()
-    with Client(joined.server_url, joined.node_token) as client:
+    with Client(joined.server_url, joined.node_token, timeout_s=ANSWER_S) as client:
         return client.leave_cluster(joined.node).runs

@@ -1,7 +1,8 @@
 """The keeper: runs this machine's Ray node, and joins again when it ends or the head is another.
 
 ``python -P -m lehr.faces.join.keeper HOME``, as a daemon or a systemd service. When it ends, it
-ends the Ray node; trainings continue, and are adopted when the machine joins again.
+ends the Ray node; trainings continue, and are adopted when the machine joins again. In a job of
+Slurm the node is drained before, and leaves: all processes of the job are about to be killed.
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ from lehr.base import home as homes
 from lehr.base import own_logs, procfs
 from lehr.cluster import ray_ports, ray_process
 from lehr.errors import LehrError, Unauthorized, UserError
+from lehr.faces.join import drain
 from lehr.faces.join import record as records
 from lehr.faces.join.record import JoinRecord
 from lehr.node import facts, gpu_inventory, runs_folder
+from lehr.node.torchrun import TERM_GRACE_S
 from lehr_trainer.files import write_atomically
 
 if TYPE_CHECKING:
@@ -78,8 +81,23 @@ class NodeKeeper:
             pause = REJOIN_BACKOFF_S[0]
             log.info("node %s has joined %s", self.record.node, view.ray_address)
             why = self._watch(process, view)
+            if self.record.leaves and self.stopping.is_set():
+                break  # Its runs need the node while they are drained.
             log.info("Ray node ends: %s", why)
             ray_process.end(process)
+        if self.record.leaves:
+            self._leave()
+
+    def _leave(self) -> None:
+        """Have the trainings save and move on, then end the node. Nothing joins again."""
+        log.info("draining")
+        result = drain.drain(self.home_dir, self.record, wait=False, timeout_s=TERM_GRACE_S)
+        informed = result.unreachable or "informed"
+        log.info("trainings: %s; the server: %s", result.trainings.counts, informed)
+        process = records.read_ray(self.home_dir)
+        if process is not None:
+            ray_process.end(process)
+        records.forget(self.home_dir)
 
     def _check_versions(self, view: JoinView) -> None:
         here = facts.versions()
@@ -124,14 +142,14 @@ class NodeKeeper:
             temporary=temporary,
             log_path=homes.logs_dir(self.home_dir) / "ray-node.log",
             record=lambda process: records.write_ray(self.home_dir, process),
+            stopping=self.stopping.is_set,
         )
 
     def environment(self, view: JoinView, node_ip: str) -> dict[str, str]:
         """Return the environment of the Ray node, which its agent and its trainings inherit."""
         node_folder = homes.node_dir(self.home_dir)
-        inherited = {
-            name: value for name, value in os.environ.items() if not name.startswith("LEHR_")
-        }
+        # By Slurm's variables a program (Lightning, submitit) would take this for a job of its own.
+        inherited = {n: v for n, v in os.environ.items() if not n.startswith(("LEHR_", "SLURM"))}
         variables = ray_process.environment(
             inherited, mark=ray_process.new_mark(), node_folder=node_folder
         )

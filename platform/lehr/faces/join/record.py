@@ -29,6 +29,8 @@ class JoinRecord:
     base_port: int = 0
     ca_file: str | None = None
     """Certificates to trust besides the system's, for a server with its own authority."""
+    leaves: bool = False
+    """When its keeper ends, the node leaves: a job of Slurm ends, with all its processes."""
 
     def trust_authority(self) -> None:
         """Have this process trust the server's own authority, if it has one."""

@@ -20,10 +20,12 @@ def joining(tmp_path, monkeypatch):
     """Return a function that runs a keeper whose questions to the server have these results."""
     monkeypatch.setattr(keeper, "REJOIN_BACKOFF_S", (0.0, 0.0))
 
-    def run(*results):
+    def run(*results, leaves=False):
         left = iter(results)
         stopping = threading.Event()
-        node = keeper.NodeKeeper(tmp_path, record=None, stopping=stopping)
+        made = JoinRecord("http://127.0.0.1:1", "n1", "t", gpus=1, logical=True, leaves=leaves)
+        record.write(tmp_path, made)
+        node = keeper.NodeKeeper(tmp_path, record=made, stopping=stopping)
 
         def ask(_):
             result = next(left, None)
@@ -45,6 +47,17 @@ def test_full_disk_and_lost_server_do_not_end_the_keeper(joining, caplog):
     tries = [line for line in caplog.messages if line.startswith("cannot join")]
     assert len(tries) == 4
     assert "No space left on device" in tries[0]
+
+
+def test_node_of_a_job_leaves_when_its_keeper_ends(joining, tmp_path, caplog):
+    caplog.set_level("INFO")
+    joining()
+    assert record.read(tmp_path) is not None
+    joining(leaves=True)
+    assert record.read(tmp_path) is None
+    # Without the server, too, its trainings are stopped: they are about to be killed.
+    [line] = [line for line in caplog.messages if line.startswith("trainings: ")]
+    assert "does not answer" in line
 
 
 @pytest.fixture
