@@ -31,10 +31,7 @@ trainer.fit(pl_own.Regression(0.1), data)
 """
 SCRIPTS = {
     "hf": ["hf.py", f"--max_steps={STEPS}", "--pause_s=0.2"],
-    "lightning": [
-        "-c",
-        LIGHTNING,
-    ],
+    "lightning": ["-c", LIGHTNING],
     "regression": [
         "-c",
         "import lehr_log; lehr_log.use_as_wandb(); import pl_own; pl_own.main()",

@@ -41,11 +41,8 @@ class Requests(Records):
             final = {Desired.CANCEL.value, Desired.PRUNE.value}
             if run.desired in final and desired.value not in final:
                 raise Conflict(f"{run.name} ({run.id}) is already being cancelled.")
-            add_request(session, run, desired.value, message, actor, self._clock())
             run.desired = desired.value
-            session.add(run)
-            announce_run(self._db, run)
-            return run
+            return self._add(session, run, desired.value, message, actor)
 
     def order_checkpoint(
         self, run_id: str, *, actor: str = "user", message: str | None = None
@@ -57,11 +54,8 @@ class Requests(Records):
                 raise Conflict(
                     f"{run.name} ({run.id}) is {run.state}: only a running run can save."
                 )
-            add_request(session, run, "checkpoint", message, actor, self._clock())
             run.checkpoint_seq += 1
-            session.add(run)
-            announce_run(self._db, run)
-            return run
+            return self._add(session, run, "checkpoint", message, actor)
 
     def prune(self, run_id: str, attempt: int, message: str) -> bool:
         """Request that a running trial ends now; False if the run has another attempt by now."""
@@ -71,18 +65,21 @@ class Requests(Records):
             if now != (RunState.RUNNING.value, attempt, Desired.RUN.value):
                 return False
             run.desired = Desired.PRUNE.value
-            session.add(run)
-            add_request(session, run, Desired.PRUNE.value, message, "sweep", self._clock())
-            session.flush()
-            announce_run(self._db, run)
+            self._add(session, run, Desired.PRUNE.value, message, "sweep")
             return True
 
     def note(self, run_id: str, kind: str, *, actor: str, message: str) -> None:
         """Record something about a run that asks nothing of the dispatcher."""
         with self._db.write() as session:
-            run = get_run(session, run_id)
-            add_request(session, run, kind, message, actor, self._clock())
-            announce_run(self._db, run)
+            self._add(session, get_run(session, run_id), kind, message, actor)
+
+    def _add(
+        self, session: Session, run: RunRow, kind: str, message: str | None, actor: str
+    ) -> RunRow:
+        session.add(run)
+        add_request(session, run, kind, message, actor, self._clock())
+        announce_run(self._db, run)
+        return run
 
     def of_run(self, run_id: str) -> list[RunRequest]:
         """Return the requests to the run, oldest first."""
