@@ -77,7 +77,6 @@ class WeightAverage:
 
     @torch.no_grad()
     def after_update(self, step: int) -> None:
-        """Take a snapshot if one is due after ``step``."""
         config = self._config
         if step % config.every:
             return
@@ -149,7 +148,6 @@ class WeightAverage:
         return mean([self._host.views[slot][name] for slot in slots(self._config, self._count)])
 
     def _settle(self) -> None:
-        """Wait for what is under way on rank 0."""
         self._background.wait()
         if self._copied is not None:
             self._copied.synchronize()

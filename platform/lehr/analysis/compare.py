@@ -97,7 +97,8 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in values.items():
         path = f"{prefix}.{key}" if prefix else str(key)
-        if path == _STAGES and isinstance(value, list) and all(map(_is_mapping, value)):
+        staged = path == _STAGES and isinstance(value, list)
+        if staged and all(isinstance(stage, Mapping) for stage in value):
             value = {  # noqa: PLW2901
                 stage.get("name") or number: {k: v for k, v in stage.items() if k != "name"}
                 for number, stage in enumerate(value)
@@ -107,10 +108,6 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             found[path] = value
     return found
-
-
-def _is_mapping(value: Any) -> bool:
-    return isinstance(value, Mapping)
 
 
 def _of_whole(path: str) -> str:

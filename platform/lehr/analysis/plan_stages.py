@@ -42,34 +42,30 @@ class StagePlan:
 def stage_plans(
     train: TrainConfig, ranks: int, needs: Sequence[MemoryPlan], flops: Sequence[float]
 ) -> list[StagePlan]:
-    """Return a plan of each stage; none for a run without stages.
-
-    Args:
-        train: the run.
-        ranks: that share each batch.
-        needs: the memory of each stage.
-        flops: of each stage.
-    """
+    """Return a plan of each stage, from its FLOPs and ``needs``; none for a run without stages."""
+    if not train.stages:
+        return []
     plans = []
     places = [place for place, _ in corpus_places(train)]
     for (span, own), place, work in zip(train.course, places, flops, strict=True):
-        parts = weighed(own.data.corpus).items()
-        plan = StagePlan(
-            name=span.name,
-            steps=(span.first + 1, span.last),
-            tokens=span.trained,
-            sequences=span.batch.sequences,
-            sequence_length=span.batch.sequence_length,
-            micro_batch=span.batch.micro_batch or span.batch.sequences // ranks,
-            corpus=f"train.{place}data.corpus",
-            corpus_tokens={name: round(share * span.trained) for name, (_, share) in parts},
-            lr=_rates(own, span.first + 1),
-            flops=work,
-            share=work / sum(flops),
-            memory_bytes=max(need.peak for need in needs if need.stage == span.name),
+        parts, batch = weighed(own.data.corpus).items(), span.batch
+        plans.append(
+            StagePlan(
+                name=span.name,
+                steps=(span.first + 1, span.last),
+                tokens=span.trained,
+                sequences=batch.sequences,
+                sequence_length=batch.sequence_length,
+                micro_batch=batch.micro_batch or batch.sequences // ranks,
+                corpus=f"train.{place}data.corpus",
+                corpus_tokens={name: round(share * span.trained) for name, (_, share) in parts},
+                lr=_rates(own, span.first + 1),
+                flops=work,
+                share=work / sum(flops),
+                memory_bytes=max(need.peak for need in needs if need.stage == span.name),
+            )
         )
-        plans.append(plan)
-    return plans if train.stages else []
+    return plans
 
 
 def _rates(train: TrainConfig, first: int) -> tuple[float, float, float]:

@@ -262,12 +262,7 @@ def check_small(
 
     Of text the division by the held-out share is checked, of chats each message. A document counts
     as many tokens as it has bytes, and one: no tokenizer makes more.
-
-    Args:
-        data: with the corpus; its files are on this machine.
-        validation: with the share that is held out.
-        sequence_length: tokens of the shortest sequence.
-        looks: limits how many entries of folders are read; beyond, nothing is checked.
+    Files that ``looks`` does not allow to list are not checked.
 
     Raises:
         BadData: it has all that is missing, and the settings that change it; or what is wrong in
