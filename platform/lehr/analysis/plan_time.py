@@ -34,12 +34,9 @@ _NO_SPEED = frozenset(
 
 
 def traits(spec: RunSpec, parameters: int | None, *, cuda: bool) -> dict[str, str]:
-    """Return what decides the speed of a run, by name, each as a phrase.
+    """Return what decides the speed of a run of Lehr's trainer, by name, each as a phrase.
 
-    Args:
-        spec: of the run. It trains with Lehr's trainer.
-        parameters: of its model.
-        cuda: whether it trains on a GPU; what its config leaves open depends on that.
+    What its config leaves open depends on ``cuda``, whether it trains on a GPU.
     """
     train, resources = spec.own.on("cuda" if cuda else "cpu"), spec.resources
     shape = train.model.model_dump(exclude=set(_NO_SPEED))
@@ -177,15 +174,8 @@ def estimate_time(
 
     A run of the same kind is taken as it was. The MFU of runs that differ in size or batch alone is
     used where their parameters differ by a factor of three at most. Otherwise the MFU of published
-    runs on such a GPU is used.
-
-    Args:
-        train: what is trained.
-        gpus: how many GPUs train it.
-        gpu: their kind, if known.
-        flops: of the whole run (``flops_per_token``: recomputation not counted).
-        parameters: of the model.
-        measured: earlier runs, newest first.
+    runs on such a GPU is used. ``flops`` are those of the whole run, recomputation not counted;
+    ``measured`` has earlier runs, newest first.
     """
     same = [run for run in measured if not run.differs]
     if same:

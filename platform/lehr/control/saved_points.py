@@ -70,15 +70,10 @@ def point_to_resume(
     """Return the checkpoint that the next attempt resumes from, relative to the run directory or
     absolute.
 
-    It is the newest checkpoint of the newest attempt. If that attempt fell back to an older
-    checkpoint, the newer ones were damaged. After a rewind it is the newest one before the spike,
-    until a later attempt has saved.
-
-    Args:
-        points: the run's own checkpoints that can still be read.
-        base: what it starts from if it has none: a fork's checkpoint of another run, or None.
-        rewound: the run's last rewind.
-        resumed: by attempt, the checkpoint that it resumed from; needed for a rewind.
+    It is the newest readable checkpoint of the newest attempt. If that attempt fell back to an
+    older checkpoint, the newer ones were damaged. After a rewind it is the newest one before the
+    spike, until a later attempt has saved; ``resumed`` is then as for ``point_before``. Without any
+    it is ``base``, a fork's checkpoint of another run.
     """
     found = [point for point in points if layout.checkpoint_at(point.path) is not None]
     if not found:
