@@ -95,24 +95,21 @@ def set_path(data: dict[str, Any], path: str, value: Any) -> None:
         raise ValueError(f"{path[:100]!r} is not a path; separate names with dots")
     if len(names) > DEEPEST:
         raise ValueError(f"a path of {len(names):,} names; at most {DEEPEST} are allowed")
-    here = data
+    here: Any = data
     done: list[str] = []
     while True:
-        used = next((n for n in range(len(names), 0, -1) if ".".join(names[:n]) in here), 1)
-        key = ".".join(names[:used])
+        ends = range(len(names), 0, -1)
+        used = next((n for n in ends if ".".join(names[:n]) in here), 1)
+        key: Any = int(names[0]) if isinstance(here, list) else ".".join(names[:used])
         done += names[:used]
         names = names[used:]
         if not names:
             here[key] = value
             return
-        inner = here.get(key)
-        if isinstance(inner, list) and isinstance(_item(inner, names[0]), dict):
-            item = int(names.pop(0))
-            done.append(str(item))
-            if not names:
-                inner[item] = value
-                return
-            here = inner[item]
+        inner = here[key] if isinstance(here, list) else here.get(key)
+        items = enumerate(inner) if isinstance(inner, list) else ()
+        if names[0] in [str(number) for number, item in items if isinstance(item, dict)]:
+            here = inner
             continue
         if inner is None:
             inner = {}
@@ -122,10 +119,6 @@ def set_path(data: dict[str, Any], path: str, value: Any) -> None:
             inner = _spelled_out(".".join(done), inner)
         here[key] = inner
         here = inner
-
-
-def _item(items: list[Any], number: str) -> Any:
-    return items[int(number)] if number.isdigit() and int(number) < len(items) else None
 
 
 def _spelled_out(path: str, value: Any) -> dict[str, Any]:
