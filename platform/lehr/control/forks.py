@@ -83,10 +83,8 @@ def fork_spec(
     """
     old = RunSpec.model_validate(source)
     given = {path: value for path, value, _ in parse_overrides(changes)}
-    data = copy.deepcopy(source)
+    data = copy.deepcopy({field: value for field, value in source.items() if field not in CLAIM})
     data["kind"] = "run"
-    for field in CLAIM:
-        data.pop(field, None)
     if "hypothesis" in given:
         message = "hypothesis: a fork makes no claim, since its seed cannot change."
         raise SpecError([SpecProblem("hypothesis", message)])

@@ -148,6 +148,7 @@ def _create(store: Store, clock: _Clock, run: _Lost, spec: dict[str, Any]) -> No
             tags=spec["tags"],
             note=spec["notes"],
             priority=spec["priority"],
+            claim=RunSpec.model_validate(spec).claim,
             state=RunState.QUEUED.value,
             submitted_by=run.record.get("submitted_by") or _ACTOR,
             forked_from=run.record.get("forked_from"),

@@ -62,8 +62,8 @@ def lose_and_rebuild(bench: Bench) -> backup.Rebuilt:
 
 def facts(store: Store, run_id: str) -> dict[str, Any]:
     run = store.runs.get(run_id)
-    names = ("name", "project", "tags", "note", "state", "desired", "attempt", "submitted_by")
-    found = {name: getattr(run, name) for name in (*names, "spec", "created_at")}
+    names = ("name", "project", "tags", "note", "state", "desired", "attempt", "claim")
+    found = {name: getattr(run, name) for name in (*names, "spec", "created_at", "submitted_by")}
     found["attempts"] = [
         (one.id, one.placement, one.token_sha256, one.open, (one.exit or {}).get("reason"))
         for one in store.attempts.of_run(run_id)
@@ -77,7 +77,7 @@ def test_ended_runs_are_as_before_and_living_ones_go_on(bench: Bench) -> None:
     finished = line("finished", 8.0, step=5, outcome="completed")
     completed = trained(bench, "completed", project="other", tags=["x"], notes="why")
     ended(bench, completed, finished)
-    paused = trained(bench, "paused")
+    paused = trained(bench, "paused", hypothesis="it lowers val/loss", baseline="k3f9x2ab")
     bench.store.requests.set_desired(paused[:-2], Desired.PAUSE, actor="ada")
     bench.tick()
     ended(bench, paused, line("stopping", 7.0, step=5, reason="pause"), stopped)
