@@ -164,5 +164,5 @@ def _decide(view: ClaimView, gains: list[float]) -> str:
     }
     return (
         f"{view.metric} gains {mean_text(Group('', tuple(gains)))} by {len(gains)} pairs of seeds; "
-        f"evidence {made.evidence:.2g}, and {view.needed:.2g} keeps it{then[made.verdict]}."
+        f"evidence {made.evidence:,.3g}, and {view.needed:,.4g} keeps it{then[made.verdict]}."
     )
