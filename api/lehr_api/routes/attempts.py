@@ -97,6 +97,8 @@ class Appended(Documented):
 class Offsets(Documented):
     offsets: dict[str, int]
     """Stored bytes, by stream."""
+    crc32: dict[str, int] = {}
+    """Of the stored bytes, by stream; -1 where it is not known."""
 
 
 class HeartbeatMessage(Documented):
@@ -268,8 +270,12 @@ def mismatch_response(error: OffsetMismatch) -> Response:
 @router.get("/streams", responses=problem_responses(400, 404))
 @WORKERS.runs
 def offsets(attempt_id: AttemptId, store: StoreDep) -> Offsets:
-    """Return the offsets to continue from, by stream."""
-    return Offsets(offsets=store.streams.sizes(attempt_id))
+    """Return the offsets to continue from, and the checksums of what is before, by stream."""
+    streams = store.streams.of_attempt(attempt_id)
+    return Offsets(
+        offsets={one.name: one.size for one in streams},
+        crc32={one.name: one.crc32 for one in streams},
+    )
 
 
 @router.post("/heartbeat", responses=problem_responses(400, 404))

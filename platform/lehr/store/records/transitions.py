@@ -177,7 +177,7 @@ def transition_runs(
     changed = session.execute(
         update(RunRow)
         .where(where, col(RunRow.state) == old.value)
-        .values(**_columns_of(new, cause, message, at), **_settable(changes))
+        .values(_columns_of(new, cause, message, at) | _settable(changes))
         .returning(col(RunRow.id), col(RunRow.attempt), col(RunRow.sweep_id)),
         execution_options={"synchronize_session": "fetch"},
     ).all()

@@ -239,13 +239,18 @@ class Indexer:
         if len(newest) + len(parsed.values) > limits.MAX_METRICS:
             self._drop_new_names(newest, parsed)
         series = {self._metric(name): values for name, values in parsed.values.items()}
-        series |= _axes(parsed, newest)
+        for axis, values in _axes(parsed, newest).items():
+            series[axis] = values
+            if axis in newest and min(values) <= newest[axis].step:
+                there = {*points.load(self.connection, run, axis, attempt).steps.tolist()}
+                series[axis] = {step: x for step, x in values.items() if step not in there}
         rows: list[tuple[int, int, int, int, float]] = []
         latest: list[tuple[Any, ...]] = []
         behind: list[int] = []
         for metric, values in sorted(series.items()):
             known = newest.get(metric)
-            steps = sorted(values)
+            if not (steps := sorted(values)):
+                continue
             if known is not None and steps[0] <= known.step:
                 behind.append(metric)
             elif len(steps) >= points.SMALL:
@@ -366,9 +371,9 @@ def _axes(parsed: Parsed, newest: dict[int, NewestPoint]) -> dict[int, dict[int,
         if step == top:
             continue
         top = max(top, step)
-        time[step] = at
+        time.setdefault(step, at)
         if seen is not None:
-            tokens[step] = seen
+            tokens.setdefault(step, seen)
     found = {index.TIME: time} if time else {}
     return found | {index.TOKENS: tokens} if tokens else found
 

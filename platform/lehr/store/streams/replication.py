@@ -32,6 +32,7 @@ class StreamInfo:
     """Bytes in the replica: less than ``size`` where a log was cut."""
     malformed: int = 0
     """Lines of events.jsonl that are malformed: stored, counted, skipped."""
+    crc32: int = -1  # Of the stored bytes; -1 if it is not known.
 
 
 class Streams:
@@ -149,7 +150,7 @@ class Streams:
         run_id = self._run_of(attempt_id)
         with self._index.read() as connection:
             rows = connection.execute(
-                "SELECT name, size, stored, malformed FROM streams"
+                "SELECT name, size, stored, malformed, crc32 FROM streams"
                 " WHERE run=(SELECT id FROM runs WHERE run=?) AND attempt=? ORDER BY name",
                 (run_id, int(attempt_id.rpartition("-")[2])),
             ).fetchall()

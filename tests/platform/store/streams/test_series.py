@@ -52,6 +52,14 @@ def test_the_axes_are_steps_tokens_and_seconds_since_the_first_point(store: Stor
     assert store.series.read(run_id, "train/loss", x_axis="time").x == [0.0, 0.5]
     assert store.series.read(run_id, "val/loss", x_axis="time").x == [0.5, 10.0]
     assert store.series.read(run_id, "val/loss", x_axis="tokens", first=50).step == [9]
+    # A later record of an earlier step does not move it in time; one of a new step is placed.
+    late = line("evaluation", 99.0, step=1, tokens=10, values={"val/loss": 2.0})
+    new = line("evaluation", 98.0, step=4, tokens=40, values={"val/loss": 2.0})
+    store.streams.append(
+        attempt.id, "events.jsonl", store.streams.sizes(attempt.id)["events.jsonl"], late + new
+    )
+    assert store.series.read(run_id, "train/loss", x_axis="time").x == [0.0, 0.5]
+    assert store.series.read(run_id, "val/loss", x_axis="time").x == [0.0, 0.5, 10.0, 48.0]
 
 
 def test_points_without_tokens_are_omitted_from_the_token_axis(store: Store) -> None:
