@@ -22,6 +22,7 @@ from lehr.control.lifecycle import RunState, StateChange
 from lehr.control.retries import internal
 from lehr.control.step import DECISIONS, Action, Fault, QueueOrder, Subject, subject_of
 from lehr.store import Store
+from lehr.store.ids import attempt_id
 from lehr.store.tables import GateVerdict
 
 log = logging.getLogger(__name__)
@@ -244,7 +245,10 @@ def _attempt_fields(action: Action) -> dict[str, str]:
 
 def finalize(store: Store, action: Finalize) -> bool:
     """Carry out the transitions of an exit. Return False if the run had changed meanwhile."""
-    state = action.old
+    state, changes = action.old, dict[str, float | None](action.changes)
+    if state is RunState.EXTERNAL:  # It may have ended days ago, and was only reported now.
+        attempt = store.attempts.get(attempt_id(action.run_id, action.attempt))
+        changes["ended_at"] = attempt.exited_at
     for new in action.path:
         last = new is action.state
         moved = store.transitions.apply(
@@ -255,7 +259,7 @@ def finalize(store: Store, action: Finalize) -> bool:
             cause=action.cause,
             message=action.message if last else None,
             actor=DISPATCHER,
-            set=action.changes if last else None,
+            set=changes if last else None,
         )
         if not moved:
             return False
