@@ -119,10 +119,10 @@ def init(
     global _run
     from lehr_log import wandb
 
-    name = _label(name or Path(sys.argv[0] if sys.argv else "").stem, "run")
-    run = _run or Run(str(id or ""), name, _label(project, "default"))
+    name = label(name or Path(sys.argv[0] if sys.argv else "").stem, "run")
+    run = _run or Run(str(id or ""), name, label(project, "default"))
     try:
-        given = _plain(wandb._mapping(config))  # noqa: SLF001
+        given = plain(wandb._mapping(config))  # noqa: SLF001
         if goes_on() or os.environ.get("RANK", "0") != "0":
             if given and lehr_log._log_path() is not None:  # noqa: SLF001
                 wandb.config.setdefaults(given)
@@ -252,18 +252,18 @@ def _reason_of(error: BaseException | None) -> tuple[Outcome, str | None]:
     return "failed", f"{type(error).__name__}: {error}"[:2000]
 
 
-def _label(text: str, default: str) -> str:
+def label(text: str, default: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:100] or default
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Return a value of the config as JSON has it; of other types their names."""
     from lehr_log import wandb
 
     if isinstance(value, Mapping):
-        return {str(name): _plain(item) for name, item in value.items()}
+        return {str(name): plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     text = isinstance(value, float) and not math.isfinite(value)
     return wandb._plain(str(value) if text else value)  # noqa: SLF001
 

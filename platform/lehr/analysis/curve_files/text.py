@@ -34,6 +34,7 @@ LONGEST_LINE = 1_000_000
 LONGEST_RECORD = 8 << 20
 """Bytes of a line of JSON, as in the index of the server."""
 LARGEST_STEP = 2**62
+CLOCKS = {"timestamp", "_timestamp", "wall time", "wall_time"}  # In seconds since 1970.
 Wants = Callable[[str], bool]
 
 
@@ -80,7 +81,8 @@ def _csv_rows(path: Path, first: str, rest: Iterable[str], wants: Wants, given: 
     at = _step_column(header)
     if at is None:
         yield Remark("There is no column of steps, so rows are counted from 1.")
-    columns = [(i, name) for i, name in enumerate(header) if i != at and wants(name)]
+    clocks = [i for i, name in enumerate(header) if name.lower() in CLOCKS]
+    columns = [(i, n) for i, n in enumerate(header) if i not in {at, *clocks} and wants(n)]
     rows = csv.reader(rest, delimiter=delimiter)
     empty, count = 0, 0
     for count, cells in enumerate(rows, 1):
@@ -102,7 +104,8 @@ def _csv_rows(path: Path, first: str, rest: Iterable[str], wants: Wants, given: 
             raise unreadable(path, f"line {line:,} has no {header[at]}.")
         step = count if at is None else _step(path, line, header[at], cells[at])
         if values:
-            yield CurveRow(step, values, line)
+            times = [_number(path, line, header[i], cells[i]) for i in clocks if any(cells[i:])]
+            yield CurveRow(step, values, line, times[0] if times else None)
     if not count:
         raise unreadable(path, "there are no rows after the names of columns.")
     if empty:

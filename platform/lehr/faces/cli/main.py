@@ -59,6 +59,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "seeds": ("fork", "Repeat a run with other seeds, to measure the noise"),
         "fork": ("fork", "Start a new run from a checkpoint of another, with changes"),
         "cooldown": ("fork", "Decay the learning rate of a run over so many tokens, as a fork"),
+        "import": ("imports", "Import the runs of W&B, MLflow, TensorBoard, Trackio, or CSV files"),
         "sync": (
             "run_actions",
             "Send what scripts have logged by lehr_log.init and could not send",
