@@ -47,7 +47,6 @@ def test_claims_without_a_gain_are_rarely_kept_however_often_one_looks() -> None
 
 
 def test_false_discovery_rate_and_power_over_streams_of_claims() -> None:
-    """Real gains are twice the noise of a run."""
     mixed = [number % 5 == 4 for number in range(250)]
     false, power, pairs = np.mean([stream(mixed, 2.0, seed) for seed in range(2)], axis=0)
     assert false <= ALPHA

@@ -199,6 +199,7 @@ def _facts(view: RunDetail) -> list[tuple[str, str]]:
         ("project", view.project),
         ("tags", ", ".join(view.tags)),
         ("note", view.note),
+        ("claim", view.spec.get("hypothesis") or ""),
         ("model", f"{formats.millions(view.parameters)} parameters" if view.parameters else ""),
         # A program need not declare its tokens: then each step counts as one.
         (

@@ -172,6 +172,7 @@ def test_small_difference_is_not_shown_as_zero(delta, shown):
 
 
 def test_claims_are_listed_and_judged(lehr, server):
+    assert "claim      a twin lowers val/loss" in lehr("show", "twin").stdout
     listed = lehr("judge").stdout.split()
     assert listed[0] == "1"
     assert " ".join(listed[2:]).startswith("undecided a twin lowers val/loss (than")
