@@ -120,10 +120,12 @@ def test_run_that_goes_on_grows_and_one_that_changed_is_a_new_attempt(lehr):
     run = lehr.rows()["mine"]
     assert (run.state, run.attempt) == ("completed", 1)
     assert lehr.equal(run, "x", {step: step for step in range(5)})
+    sizes = lehr.api.store.streams.sizes(f"{run.id}-1")
     points[1] = (1, {"x": 7}, 1.6e9)
     assert lehr.send([source(points, outcome="failed", reason="crashed")]) == ["changed"]
     run = lehr.rows()["mine"]
     assert (run.state, run.attempt, run.reason) == ("failed", 2, "crashed")
+    assert lehr.api.store.streams.sizes(f"{run.id}-1") == sizes
     assert lehr.equal(run, "x", {0: 0, 1: 7, 2: 2, 3: 3, 4: 4})
     assert lehr.send([source(points, outcome="failed", reason="crashed")]) == ["unchanged"]
 
