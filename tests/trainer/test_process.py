@@ -162,9 +162,13 @@ def test_attempt_directory_is_used_with_its_launch_note(tmp_path: Path) -> None:
     attempt.mkdir()
     note = {"run_id": "r1", "attempt": 3, "resume": "pinned", "resume_from": "attempt-1/x"}
     (attempt / layout.LAUNCH).write_text(json.dumps(note))
+    (attempt / layout.EVENTS).write_text("{}\n")  # A notice: the node has built its environment.
     place = launch.find_place(attempt, make_attempt=True)
     assert (place.attempt, place.standalone) == (3, False)
     assert (place.note.resume, place.note.resume_from) == ("pinned", "attempt-1/x")
+    layout.rank_log(attempt, 0).touch()
+    with pytest.raises(BadConfig, match="was already used"):
+        launch.find_place(attempt, make_attempt=True)
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,8 @@ def find_place(path: Path, *, make_attempt: bool) -> RunPaths | None:
     """
     path = path.absolute()
     if layout.attempt_number(path) is not None and (path.parent / layout.CONFIG).is_file():
-        if (path / layout.EVENTS).exists() and make_attempt:
+        # The stream may have notices already: of the environment that a node has built.
+        if layout.rank_log(path, 0).exists() and make_attempt:
             raise BadConfig(f"{path} was already used; each launch needs its own attempt directory")
         return RunPaths(path.parent, path, _read_note(path / layout.LAUNCH), standalone=False)
     if not (path / layout.CONFIG).is_file():
