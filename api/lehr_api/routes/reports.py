@@ -59,5 +59,4 @@ async def send(request: Request, services: ServicesDep) -> Opened:
         with draft.open("xb", buffering=0) as file:
             async for piece in request.stream():
                 await to_thread.run_sync(code.append, services, file, piece)
-        act = partial(open_bundle, services, draft)
-        return await to_thread.run_sync(act, limiter=SUBMISSIONS.limiter())
+        return await to_thread.run_sync(open_bundle, services, draft, limiter=SUBMISSIONS.limiter())

@@ -1,12 +1,6 @@
 """A page with an archive appended: a browser opens it as a report, any unzip tool as its evidence.
 
-::
-
-    manifest.json         format, id, name; the SHA-256 of each other member
-    record.json           rows of the record, by table
-    runs/<id>/spec.yaml   of each run: model, data recipe, seed; without values of variables
-    runs/<id>/attempt-1/events.jsonl, rank-0.log ...    its streams
-    code/<digest>.tar     each capsule; code/<digest>.json has the SHA-256 of its files
+docs/your-code.md lists the members.
 """
 
 from __future__ import annotations
@@ -52,11 +46,7 @@ class BundleWriter:
 
 
 class Bundle(ZipFile):
-    """An open file, whose members have safe names and a limited size. ``name`` is for messages.
-
-    Raises:
-        UserError: it is no such file, is cut off, unsafe or of a newer format.
-    """
+    """An open file. Raise UserError if it is none, cut off, unsafe or of a newer format."""
 
     def __init__(self, path: Path, name: str) -> None:
         try:
@@ -90,5 +80,11 @@ class Bundle(ZipFile):
     def _sha(self, name: str) -> str | None:
         try:
             return hashlib.sha256(self.read(name)).hexdigest()
-        except _DAMAGE:
+        except UserError:
             return None
+
+    def read(self, name: Any, pwd: bytes | None = None) -> bytes:
+        try:
+            return super().read(name, pwd)
+        except _DAMAGE as error:
+            raise UserError(f"its member {name} cannot be read: {error}.") from None

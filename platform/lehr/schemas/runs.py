@@ -287,7 +287,6 @@ class Opened(View):
     name: str
     runs: int
     new: bool
-    """False if they were here already."""
 
 
 class Deletion(View):

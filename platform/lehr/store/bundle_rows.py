@@ -29,27 +29,22 @@ _ID = re.compile(r"[a-z0-9]{4,40}")
 
 
 def _own(table: type[SQLModel]) -> dict[str, Any]:
-    """Return the columns that each store sets by itself."""
     if table is t.Attempt:
         return {"token_sha256": "", "open": False}
     return {"sha256": {}, "id": {"number": None}}.get(TABLES[table], {"id": None})
 
 
 def rows_of(store: Store, item: Item) -> Rows:
-    """Return the rows of a run, sweep or rollout. Values of variables are left out: they may be
-    secrets. Files of checkpoints are elsewhere, so they count as removed.
+    """Return the rows of a run, sweep or rollout, without variables: they may be secrets.
 
     Raises:
         Conflict: a run has not ended, or was deleted.
     """
     with store.db.read() as session:
         own = select(t.RolloutRun.run_id).where(t.RolloutRun.rollout_id == item.id)
-        within = {
-            col(t.RunRow.sweep_id): [item.id],
-            col(t.RunRow.id): [item.id, *session.exec(own)],
-        }
-        where = [among(column, ids) for column, ids in within.items()]
-        runs = {run.id: run for run in session.exec(select(t.RunRow).where(where[0] | where[1]))}
+        where = among(t.RunRow.id, [item.id, *session.exec(own)])
+        where |= col(t.RunRow.sweep_id) == item.id
+        runs = {run.id: run for run in session.exec(select(t.RunRow).where(where))}
         for run in runs.values():
             if not RunState(run.state).ended or is_deleted(session, run.id):
                 raise Conflict(f"{run.name} ({run.id}) has not ended, or was deleted.")
@@ -90,11 +85,10 @@ def add_rows(store: Store, rows: Rows, item_id: str, origin: str) -> bool:
     runs = [row for row in made if isinstance(row, t.RunRow)]
     known = {None, *(run.id for run in runs if RunState(run.state).ended and _ID.fullmatch(run.id))}
     for row in made:
+        run_id = row.id if isinstance(row, t.RunRow) else getattr(row, "run_id", None)
         attempt = isinstance(row, t.Attempt) and row.id != f"{row.run_id}-{row.number}"
-        if attempt or item_id not in items or getattr(row, "run_id", None) not in known:
+        if attempt or item_id not in items or run_id not in known:
             raise ValueError(f"{row!r:.200}")
-    if not known.issuperset(run.id for run in runs):
-        raise ValueError("a run has not ended")
     for row in items.values():
         load_spec(row.spec)
     with store.db.write(what="add_rows") as session:
@@ -103,7 +97,11 @@ def add_rows(store: Store, rows: Rows, item_id: str, origin: str) -> bool:
             here += session.exec(select(table).where(among(table.id, items))).all()
         for one in here:
             deleted = is_deleted(session, one.id)
-            if deleted or item_id not in {row.id for row in here} or not _same(one, items[one.id]):
+            if (
+                deleted
+                or item_id not in {row.id for row in here}
+                or _content(one) != _content(items[one.id])
+            ):
                 why = "was deleted" if deleted else "is here already, with other content"
                 hint = "Open the file in another home (LEHR_HOME)."
                 raise Conflict(f"{one.name} ({one.id}) {why}.", hint=hint)
@@ -120,9 +118,6 @@ def add_rows(store: Store, rows: Rows, item_id: str, origin: str) -> bool:
     return not here
 
 
-def _same(one: Item, other: Item) -> bool:
-    specs = [
-        {**row.spec, "env": {}, "run": {**(row.spec.get("run") or {}), "env": {}}}
-        for row in (one, other)
-    ]
-    return (type(one), one.created_at, specs[0]) == (type(other), other.created_at, specs[1])
+def _content(row: Item) -> object:
+    run = {**(row.spec.get("run") or {}), "env": {}}
+    return type(row), row.created_at, {**row.spec, "env": {}, "run": run}

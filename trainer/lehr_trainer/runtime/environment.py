@@ -147,6 +147,7 @@ def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
 def host(device: torch.device) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "hostname": platform.node(),
+        "cpu": torch.backends.cpu.get_cpu_capability(),  # What its kernels use: AVX2, AVX512, ...
         "pid": os.getpid(),
         "command": sys.orig_argv,
         "cpus": os.cpu_count(),

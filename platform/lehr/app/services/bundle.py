@@ -26,11 +26,7 @@ if TYPE_CHECKING:
 
 
 def write_bundle(context: Context, item: Item, page: str) -> IO[bytes]:
-    """Return the file: the page and its evidence.
-
-    Raises:
-        Conflict: a run has not ended, or was deleted.
-    """
+    """Return the page and its evidence. Raise Conflict if a run has not ended, or was deleted."""
     store, capsules = context.store, CapsuleStore(context.home)
     rows = rows_of(store, item)
     file: IO[bytes] = tempfile.TemporaryFile(dir=context.home)  # noqa: SIM115 - it is returned
@@ -69,7 +65,14 @@ def open_bundle(context: Context, path: Path) -> Opened:
         rows: Rows = json.loads(bundle.read(RECORD))
         item_id, name = str(bundle.about["id"]), str(bundle.about["name"])
         specs = [RunSpec.model_validate(row["spec"]) for row in rows["runs"]]
-        _keep_code(context, bundle, specs)
+        for digest in {str(spec.code.digest) for spec in specs}:
+            packed = f"code/{digest}.tar"
+            if packed in bundle.namelist() and not CapsuleStore(context.home).has(digest):
+                with code.draft(context) as draft:
+                    draft.write_bytes(bundle.read(packed))
+                    code.receive(context, draft, digest)
+        if context.code != "any" and (problems := list(code.problems(context, specs))):
+            raise SpecError(problems)
         by = ", ".join(sorted({row["submitted_by"] for row in rows["runs"]}))
         new = add_rows(store, rows, item_id, f"Opened from a file: trained elsewhere, by {by}.")
     except (LookupError, TypeError, ValueError) as error:
@@ -85,14 +88,3 @@ def open_bundle(context: Context, path: Path) -> Opened:
             ):
                 store.streams.append(row["id"], stream, at, content[at : at + MAX_APPEND])
     return Opened(id=item_id, name=name, runs=len(specs), new=new)
-
-
-def _keep_code(context: Context, bundle: Bundle, specs: list[RunSpec]) -> None:
-    for digest in {str(spec.code.digest) for spec in specs}:
-        packed = f"code/{digest}.tar"
-        if packed in bundle.namelist() and not CapsuleStore(context.home).has(digest):
-            with code.draft(context) as draft:
-                draft.write_bytes(bundle.read(packed))
-                code.receive(context, draft, digest)
-    if context.code != "any" and (problems := list(code.problems(context, specs))):
-        raise SpecError(problems)

@@ -28,12 +28,11 @@ _FEWEST = 60
 
 def report_of(context: Context, ref: str) -> tuple[RunRow | SweepRow | RolloutRow, str]:
     """Return the run, sweep or rollout of that id or name, and its page."""
-    store = context.store
     with suppress(NotFound):
-        return (run := store.runs.find(ref)), report_run(context, run)
+        return (run := context.store.runs.find(ref)), report_run(context, run)
     with suppress(NotFound):
-        return (sweep := store.sweeps.find(ref)), report_sweep(context, sweep)
-    return (rollout := store.rollouts.find(ref)), report_rollout(context, rollout)
+        return (sweep := context.store.sweeps.find(ref)), report_sweep(context, sweep)
+    return (rollout := context.store.rollouts.find(ref)), report_rollout(context, rollout)
 
 
 def report_run(context: Context, run: RunRow) -> str:

@@ -84,7 +84,7 @@ def report(
 
     The file contains verdicts with their intervals, figures, config, code, alerts and cost. It
     needs no network. Values of `env` are hidden. A file *.lehr.html also contains spec, code,
-    metrics, logs and record of runs that have ended, for lehr open and unzip.
+    metrics, logs and record of runs that have ended, for lehr open, lehr verify and unzip.
 
     JSON: {report: {id, name, path, bytes}}.
     """

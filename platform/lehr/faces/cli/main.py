@@ -47,6 +47,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "export": ("export", "Export metrics of a run as JSON lines, CSV or Parquet"),
         "report": ("export", "Write a report of a run, sweep or rollout: one HTML file"),
         "open": ("bundle", "Bring the runs of a report NAME.lehr.html into the server"),
+        "verify": ("bundle", "Train the first steps of such a report here, and compare them"),
         "code": ("code", "Show, compare and check out the code of runs"),
         "queue": ("status", "List queued runs and why they wait, or move one"),
     },
@@ -83,19 +84,6 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "db": ("db", "Check, back up, restore and rebuild the databases"),
     },
 }
-REPLACED = {
-    "cluster": "lehr node",
-    "data ls": "the folders below LEHR_DATA; each is one prepared corpus",
-    "db upgrade": "lehr up, which upgrades the record",
-    "maintenance": "lehr node until",
-    "priority": "lehr queue RUN --priority N",
-    "support-bundle": "lehr doctor --json, and a tar of the logs",
-    "system": "lehr export RUN: its series system/...",
-    "unarchive": "lehr archive REF --undo",
-    "view": "a bookmark of the page's address",
-    "wandb": "tracking.wandb in the spec, or Run.mirror() in Python",
-}
-"""By verbs that went, what does the same."""
 MODULES = {name: module for group in COMMANDS.values() for name, (module, _) in group.items()}
 
 
@@ -115,15 +103,11 @@ class LazyGroup(TyperGroup):
         return group.commands[cmd_name]
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        verb = " ".join(args[:2]) if args[0] in MODULES else args[0]
-        if (verb in REPLACED or args[0] not in MODULES) and not ctx.resilient_parsing:
-            if verb in REPLACED:
-                hint = f"Use {REPLACED[verb]}.   "
-            else:
-                parents = [name for name in MODULES if verb in self._commands_of(ctx, name)]
-                names = [f"{parent} {verb}" for parent in parents]
-                near = " or lehr ".join(names) or nearest(verb, MODULES)
-                hint = f"Did you mean lehr {near}?   " if near else ""
+        if (verb := args[0]) not in MODULES and not ctx.resilient_parsing:
+            parents = [name for name in MODULES if verb in self._commands_of(ctx, name)]
+            names = [f"{parent} {verb}" for parent in parents]
+            near = " or lehr ".join(names) or nearest(verb, MODULES)
+            hint = f"Did you mean lehr {near}?   " if near else ""
             raise UserError(
                 f"lehr has no command {verb!r}.", hint=f"{hint}All of them: lehr --help"
             )

@@ -284,12 +284,7 @@ class Client(RefMethods, AdminMethods):
     # --- the rest --------------------------------------------------------------------------
 
     def open(self, path: Path | str) -> Opened:
-        """Bring the runs of a file ``*.lehr.html`` into the server, as they ended elsewhere.
-
-        Raises:
-            UserError: it is no such file, or is damaged; nothing was recorded.
-            Conflict: the server has other runs under an id of it.
-        """
+        """Bring the runs of a file ``*.lehr.html`` into the server, as they ended elsewhere."""
         try:
             content = Path(path).read_bytes()
         except OSError as error:

@@ -60,16 +60,10 @@ def revision(path: Path) -> str | None:
             hint="Restore it from a backup: lehr db restore.",
         ) from error
     found = str(row[0]) if row else None
-    if found is not None and found < FIRST:
+    if found is not None and not FIRST <= found <= HEAD:
         raise HomeUnusable(
-            f"{path} was written by a version of Lehr before 0.1.0 (revision {found}; this version "
-            f"upgrades from {FIRST} on).",
-            hint="Upgrade it first: lehr db upgrade, of commit 0ecd8175.",
-        )
-    if found is not None and found > HEAD:
-        raise HomeUnusable(
-            f"{path} was written by a newer version of Lehr (revision {found}; "
-            f"this version knows up to {HEAD}).",
+            f"{path} was written by another version of Lehr (revision {found}; "
+            f"this version knows {FIRST} to {HEAD}).",
             hint="Install that version again, or restore a backup from before the upgrade.",
         )
     return found

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from lehr.faces.cli import main
 from lehr_testing import cli
 from lehr_testing.documented_commands import documented
 from lehr_testing.paths import ROOT
@@ -84,8 +83,6 @@ def test_unknown_command_gets_a_suggestion(process):
             f"lehr has no command '{name}'.\n"
             f"  Did you mean lehr {meant}?   All of them: lehr --help\n"
         )
-    for name, other in main.REPLACED.items():
-        assert f"  Use {other}.   All of them" in process(*name.split()).stderr
 
 
 def test_missing_server_is_reported_with_the_command_to_start_one(lehr, process):

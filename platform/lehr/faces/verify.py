@@ -1,0 +1,110 @@
+"""A run of a file, trained again on this machine without a server, and compared with its record."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lehr.base.bundle import Bundle
+from lehr.code import archive, code_cache
+from lehr.errors import UserError
+from lehr.faces.cli.output import say
+from lehr.node import attempt_code, environment_builder, torchrun
+from lehr.node.attempt_dir import AttemptDir
+from lehr_trainer.contract import layout
+
+Plain = dict[str, Any]
+Values = dict[tuple[int, str], Any]
+_OF_THE_MACHINE = re.compile(r"^(memory|system)/|time|^mfu$|_(s|ms|bytes)$|per_s")
+
+
+def first_difference(recorded: Values, here: Values, tolerance: float = 0.0) -> str | None:
+    """Describe the first value that differs by more than ``tolerance``, a share of it."""
+    for (step, name), was in sorted(recorded.items()):
+        now = here.get((step, name))
+        measured = isinstance(was, float) and isinstance(now, float) and name != "data/digest"
+        if now != was and not (measured and abs(now - was) <= tolerance * abs(was)):
+            return f"step {step}: {name} is {was} in the file, {now} here"
+    return None
+
+
+def read(content: bytes) -> tuple[Plain, Values]:
+    """Return the first ``started`` record, and all values that are not of the machine."""
+    lines = (line for line in content.splitlines() if line[:1] + line[-1:] == b"{}")
+    records = [json.loads(line) for line in lines]
+    values = {
+        (one["step"], name): value
+        for one in records
+        if one["kind"] in {"metrics", "evaluation"}
+        for name, value in one["values"].items()
+        if not _OF_THE_MACHINE.search(name)
+    }
+    return next((one for one in records if one["kind"] == "started"), {}), values
+
+
+def machine(started: Plain) -> Plain:
+    host = started.get("host") or {}
+    found = host.get("distributions", {}) | started.get("versions", {})
+    found |= {"device": started.get("device"), "cpu": host.get("cpu")}
+    return {name: value for name, value in found.items() if value and name != "lehr"}
+
+
+def train(
+    bundle: Bundle, spec: Plain, started: Plain, recorded: Values, scratch: str, changes: list[str]
+) -> tuple[Plain, Values]:
+    """Train the recorded steps with the code of the file, laid out as on a node."""
+    attempt_dir, python = Path(scratch, "run", "attempt-1"), None
+    attempt_dir.mkdir(parents=True)
+    config = yaml.safe_dump(spec["train"] or spec["trainer"])
+    (attempt_dir.parent / layout.CONFIG).write_text(config)
+    (attempt_dir / layout.LAUNCH).write_text("{}")
+    digest, environment = spec["code"]["digest"], spec["code"]["environment"]
+    if (packed := f"code/{digest}.tar") in bundle.namelist():
+        target, tar = code_cache.folder(scratch, digest), Path(scratch, "code.tar")
+        known = json.loads(bundle.read(f"code/{digest}.json"))
+        tar.write_bytes(bundle.read(packed))
+        Path(target).mkdir(parents=True)
+        try:
+            files = {file.name: file.sha256 for file in archive.members(tar)}
+            changes += sorted(f"code: {n}" for n in known | files if known.get(n) != files.get(n))
+            archive.unpack(tar, target)
+            if environment:
+                project = f"{target}/{code_cache.PROJECT}"
+                key = environment_builder.build(scratch, project, environment, say)
+                python = code_cache.environment_python(scratch, key)
+        except (archive.BadArchive, environment_builder.BuildFailed) as error:
+            raise UserError(f"the code of the file cannot be laid out: {error}") from error
+    else:
+        changes.append("code: none in the file, so the trainer that is installed here")
+        digest = None
+    gpus, launch = [*range(spec["resources"]["gpus"])], {"code": digest, "program": spec["trainer"]}
+    gang, threads = torchrun.Gang(max(1, len(gpus))), (started.get("host") or {}).get("threads", 1)
+    variables = attempt_code.variables(launch, AttemptDir(f"{scratch}/attempts/run-1"), python)
+    variables |= torchrun.environment(gang, gpus=gpus, threads=threads)
+    own = ("lehr_trainer", python or sys.executable)
+    trainer, own_python = ("lehr.node.programs", sys.executable) if spec["trainer"] else own
+    command = torchrun.command(trainer, str(attempt_dir), gang, python=own_python)
+    log, events, here, ended = Path(scratch, "log"), attempt_dir / layout.EVENTS, Values(), False
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, env={**os.environ, **variables}, stdout=out, stderr=out)
+    try:
+        while not ended and not recorded.keys() <= here.keys():
+            time.sleep(0.2)
+            ended = process.poll() is not None
+            now_started, here = read(events.read_bytes() if events.exists() else b"")
+    finally:
+        process.kill()
+        process.wait()
+    if not here:
+        last = events.read_text().splitlines()[-1:] if events.exists() else []
+        said = [json.loads(line).get("message") for line in last] or [log.read_text()[-500:]]
+        raise UserError(f"it cannot be trained here: {said[0]}")
+    return now_started, here
