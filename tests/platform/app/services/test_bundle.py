@@ -87,7 +87,6 @@ def test_run_is_the_same_in_another_home_and_a_second_opening_changes_nothing(
     assert opened.note == "Opened from a file: trained elsewhere, by user.\n\nwhy"
     assert opened.tags == ["opened"]
     assert streams(other.store, run.id) == streams(context.store, run.id)
-    assert len(other.store.series.read(run.id, "train/loss", exact=True).y) == 20
     assert other.store.checkpoints.of_run(run.id) == []  # Its files are not in the file.
     assert other.store.attempts.list_open() == []
 
@@ -178,9 +177,7 @@ def bomb(path):
         lambda record: record["runs"][0].update(id="../../x"),
         lambda record: record["runs"][0].update(created_at="soon"),
         lambda record: record["attempts"][0].update(id="another-1"),
-        lambda record: record["sweeps"][0]["spec"].update(method="none"),
         lambda record: record["sweeps"].clear(),
-        lambda record: record.pop("trials"),
     ],
 )
 def test_record_that_is_not_of_ended_runs_is_refused_whole(context, tmp_path, spoil):
