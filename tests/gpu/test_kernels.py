@@ -223,7 +223,7 @@ def test_updates_and_diagnostics_never_wait_for_the_device(name: str) -> None:
                 torch.cuda.set_sync_debug_mode("error")
             loss = step(model, tokens)
             watch.before_update(update_step.loss_scale)
-            norm = update_step.clip(model.parameters(), 1.0)
+            norm = update_step.clip(model, 1.0)
             update_step.step(optimizer, loss, norm)
             watch.after_update()
             optimizer.zero_grad()

@@ -131,7 +131,7 @@ def test_ddp_buckets_are_built_before_the_first_step(one_rank: Ranks) -> None:
     """DDP rebuilds its buckets once; a resumed run must have the final ones from its first step."""
     trained, plain = Trained("adamw"), Trained("adamw")
     sharing = ParallelConfig(bucket_mb=0.05, compression="bf16")
-    wrapped = one_rank.wrap_ddp(trained.model, sharing)
+    wrapped = one_rank.wrap(trained.model, sharing)
     overflows = overflow_counts(wrapped)
     assert overflows is not None
     overflows.fill_(3)
@@ -161,9 +161,9 @@ def test_ranks_are_told_of_an_unused_parameter_before_the_first_step(one_rank: R
     trained = Trained("adamw")
     trained.model.norm.unused = nn.Parameter(torch.zeros(3))
     with pytest.raises(BadConfig, match=r"on 1 trained parameters, the first is norm\.unused"):
-        trained.dry_run(one_rank.wrap_ddp(trained.model, ParallelConfig()))
+        trained.dry_run(one_rank.wrap(trained.model, ParallelConfig()))
     trained.model.norm.unused.requires_grad_(False)
-    trained.dry_run(one_rank.wrap_ddp(trained.model, ParallelConfig()))
+    trained.dry_run(one_rank.wrap(trained.model, ParallelConfig()))
 
 
 def test_step_of_an_own_optimizer_is_undone() -> None:
@@ -204,7 +204,7 @@ def test_gradients_exist_beside_activations_as_in_a_real_step(
 def test_accumulated_gradients_stay_in_the_buckets_of_ddp(one_rank: Ranks) -> None:
     """Outside of them each gradient would exist twice until the last micro-batch is reduced."""
     trained = Trained("adamw", in_buckets=True)
-    wrapped = one_rank.wrap_ddp(trained.model, ParallelConfig(bucket_mb=0.05))
+    wrapped = one_rank.wrap(trained.model, ParallelConfig(bucket_mb=0.05))
     trained.dry_run(wrapped, accumulates=True)
 
     def places() -> list[int | None]:

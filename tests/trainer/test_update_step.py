@@ -52,7 +52,7 @@ def test_clipping_matches_torch(most: float) -> None:
     update_step = UpdateStep(CPU)
     backward(ours, update_step)
     backward(theirs, update_step)
-    norm = update_step.clip(ours.parameters(), most)
+    norm = update_step.clip(ours, most)
     want = torch.nn.utils.clip_grad_norm_(theirs.parameters(), most or float("inf"))
     assert torch.equal(norm, want)
     for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
@@ -65,7 +65,7 @@ def test_scaled_gradients_are_clipped_as_unscaled_ones(most: float) -> None:
     updates, plain = UpdateStep(CPU, loss_scale=LossScaleConfig(initial=8.0)), UpdateStep(CPU)
     backward(ours, updates)
     backward(theirs, plain)
-    norms = [updates.clip(ours.parameters(), most), plain.clip(theirs.parameters(), most)]
+    norms = [updates.clip(ours, most), plain.clip(theirs, most)]
     assert torch.equal(*norms), "a power of two rounds nothing"
     for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
         assert torch.allclose(a.grad, b.grad, rtol=1e-6)
@@ -82,7 +82,7 @@ def test_a_fused_optimizer_decides_on_the_device_whether_it_steps() -> None:
         loss = backward(model, updates)
         if bad:
             model.layers[0].mlp.up_proj.weight.grad[0, 0] = float("inf")
-        updates.step(optimizer, loss, updates.clip(model.parameters(), 1.0))
+        updates.step(optimizer, loss, updates.clip(model, 1.0))
         assert not hasattr(optimizer, "found_inf")
     assert given == [0.0, 1.0]
 
@@ -92,14 +92,14 @@ def test_gradient_that_is_not_finite_changes_nothing(name: str) -> None:
     model = llama()
     optimizer, update_step = optimizers.build(name, model), UpdateStep(CPU)
     loss = backward(model, update_step)
-    assert update_step.step(optimizer, loss, update_step.clip(model.parameters(), 1.0)) == 0
+    assert update_step.step(optimizer, loss, update_step.clip(model, 1.0)) == 0
     before = snapshot(model, optimizer)
     loss = backward(model, update_step, seed=1)
     model.layers[0].mlp.up_proj.weight.grad[3, 5] = float("nan")
-    assert update_step.step(optimizer, loss, update_step.clip(model.parameters(), 1.0)) == 1
+    assert update_step.step(optimizer, loss, update_step.clip(model, 1.0)) == 1
     assert same(before, snapshot(model, optimizer))
     loss = backward(model, update_step, seed=2)
-    assert update_step.step(optimizer, loss, update_step.clip(model.parameters(), 1.0)) == 0
+    assert update_step.step(optimizer, loss, update_step.clip(model, 1.0)) == 0
     after = snapshot(model, optimizer)
     assert not same(before, after)
     assert all(torch.isfinite(t).all() for t in after if t.is_floating_point())
@@ -113,7 +113,7 @@ def test_step_that_is_taken_matches_the_plain_step(name: str) -> None:
     update_step = UpdateStep(CPU)
     for seed in range(2):
         loss = backward(guarded, update_step, seed)
-        update_step.step(one, loss, update_step.clip(guarded.parameters(), 1.0))
+        update_step.step(one, loss, update_step.clip(guarded, 1.0))
         backward(plain, update_step, seed)
         torch.nn.utils.clip_grad_norm_(plain.parameters(), 1.0)
         two.step()
@@ -144,7 +144,7 @@ def test_fp16_overflow_skips_halves_the_scale_and_recovers() -> None:
     refused, losses = [], []
     for _ in range(60):
         loss = backward(model, update_step, dtype=torch.float16)
-        norm = update_step.clip(model.parameters(), 1.0)
+        norm = update_step.clip(model, 1.0)
         refused.append(int(update_step.step(optimizer, loss, norm)))
         losses.append(float(loss))
         if len(refused) == 1:
@@ -161,7 +161,7 @@ def test_unscaled_fp16_gradients_match_fp32() -> None:
     scaled, plain = UpdateStep(CPU, loss_scale=LossScaleConfig()), UpdateStep(CPU)
     backward(half, scaled, dtype=torch.float16)
     backward(full, plain)
-    norm, want = scaled.clip(half.parameters(), 0.0), plain.clip(full.parameters(), 0.0)
+    norm, want = scaled.clip(half, 0.0), plain.clip(full, 0.0)
     assert float(norm) == pytest.approx(float(want), rel=1e-2)
     for (name, a), b in zip(half.named_parameters(), full.parameters(), strict=True):
         assert (a.grad - b.grad).norm() < 2e-2 * b.grad.norm(), name

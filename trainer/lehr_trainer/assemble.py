@@ -36,7 +36,7 @@ from lehr_trainer.optim import build_optimizer
 from lehr_trainer.parts import replaced_optimizer
 from lehr_trainer.planning.counts import parameter_counts
 from lehr_trainer.planning.hardware import peak_flops
-from lehr_trainer.runtime import environment
+from lehr_trainer.runtime import environment, sharding
 from lehr_trainer.runtime.compiling import Accumulation, compile_model, recompute_activations
 from lehr_trainer.runtime.distributed import Ranks, overflow_counts
 from lehr_trainer.runtime.environment import RunContext
@@ -88,7 +88,7 @@ def assemble(context: RunContext) -> Training:
     dry_runs = course.dry_runs(progress.step, model, optimizer, accumulation)
     for dry_run, shapes in dry_runs:
         compile_under_lock(context, dry_run, shapes)
-    wrapped = ranks.wrap_ddp(model, config.parallel, already_scaled=precision.scales_loss)
+    wrapped = ranks.wrap(model, config.parallel, already_scaled=precision.scales_loss)
     for dry_run, shapes in dry_runs:
         dry_run_wrapped(context, dry_run, wrapped, shapes)
     timeline.mark("compile")
@@ -273,6 +273,7 @@ def build_parts(config: TrainConfig, ranks: Ranks, precision: Precision) -> Step
         BadConfig: this machine cannot run one of them.
     """
     model, replaced = build_model_of(config, device=ranks.device), config.parts
+    sharding.shard(model, config.parallel, ranks)
     if replaced is None or replaced.optimizer is None:
         optimizer = build_optimizer(model, config.optimizer)
     else:
@@ -299,5 +300,5 @@ def prepare_model(
     """
     recompute_activations(model, config.activation_checkpointing)
     compile_model(model, config.compile)
-    in_buckets = ranks.world_size > 1 and accumulates
+    in_buckets = ranks.world_size > 1 and accumulates and config.parallel.shard == "none"
     return Accumulation(model, config.compile, in_buckets=in_buckets)

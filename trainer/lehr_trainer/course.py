@@ -256,7 +256,7 @@ class Course:
             ranks.world_size,
             micro_batch=config.validation.micro_batch or config.batch.micro_batch or share,
             device=ranks.device,
-            padded=config.compile.compiles,
+            padded=config.compile.compiles or config.parallel.shard != "none",
         )
 
 

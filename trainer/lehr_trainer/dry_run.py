@@ -132,6 +132,8 @@ def compile_under_lock(context: RunContext, dry_run: DryRun, shapes: Sequence[Ba
     state.
     """
     config, alone = dry_run.config, context.ranks.world_size == 1
+    if not alone and config.parallel.shard != "none":
+        shapes = ()  # Its forward pass waits for the other ranks, so each rank compiles by itself.
     with attention_backend(config.attention, context.ranks.device):
         _warn_of_math(context, dry_run, shapes)
         if shapes and config.compile.compiles:
@@ -151,7 +153,7 @@ def dry_run_wrapped(
     that of an undisturbed run if it still had the first buckets.
     """
     config, ranks = dry_run.config, context.ranks
-    among_ranks = wrapped is not dry_run.model
+    among_ranks = ranks.world_size > 1
     needed = among_ranks or (
         not config.compile.compiles and (ranks.device.type == "cuda" or len(shapes) > 1)
     )

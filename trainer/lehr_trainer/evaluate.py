@@ -9,13 +9,15 @@ from functools import partial
 import numpy as np
 import torch
 from numpy.lib.stride_tricks import sliding_window_view
-from torch import Tensor, nn
+from torch import Tensor
 
 from lehr_trainer.data.token_dataset import PreparedData
 from lehr_trainer.errors import BadData
 from lehr_trainer.losses.chunked import token_losses
 from lehr_trainer.losses.variants import FAST_ROWS
 from lehr_trainer.models.documents import InputFn
+from lehr_trainer.models.module_map import Decoder
+from lehr_trainer.runtime import sharding
 from lehr_trainer.runtime.distributed import Ranks
 from lehr_trainer.runtime.precision import Precision
 
@@ -72,6 +74,7 @@ class ValidationSet:
         seen = held_out.tokens[: most + 1]
         windows = sliding_window_view(seen, sequence_length + 1)[::sequence_length]
         self._rows = windows[rank::world_size]
+        self._any_row = windows[:1]
         document = np.repeat(np.arange(len(held_out.lengths)), held_out.lengths)
         targets = document[1 : most + 1].reshape(self.sequences, sequence_length)
         self.documents = targets[rank::world_size].ravel()[self.counted]
@@ -81,26 +84,29 @@ class ValidationSet:
         self._micro_batch = micro_batch
         most_of_a_rank = -(-self.sequences // world_size)
         self._padded_rows = min(micro_batch, most_of_a_rank) if padded else 0
+        self._batches = -(-most_of_a_rank // micro_batch)
         self._device = torch.device(device)
 
     def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield this rank's inputs and targets, int64 [B, T]; the last batch may be smaller.
 
         If batches are padded, inputs can have more rows than targets; what comes of these rows is
-        not scored.
+        not scored. Each rank then has as many batches, perhaps with no target.
         """
-        for first in range(0, len(self._rows), self._micro_batch):
-            rows = self._rows[first : first + self._micro_batch].astype(np.int64)
+        for index in range(self._batches):
+            rows = self._rows[index * self._micro_batch :][: self._micro_batch].astype(np.int64)
             scored = len(rows)
             if scored < self._padded_rows:
-                rows = np.concatenate([rows, rows[:1].repeat(self._padded_rows - scored, axis=0)])
+                fill = self._any_row.repeat(self._padded_rows - scored, axis=0)
+                rows = np.concatenate([rows, fill.astype(np.int64)])
+            elif not scored:
+                return
             both = torch.from_numpy(np.stack([rows[:, :-1], rows[:, 1:]])).to(self._device)
             yield both[0], both[1][:scored]
 
 
 def evaluate(
-    model: nn.Module,
-    head_weight: Tensor,
+    model: Decoder,
     held_out: ValidationSet,
     *,
     prefix: str = "val",
@@ -115,14 +121,13 @@ def evaluate(
     ranks changes nothing beyond a batch's own rounding. ``val/loss/NAME`` is the mean over the
     tokens of a source, or of a part of a mix, if there are several.
     """
-    losses = held_out_losses(
-        model, head_weight, held_out.batches(), make_input=make_input, precision=precision
-    )
+    losses = held_out_losses(model, held_out.batches(), make_input=make_input, precision=precision)
+    sharding.give_up_whole(model)
     # By document, since all ranks know the same documents, but not necessarily their sources.
     documents = len(held_out.targets)
     scored = losses.cpu().numpy()[held_out.counted]
     of_rank = np.bincount(held_out.documents, scored, minlength=documents)
-    total = torch.from_numpy(of_rank.astype(np.float64)).to(head_weight.device)
+    total = torch.from_numpy(of_rank.astype(np.float64)).to(ranks.device)
     by_document = ranks.sum(total).cpu().numpy()
     loss = float(by_document.sum()) / held_out.tokens
     names, source = np.unique(held_out.sources, return_inverse=True)
@@ -145,16 +150,16 @@ def held_out_loss(operands: torch.dtype, device: torch.device) -> partial[Tensor
 
 @torch.no_grad()
 def held_out_losses(
-    model: nn.Module,
-    head_weight: Tensor,
+    model: Decoder,
     batches: Iterator[tuple[Tensor, Tensor]],
     *,
     make_input: InputFn,
     precision: Precision,
 ) -> Tensor:
     """Return the loss of each scored token of one rank's batches, in nats."""
-    losses = [torch.empty(0, device=head_weight.device)]
-    loss = held_out_loss(precision.operands, head_weight.device)
+    device = model.head_weight.device
+    losses = [torch.empty(0, device=device)]
+    loss = held_out_loss(precision.operands, device)
     was_training = model.training
     model.eval()
     for inputs, targets in batches:
@@ -162,6 +167,6 @@ def held_out_losses(
             hidden = model(*make_input(inputs))
         # What only fills up the batch is not scored.
         hidden = hidden.reshape(len(inputs), -1, hidden.shape[-1])[: len(targets)]
-        losses.append(loss(hidden, head_weight, targets).flatten())
+        losses.append(loss(hidden, model.head_weight, targets).flatten())
     model.train(was_training)
     return torch.cat(losses)

@@ -27,7 +27,7 @@ import torch
 from torch import nn
 
 from lehr_trainer.checkpointing import optimizer_state, state
-from lehr_trainer.checkpointing.checkpoint import bytes_of
+from lehr_trainer.checkpointing.checkpoint import SavedTensors, bytes_of
 from lehr_trainer.errors import BadConfig
 from lehr_trainer.losses.chunked import LossSum
 from lehr_trainer.losses.variants import of_mean
@@ -201,7 +201,7 @@ def _difference_after_resume(name: str, model: nn.Module, config: OptimizerConfi
     again = replaced_optimizer(name, model_again, config)
     files = {entry: tensor.detach().clone() for entry, tensor in tensors.items()}
     read = json.loads(json.dumps(document))
-    optimizer_state.restore(Path("mock"), model_again, again, read, files)
+    optimizer_state.restore(Path("mock"), model_again, again, read, SavedTensors.of(files))
     for seed in range(_STEPS_BEFORE, _STEPS_BEFORE + _STEPS_AFTER):
         when = "after it is loaded" if seed == _STEPS_BEFORE else "some steps after it is loaded"
         loaded, loaded_tensors = optimizer_state.capture(model_again, again)

@@ -138,7 +138,7 @@ class TrainStep:
         The weights do not change if a gradient is not finite, if the step is an outlier that
         ``skip_step`` leaves out, or if no token counts: weight decay alone is no step.
         """
-        grad_norm = self.update_step.clip(self.model.parameters(), self.config.grad_clip)
+        grad_norm = self.update_step.clip(self.model, self.config.grad_clip)
         if counted != 0:
             self.update_step.step(self.optimizer, loss, grad_norm)
         self.accumulation.clear(self.optimizer)
@@ -324,7 +324,6 @@ class Training(TrainStep):
         for prefix, held_out in self.stage.scored.items():
             values |= evaluate(
                 self.model,
-                self.model.head_weight,
                 held_out,
                 prefix=prefix,
                 make_input=self.make_input,

@@ -10,12 +10,13 @@ the config asks for it, if loss or gradient norm spike.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lehr_trainer.configs.execution import LossScaleConfig, SkipStepConfig
+from lehr_trainer.runtime import sharding
 
 
 class UpdateStep:
@@ -42,13 +43,13 @@ class UpdateStep:
         return loss if self._scaling is None else loss * self._scaling.scale
 
     @torch.no_grad()
-    def clip(self, parameters: Iterable[Tensor], most: float) -> Tensor:
+    def clip(self, model: nn.Module, most: float) -> Tensor:
         """Unscale gradients and clip their global norm; returns the unscaled norm before clipping.
 
         ``most`` 0 does not clip. Values that are not finite stay so, for ``step`` to see.
         """
-        gradients = [p.grad for p in parameters if p.grad is not None]
-        norm = torch.nn.utils.get_total_norm(gradients)
+        gradients = sharding.own_gradients(model)
+        norm = sharding.total_norm(model, gradients)
         factor: Tensor | None = None
         if self._scaling is not None:
             norm = norm / self._scaling.scale

@@ -1,5 +1,7 @@
 """A running mean of the weights (``train.average``), in the host memory of rank 0.
 
+Of a sharded model each rank has the mean of its rows.
+
 On CUDA a snapshot is copied to pinned memory on a stream of its own, beside the next step's
 forward and backward; only the update, which changes the weights, waits for it on the device.
 """
@@ -19,6 +21,7 @@ from lehr_trainer.checkpointing.staging import Background, HostCopy, TooLittleMe
 from lehr_trainer.configs.execution import AverageConfig
 from lehr_trainer.errors import BadCheckpoint, BadConfig
 from lehr_trainer.runtime.distributed import Ranks
+from lehr_trainer.runtime.sharding import own_parameters, rows_of_state, shards_of
 
 _EMA = "ema"
 _BUFFER = "buffer"
@@ -35,17 +38,19 @@ class WeightAverage:
             BadConfig: rank 0's machine has too little free memory.
         """
         self._config, self._ranks = config, ranks
-        self._parameters = dict(model.named_parameters())
+        self._model, self._parameters = model, own_parameters(model)
+        self._sharded = shards_of(model) is not None
+        self._holds = ranks.is_main or self._sharded
         self._count = 0
         self._steps: list[int] = []
         self._val_loss: dict[int, float] = {}
         """Of the last evaluation, by its step."""
         self._host = HostCopy(ranks.device)
         self._background = Background(ranks.device)
-        copies = ranks.is_main and ranks.device.type == "cuda"
+        copies = self._holds and ranks.device.type == "cuda"
         self._stream = torch.cuda.Stream(ranks.device) if copies else None  # type: ignore[no-untyped-call]
         self._copied: torch.cuda.Event | None = None
-        ranks.on_rank0(self._reserve)
+        (ranks.on_each if self._sharded else ranks.on_rank0)(self._reserve)
 
     def _reserve(self) -> None:
         names = slots(self._config, self._config.held)
@@ -83,7 +88,7 @@ class WeightAverage:
         self._count += 1
         slot = slots(config, self._count)[-1]
         self._steps = [*self._steps, step][-config.held :]
-        if not self._ranks.is_main:
+        if not self._holds:
             return
         if config.ema is None:
             self._copy(slot)
@@ -135,13 +140,14 @@ class WeightAverage:
     @contextmanager
     def swapped_in(self) -> Iterator[None]:
         """Let the model have the average's weights. Every rank must enter it."""
-        if self._ranks.is_main:
+        if self._holds:
             self._settle()
         with weights_kept(self._parameters.values()):
             for name, weight in self._parameters.items():
-                if self._ranks.is_main:
+                if self._holds:
                     weight.data.copy_(self._mean(name))
-                self._ranks.broadcast(weight.detach())
+                if not self._sharded:
+                    self._ranks.broadcast(weight.detach())
             yield
 
     def _mean(self, name: str) -> Tensor:
@@ -160,7 +166,7 @@ class WeightAverage:
     # --- for checkpoints ---------------------------------------------------------------------
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return its state by ``SLOT/NAME``; not copied. Rank 0 alone has it.
+        """Return its state by ``SLOT/NAME``; not copied. Rank 0 has it, of a sharded model each.
 
         Slots that are empty yet are part of it, so that all checkpoints of a run have one size.
         """
@@ -199,12 +205,15 @@ class WeightAverage:
 
         def load() -> None:
             saved = read_tensors(directory, read_manifest(directory), "average")
-            for name, tensor in self.tensors().items():
-                if name not in saved or saved[name].shape != tensor.shape:
+            own = self.tensors()
+            rows = rows_of_state(self._model, own)
+            for name, tensor in own.items():
+                part = saved.rows(name, rows.get(name)) if name in saved else None
+                if part is None or part.shape != tensor.shape:
                     raise BadCheckpoint(f"the average of {directory} lacks a valid {name}")
-                tensor.copy_(saved[name])
+                tensor.copy_(part)
 
-        self._ranks.on_rank0(load)
+        (self._ranks.on_each if self._sharded else self._ranks.on_rank0)(load)
         return None
 
 

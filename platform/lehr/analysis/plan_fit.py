@@ -22,6 +22,10 @@ rest.
 """
 _RECOMPUTE = (("none", 1), ("swiglu", 1), ("block", 2), ("block", 1))
 """Policies of activation checkpointing to try, with every how many layers."""
+_SHARD = {"none": 1.0, "optimizer": 1.02, "all": 1.05}
+"""What of a model the ranks may divide, and an estimate of a step's time: nothing here has measured
+it. Within a node the gathering of weights is hidden, but not all of it.
+"""
 _SAME = "same batch, same result"
 _ROUNDED = "the optimizer's moments are rounded to 8 bits"
 
@@ -65,10 +69,10 @@ def largest_micro_batch(train: TrainConfig, ranks: int, gpu: GpuType) -> int | N
 def ways_to_fit(spec: RunSpec, gpu: GpuType, *, most: int = 3) -> list[Way]:
     """Return up to ``most`` sets of changes that make a run fit, cheapest in time first.
 
-    Tried: a smaller micro-batch, activation checkpointing, the chunked loss, 8-bit moments, and all
-    their combinations. A set is left out if a part of it fits with as large a micro-batch.
-    Times of recomputation are those of ``ActivationCheckpointingConfig``. A run that fits as it is
-    needs none.
+    Tried: a smaller micro-batch, activation checkpointing, the chunked loss, 8-bit moments,
+    sharding over several ranks, and all their combinations. A set is left out if a part of it fits
+    with as large a micro-batch. Times of recomputation are those of
+    ``ActivationCheckpointingConfig``. A run that fits as it is needs none.
     """
     if training_memory(spec.own, spec.resources.ranks).peak <= usable_bytes(gpu):
         return []
@@ -99,8 +103,10 @@ def _fitting(spec: RunSpec, gpu: GpuType) -> Iterator[Way]:
     """Yield each combination of changes that fits, with its largest micro-batch."""
     train, ranks = spec.own, spec.resources.ranks
     before = train.activation_checkpointing
-    for (policy, every), chunked, eight_bit in itertools.product(
-        _RECOMPUTE, (False, True), (False, True)
+    replaced = train.parts is not None and train.parts.optimizer is not None
+    divides = ranks > 1 and train.parallel.shard == "none" and not replaced
+    for (policy, every), chunked, eight_bit, shard in itertools.product(
+        _RECOMPUTE, (False, True), (False, True), _SHARD if divides else ("none",)
     ):
         again = before.model_copy(update={"policy": policy, "every": every})
         changes: dict[str, Any] = {}
@@ -117,6 +123,11 @@ def _fitting(spec: RunSpec, gpu: GpuType) -> Iterator[Way]:
                 continue
             update["loss"] = train.loss.model_copy(update={"name": "chunked"})
             changes["train.loss.name"] = "chunked"
+        if shard != "none":
+            if eight_bit or train.optimizer.name == "adamw8bit":
+                continue
+            update["parallel"] = train.parallel.model_copy(update={"shard": shard})
+            changes["train.parallel.shard"] = shard
         if eight_bit:
             smaller = train.optimizer.in_eight_bits()
             if smaller is None:
@@ -141,6 +152,7 @@ def _fitting(spec: RunSpec, gpu: GpuType) -> Iterator[Way]:
                 sizes[f"train.{place}batch.micro_batch"] = found[0]
         if len(fitting) == len(stages) and (changes := changes | sizes):
             factor = changed.activation_checkpointing.time_factor / before.time_factor
+            factor *= _SHARD[shard]
             least, peaks = zip(*fitting, strict=True)
             result = _ROUNDED if eight_bit else _SAME
             yield Way(changes, min(least), max(peaks), factor, result)

@@ -370,6 +370,12 @@ class RunSpec(Config):
         problem = sharing_problem(self.train.spans, self.resources.ranks)
         if problem is not None:
             raise ValueError(f"resources.gpus {gpus}: {problem}")
+        shard = self.train.parallel.shard
+        if shard != "none" and self.resources.ranks == 1:
+            raise ValueError(
+                f"train.parallel.shard is {shard}, but resources.gpus is {gpus}: one process has "
+                "nobody to share a model with; use 2 GPUs or more, or shard: none"
+            )
         if not gpus and self.train.device == "cuda":
             raise ValueError("resources.gpus is 0, but train.device is cuda: make it cpu or auto")
         return self

@@ -16,6 +16,7 @@ from torch import nn
 
 from lehr_trainer import parts
 from lehr_trainer.checkpointing import checkpoint, optimizer_state
+from lehr_trainer.checkpointing.saved_tensors import SavedTensors
 from lehr_trainer.configs.optimizer import AdamWConfig
 from lehr_trainer.configs.shapes import MODEL_PRESETS
 from lehr_trainer.configs.train import LlamaConfig
@@ -152,4 +153,4 @@ def test_tensor_that_is_listed_but_missing_is_damage(tmp_path: Path) -> None:
     document, tensors = optimizer_state.capture(model, optimizer)
     tensors.pop("norm.weight/exp_avg")
     with pytest.raises(BadCheckpoint, match=r"lists the optimizer's tensor 'norm.weight/exp_avg'"):
-        optimizer_state.restore(tmp_path, model, optimizer, document, tensors)
+        optimizer_state.restore(tmp_path, model, optimizer, document, SavedTensors.of(tensors))

@@ -168,7 +168,18 @@ GRID["llama-fp32-average-stages"] = one(
         ],
     },
 )
+for shard in ("optimizer", "node", "all"):
+    for name, changes in {
+        "": {},
+        "-muon": {"optimizer": {"name": "muon"}},
+        "-block": {"activation_checkpointing": {"policy": "block"}},
+    }.items():
+        GRID[f"llama-bf16-8-ranks-{shard}{name}"] = one(
+            LLAMA, "bf16", {"parallel": {"shard": shard}, **changes}
+        )
 QUICK = {
+    "llama-bf16-8-ranks-optimizer",
+    "llama-bf16-8-ranks-all-muon",
     "llama-fp32-average-stages",
     "llama-bf16-block",
     "llama-bf16-masked-z-loss",

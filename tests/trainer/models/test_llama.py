@@ -155,7 +155,7 @@ def test_model_with_new_rotary_tables_equals_one_built_with_them(
     other = build_model(later, device="cpu", seed=0)
     if how == "compiled":
         model.compile(backend="aot_eager", fullgraph=True, dynamic=False)
-    called = ranks.wrap_ddp(model, ParallelConfig()) if how == "DDP" else model
+    called = ranks.wrap(model, ParallelConfig()) if how == "DDP" else model
     tokens = torch.randint(0, 300, (2, 128), generator=torch.Generator().manual_seed(0))
     before = called(tokens)
     before.sum().backward()

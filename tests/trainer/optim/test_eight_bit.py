@@ -13,6 +13,7 @@ import torch.nn.functional as F
 
 from lehr_trainer import extras
 from lehr_trainer.checkpointing import optimizer_state
+from lehr_trainer.checkpointing.saved_tensors import SavedTensors
 from lehr_trainer.configs.optimizer import EightBitAdamWConfig
 from lehr_trainer.configs.shapes import MODEL_PRESETS
 from lehr_trainer.configs.train import LlamaConfig
@@ -148,7 +149,7 @@ def test_state_goes_through_plain_tensors_and_continues_bitwise(library: str) ->
     assert all(type(tensor) is torch.Tensor for tensor in saved.values())
     again = build_eight_bit(resumed, config)
     given = json.loads(json.dumps(document))
-    optimizer_state.restore(Path("a"), resumed, again, given, saved)
+    optimizer_state.restore(Path("a"), resumed, again, given, SavedTensors.of(saved))
     for model, optimizer in ((straight, one), (resumed, again)):
         backward(model, 1)
         optimizer.step()

@@ -31,7 +31,7 @@ def test_accumulating_micro_batches_send_nothing_and_the_last_sends_all(ranks: R
     model = build_model(
         LlamaConfig.model_validate(MODEL_PRESETS["tiny"].values), device="cpu", seed=0
     )
-    wrapped = ranks.wrap_ddp(model, ParallelConfig(bucket_mb=1.0))
+    wrapped = ranks.wrap(model, ParallelConfig(bucket_mb=1.0))
     sent: list[int] = []
 
     def count(_state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -58,7 +58,7 @@ def test_accumulating_micro_batches_send_nothing_and_the_last_sends_all(ranks: R
 def test_single_process_does_not_wrap_the_model() -> None:
     model = torch.nn.Linear(2, 2)
     alone = Ranks(0, 1, torch.device("cpu"))
-    assert alone.wrap_ddp(model, ParallelConfig()) is model
+    assert alone.wrap(model, ParallelConfig()) is model
 
 
 def test_text_of_every_rank_is_gathered_unchanged(ranks: Ranks) -> None:

@@ -4,6 +4,9 @@ It is written as ``step-N.tmp/``: each file is written, hashed and fsynced; ``ma
 and SHA-256 of each file) comes last; then rename, and fsync of the parent. Nothing is ever
 overwritten. Nothing is unpickled when read, so a planted pickle is only bytes that do not parse.
 A run resumes from the newest one that verifies.
+
+Ranks that hold parts of a sharded model each write files of their own, whose header says which rows
+of a tensor they are. Whoever reads a checkpoint sees whole tensors, or asks for some rows.
 """
 
 from __future__ import annotations
@@ -20,20 +23,29 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from lehr_trainer.checkpointing.saved_tensors import (
+    Part,
+    SavedTensors,
+    open_tensors,
+    read_document,
+    read_json,
+    read_tensors,
+)
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.manifest import FileEntry, Manifest, read_manifest
 from lehr_trainer.contract.orders import LaunchNote
 from lehr_trainer.errors import BadCheckpoint, DiskFull, MissingCheckpoint
 from lehr_trainer.files import fsync_folder
 from lehr_trainer.runtime.event_stream import NO_SPACE
+from lehr_trainer.runtime.sharding import Rows
 
 __all__ = [
     "DTYPES",
     "FileEntry",
     "Manifest",
+    "SavedTensors",
     "Written",
     "bytes_of",
     "open_tensors",
@@ -84,22 +96,26 @@ def write_checkpoint(
     tensors: Mapping[str, Mapping[str, Tensor]],
     documents: Mapping[str, Any],
     manifest: Manifest,
+    part: Part | None = None,
 ) -> Written:
     """Write a checkpoint folder, atomically. ``directory`` must not exist.
 
     ``tensors`` has for each kind (``model``, ``optimizer``) its tensors by name; a document is
-    written as ``<name>.json``; the ``files`` of the manifest are filled in here.
+    written as ``<name>.json``; the ``files`` of the manifest are filled in here. Of a sharded model
+    every rank must call it with its ``part``, and it is complete when all have written theirs.
 
     Raises:
-        DiskFull: there was no space. The unfinished folder was removed.
+        DiskFull: there was no space, on this rank or on another. The unfinished folder was removed.
     """
     temporary = directory.with_name(directory.name + ".tmp")
     try:
         parent_is_new = not temporary.parent.exists()
-        temporary.mkdir(parents=True)
+        temporary.mkdir(parents=True, exist_ok=part is not None)
         if parent_is_new:
             fsync_folder(temporary.parent.parent)
-        files = _write_tensors(temporary, tensors)
+        files = _write_part(temporary, tensors, part)
+        if part is not None and part.rank > 0:
+            return Written(directory, manifest, "")
         for name, document in documents.items():
             text = json.dumps(document, indent=1).encode()
             files[f"{name}.json"] = _write_bytes(temporary / f"{name}.json", text)
@@ -113,7 +129,8 @@ def write_checkpoint(
         if error.errno not in NO_SPACE:
             raise
         free = shutil.disk_usage(directory.parent).free
-        shutil.rmtree(temporary, ignore_errors=True)
+        if part is None or part.rank == 0:
+            shutil.rmtree(temporary, ignore_errors=True)
         raise DiskFull(
             f"no space left for checkpoint {directory.name} in {directory.parent} "
             f"({free / 1e9:.2f} GB were free when it failed); earlier checkpoints are intact. "
@@ -122,19 +139,60 @@ def write_checkpoint(
     return Written(directory, complete, entry.sha256)
 
 
+def _write_part(
+    directory: Path, tensors: Mapping[str, Mapping[str, Tensor]], part: Part | None
+) -> dict[str, FileEntry]:
+    """Write this rank's tensors; return the files of all ranks, or raise the error of one."""
+    if part is None:
+        return _write_tensors(directory, tensors, "", {})
+    failure: OSError | None = None
+    try:
+        kept = {
+            kind: {
+                name: tensor
+                for name, tensor in named.items()
+                if (part.writes if name in part.rows else part.rank == 0)
+            }
+            for kind, named in tensors.items()
+        }
+        own = _write_tensors(directory, kept, f"-rank{part.rank:05d}", part.rows)
+        reply: dict[str, Any] = {name: entry.model_dump() for name, entry in own.items()}
+    except OSError as error:
+        failure, reply = error, {"errno": error.errno}
+    replies = [json.loads(text) for text in part.exchange(json.dumps(reply))]
+    if failure is not None:
+        raise failure
+    for other in replies:
+        if "errno" in other:
+            raise OSError(other["errno"], os.strerror(other["errno"]))
+    files = {name: FileEntry(**entry) for other in replies for name, entry in other.items()}
+    away = [name for name in files if part.rank == 0 and not (directory / name).exists()]
+    if away:
+        raise BadCheckpoint(
+            f"{directory / away[0]}, which another rank has written, is not on this machine: "
+            "several nodes that shard a model need a shared folder for runs (LEHR_RUNS)"
+        )
+    return files
+
+
 def _write_tensors(
-    directory: Path, tensors: Mapping[str, Mapping[str, Tensor]]
+    directory: Path,
+    tensors: Mapping[str, Mapping[str, Tensor]],
+    rank: str,
+    rows: Mapping[str, Rows],
 ) -> dict[str, FileEntry]:
     files: dict[str, dict[str, Tensor]] = {}
     for kind, named in tensors.items():
+        if rank and not named:
+            continue
         parts = _parts(named)
         for index, part in enumerate(parts, start=1):
             place = f"-{index:05d}-of-{len(parts):05d}" if len(parts) > 1 else ""
-            files[f"{kind}{place}.safetensors"] = part
+            files[f"{kind}{rank}{place}.safetensors"] = part
     # Hashing and writing release the interpreter lock.
     with ThreadPoolExecutor(max_workers=_WRITERS) as pool:
         entries = pool.map(
-            lambda name: write_safetensors(directory / name, files[name]), list(files)
+            lambda name: write_safetensors(directory / name, files[name], rows=rows), list(files)
         )
         return dict(zip(files, entries, strict=True))
 
@@ -154,17 +212,23 @@ def _parts(named: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
 
 
 def write_safetensors(
-    path: Path, tensors: Mapping[str, Tensor], contents: Iterable[Tensor] | None = None
+    path: Path,
+    tensors: Mapping[str, Tensor],
+    contents: Iterable[Tensor] | None = None,
+    *,
+    rows: Mapping[str, Rows] | None = None,
 ) -> FileEntry:
     """Write the safetensors format by hand.
 
     ``contents`` are written in place of the tensors, whose shapes and types they have: one after
-    the other, so that not all of them need to exist at once.
+    the other, so that not all of them need to exist at once. ``rows`` says of which whole tensors
+    some are rows.
 
     The library does not do this: the digest is computed from memory, not from data read back from a
     disk; there is no second copy of the tensors; and a full disk is an ``OSError`` with its number.
     """
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    parts = {n: f"{r.first}:{r.last}:{r.whole}" for n, r in (rows or {}).items() if n in tensors}
+    header: dict[str, Any] = {"__metadata__": {"format": "pt", **parts}}
     end = 0
     for name, tensor in tensors.items():
         begin, end = end, end + tensor.nbytes
@@ -261,39 +325,6 @@ def _verify_file(path: Path, entry: FileEntry) -> None:
             pass
     elif path.suffix == ".json":
         read_json(path)
-
-
-def open_tensors(path: Path) -> Any:
-    """Open a safetensors file.
-
-    Raises:
-        BadCheckpoint: it is something else, such as a pickle.
-    """
-    try:
-        return safe_open(path, framework="pt", device="cpu")
-    except (SafetensorError, OSError) as error:
-        raise BadCheckpoint(f"{path} is not a safetensors file: {error}") from error
-
-
-def read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise BadCheckpoint(f"{path} is not JSON: {error}") from error
-
-
-def read_tensors(directory: Path, manifest: Manifest, kind: str) -> dict[str, Tensor]:
-    """Map all tensors of one kind from disk, without reading them."""
-    tensors: dict[str, Tensor] = {}
-    for name in manifest.files:
-        if layout.file_kind(name) == kind:
-            with open_tensors(directory / name) as file:
-                tensors.update({key: file.get_tensor(key) for key in file.keys()})  # noqa: SIM118
-    return tensors
-
-
-def read_document(directory: Path, name: str) -> Any:
-    return read_json(directory / f"{name}.json")
 
 
 @dataclass(frozen=True)

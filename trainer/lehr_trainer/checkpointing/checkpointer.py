@@ -1,14 +1,15 @@
-"""Saving of a run: every rank takes part; rank 0 writes, records it, and applies retention.
+"""Saving of a run: every rank takes part; rank 0 records it, and applies retention.
 
-Weights and optimizer are the same on all ranks, so rank 0 alone writes them. By default it writes
-in the background: the loop waits only until the state is copied. The same code writes the same
-files either way.
+Where weights and optimizer are the same on all ranks, rank 0 alone writes them. Of a sharded model
+each rank writes its part. By default they write in the background: the loop waits only until the
+state is copied. The same code writes the same files either way.
 """
 
 from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ import torch
 from torch import nn
 
 from lehr_trainer.checkpointing import checkpoint, optimizer_state, retention, state
+from lehr_trainer.checkpointing.saved_tensors import Part
 from lehr_trainer.checkpointing.staging import (
     Background,
     HostCopy,
@@ -30,7 +32,7 @@ from lehr_trainer.contract.orders import read_orders
 from lehr_trainer.contract.records import Checkpoint, CheckpointRemoved, Warning_
 from lehr_trainer.course import Course
 from lehr_trainer.errors import DiskFull
-from lehr_trainer.runtime import environment
+from lehr_trainer.runtime import environment, sharding
 from lehr_trainer.runtime.environment import RunContext
 from lehr_trainer.update_step import UpdateStep
 from lehr_trainer.weight_average import WeightAverage
@@ -62,6 +64,10 @@ class Checkpointer:
         self._context, self._course = context, course
         self._model, self._optimizer, self._update_step = model, optimizer, update_step
         self._average = average
+        self._shards = sharding.shards_of(model)
+        self._writes = context.ranks.is_main or self._shards is not None
+        # Of its own: a save in the background must not meet what the loop exchanges.
+        self._exchange = None if self._shards is None else context.ranks.another_exchange()
         self._policy = context.config.checkpoint
         self._asynchronous = self._policy.asynchronous
         self._background = Background(context.ranks.device)
@@ -72,14 +78,14 @@ class Checkpointer:
     # --- for the loop ------------------------------------------------------------------------
 
     def poll(self) -> bool:
-        """Return whether a save has failed in the background; False on other ranks than 0.
+        """Return whether a save of this rank has failed in the background.
 
         The loop calls this after each step. After the first one, when all state exists, memory for
         its copy is reserved.
         """
         if not self._reserved:
             self._reserved = True
-            if self._asynchronous and self._policy.every > 0 and self._context.ranks.is_main:
+            if self._asynchronous and self._policy.every > 0 and self._writes:
                 copy_layout = layout_of(self._tensors())
                 self._background.start(lambda: self._make_room(copy_layout))
         return self._background.failed
@@ -98,7 +104,7 @@ class Checkpointer:
         """
         began, ranks = time.perf_counter(), self._context.ranks
         generators = ranks.gather_text(state.save_generators())
-        ranks.on_rank0(
+        self._on_writers(
             lambda: self._save(progress, reason, val_loss, generators, began, final=final)
         )
 
@@ -108,7 +114,11 @@ class Checkpointer:
         Raises:
             DiskFull: on every rank, where that save met it.
         """
-        self._context.ranks.on_rank0(self._background.wait)
+        self._on_writers(self._background.wait)
+
+    def _on_writers(self, act: Callable[[], None]) -> None:
+        ranks = self._context.ranks
+        (ranks.on_rank0 if self._shards is None else ranks.on_each)(act)
 
     def discard_pending_save(self) -> None:
         """Wait for the save in progress, if any. Every rank must call it.
@@ -133,7 +143,7 @@ class Checkpointer:
         if problem is not None:
             self._context.log(f"warning: the save in progress failed: {problem}")
 
-    # --- rank 0 ------------------------------------------------------------------------------
+    # --- ranks that write ----------------------------------------------------------------------
 
     def _save(
         self,
@@ -218,7 +228,10 @@ class Checkpointer:
             tensors=tensors,
             documents={"state": save.state},
             manifest=save.manifest,
+            part=self._part(tensors),
         )
+        if not self._context.ranks.is_main:
+            return
         seconds = time.perf_counter() - save.began
         manifest = written.manifest
         path = str(written.directory.relative_to(run_dir))
@@ -242,6 +255,17 @@ class Checkpointer:
             f"step {manifest.step}  saved {path} ({manifest.reason}, {seconds:.2f} s{beside})"
         )
         self._prune()
+
+    def _part(self, tensors: Tensors) -> Part | None:
+        """Return which of the tensors this rank writes; None if it alone writes all."""
+        if self._shards is None or self._exchange is None:
+            return None
+        names: dict[str, sharding.Rows] = {}
+        for named in tensors.values():
+            names |= sharding.rows_of_state(self._model, named)
+        return Part(
+            self._context.ranks.rank, names, self._shards.writes, self._exchange.gather_text
+        )
 
     def _prune(self) -> None:
         place = self._context.place

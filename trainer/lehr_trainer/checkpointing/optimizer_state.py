@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from lehr_trainer.checkpointing.checkpoint import DTYPES
+from lehr_trainer.checkpointing.checkpoint import DTYPES, SavedTensors
 from lehr_trainer.errors import BadCheckpoint, BadConfig
+from lehr_trainer.runtime.sharding import own_parameters, shards_of
 
 Tensors = dict[str, Tensor]
 
@@ -48,7 +49,7 @@ def capture(model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[dict[st
     """
     tensors: Tensors = {}
     states: dict[str, Any] = {}
-    named = dict(model.named_parameters())
+    named = own_parameters(model)
     ids = {id(parameter) for parameter in named.values()}
     if strange := [key for key in optimizer.state if id(key) not in ids]:
         raise BadConfig(f"its state has an entry of no parameter: {str(strange[0])[:100]!r}")
@@ -79,7 +80,7 @@ def restore(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     document: Mapping[str, Any],
-    tensors: Mapping[str, Tensor],
+    tensors: SavedTensors,
 ) -> None:
     """Load what ``capture`` returned; the learning rate and the like stay as the config sets them.
 
@@ -90,7 +91,10 @@ def restore(
         BadCheckpoint: it belongs to another optimizer, or lacks a tensor.
     """
     states, groups = document["state"], document["groups"]
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    names = {id(parameter): name for name, parameter in own_parameters(model).items()}
+    whole = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+    shards = shards_of(model)
+    rows = {} if shards is None else shards.rows
     ordered = [p for group in optimizer.param_groups for p in group["params"]]
     unknown = sorted(states.keys() - {names[id(p)] for p in ordered})
     if unknown or (any(groups) and len(groups) != len(optimizer.param_groups)):
@@ -98,23 +102,30 @@ def restore(
         raise BadCheckpoint(f"{directory} does not fit this run's optimizer: it holds {what}")
     held = [(i, p, states[names[id(p)]]) for i, p in enumerate(ordered) if names[id(p)] in states]
 
-    def decoded(values: Mapping[str, Any], device: torch.device | None = None) -> dict[str, Any]:
+    def decoded(
+        values: Mapping[str, Any], name: str = "", device: torch.device | None = None
+    ) -> dict[str, Any]:
+        def held(tensor: str) -> Tensor:
+            """Return a tensor; of one like a sharded parameter, this rank's rows."""
+            like = name in rows and tensors.shape(tensor) == whole[name]
+            return tensors.rows(tensor, rows[name] if like else None)
+
         try:
-            return {key: _decode(value, tensors, device) for key, value in values.items()}
+            return {key: _decode(value, held, device) for key, value in values.items()}
         except KeyError as error:
             raise BadCheckpoint(
                 f"{directory} is damaged: its state.json lists the optimizer's tensor {error}, "
                 "which its files lack"
             ) from error
 
-    state = {index: decoded(saved) for index, _, saved in held}
+    state = {index: decoded(saved, names[id(p)]) for index, p, saved in held}
     own = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict({"state": state, "param_groups": own})
     if is_replaced(optimizer):
         for _, parameter, saved in held:
-            optimizer.state[parameter] = decoded(saved, parameter.device)
+            optimizer.state[parameter] = decoded(saved, device=parameter.device)
     for group, saved in zip(optimizer.param_groups, groups, strict=False):
-        group.update(decoded(saved, group["params"][0].device))
+        group.update(decoded(saved, device=group["params"][0].device))
 
 
 def _encode(value: Any, name: str, tensors: Tensors, device: torch.device) -> Any:
@@ -151,7 +162,9 @@ def _is_plain(value: Tensor) -> bool:
     return whole and value.dtype in DTYPES
 
 
-def _decode(saved: Any, tensors: Mapping[str, Tensor], device: torch.device | None = None) -> Any:
+def _decode(
+    saved: Any, tensors: Callable[[str], Tensor], device: torch.device | None = None
+) -> Any:
     """Return the value; without a device its tensors stay as they were read."""
     if not isinstance(saved, dict):
         return saved
@@ -163,15 +176,15 @@ def _decode(saved: Any, tensors: Mapping[str, Tensor], device: torch.device | No
         case "dict":
             return {key: _decode(each, tensors, device) for key, each in content}
         case "int":
-            return int(tensors[content])
+            return int(tensors(content))
         case "torchao":
             eight_bit = importlib.import_module("torchao.optim.subclass_8bit").OptimState8bit
-            parts = [tensors[f"{content}.{part}"].clone().to(device) for part in _AO_PARTS]
-            return eight_bit(*parts, bool(tensors[f"{content}.signed"]), torch.float32)
+            parts = [tensors(f"{content}.{part}").clone().to(device) for part in _AO_PARTS]
+            return eight_bit(*parts, bool(tensors(f"{content}.signed")), torch.float32)
         case _:
             if device is None:
-                return tensors[content]
-            return tensors[content].to("cpu" if kind == "cpu" else device, copy=True)
+                return tensors(content)
+            return tensors(content).to("cpu" if kind == "cpu" else device, copy=True)
 
 
 def _marks(group: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from lehr_trainer.data.position import DataPosition
 from lehr_trainer.data.token_dataset import PreparedData
 from lehr_trainer.errors import BadCheckpoint
 from lehr_trainer.models.fp8 import fp8_state, load_fp8_state
+from lehr_trainer.runtime import sharding
 from lehr_trainer.update_step import UpdateStep
 
 
@@ -153,9 +154,9 @@ def data_position(document: dict[str, Any]) -> DataPosition:
 def all_tensors(
     model: nn.Module, optimizer: torch.optim.Optimizer, update_step: UpdateStep
 ) -> dict[str, dict[str, Tensor]]:
-    """Collect every tensor that a checkpoint holds, by kind and name; not copied."""
+    """Collect every tensor that a rank holds for a checkpoint, by kind and name; not copied."""
     tensors = {
-        "model": model_tensors(model),
+        "model": sharding.own_part(model, model_tensors(model)),
         "optimizer": optimizer_state.capture(model, optimizer)[1],
         "updates": update_step.state(),
     }
@@ -172,16 +173,18 @@ def model_tensors(model: nn.Module) -> dict[str, Tensor]:
     }
 
 
-def _load_model(directory: Path, model: nn.Module, saved: dict[str, Tensor]) -> None:
+def _load_model(directory: Path, model: nn.Module, saved: checkpoint.SavedTensors) -> None:
     state = model_tensors(model)
     _require_same_names(directory, "model", set(state), set(saved))
-    for name, own in state.items():
-        if own.shape != saved[name].shape:
+    shards = sharding.shards_of(model)
+    rows = {} if shards is None else shards.rows
+    for name, own in sharding.own_part(model, state).items():
+        if tuple(state[name].shape) != saved.shape(name):
             raise BadCheckpoint(
                 f"{directory} belongs to another model: its {name} has shape "
-                f"{tuple(saved[name].shape)}, this model's has {tuple(own.shape)}"
+                f"{saved.shape(name)}, this model's has {tuple(state[name].shape)}"
             )
-        own.copy_(saved[name])
+        own.detach().copy_(saved.rows(name, rows.get(name)))
 
 
 def _require_same_names(directory: Path, kind: str, own: set[str], saved: set[str]) -> None:

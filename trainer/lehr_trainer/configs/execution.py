@@ -5,12 +5,15 @@ and a mean of its weights beside it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from lehr_trainer.configs.base import Config, NonNegativeInt, PositiveInt
 from lehr_trainer.configs.sizes import FP32
+
+if TYPE_CHECKING:
+    from lehr_trainer.configs.train import TrainConfig
 
 Scope = Literal["auto", "none", "block", "model"]
 
@@ -121,6 +124,10 @@ class Fp8Config(Config):
 class ParallelConfig(Config):
     """Data parallel over torchrun's ranks."""
 
+    shard: Literal["none", "optimizer", "node", "all"] = "none"
+    """What the ranks divide among them (FSDP2). none: nothing, DDP. optimizer: gradients and the
+    optimizer's state; weights are whole during a step. all: weights, too, gathered block by block.
+    node: as all, within each node; nodes hold the same."""
     bucket_mb: Annotated[float, Field(gt=0)] = 25.0
     """DDP's gradient bucket size in MB (1e6 bytes): smaller ones leave earlier, more of them."""
     compression: Literal["none", "fp16", "bf16"] = "none"
@@ -132,6 +139,34 @@ class ParallelConfig(Config):
     static_graph: bool = False
     """Tells DDP that every step uses the same parameters in the same order. Not with gradient
     accumulation, which it does not know."""
+
+    @model_validator(mode="after")
+    def _check_sharding(self) -> Self:
+        if self.shard != "none" and (self.static_graph or self.compression == "fp16"):
+            name = "static_graph" if self.static_graph else "compression: fp16"
+            raise ValueError(
+                f"parallel.{name} is of DDP and does not go with shard: {self.shard}; leave it out"
+            )
+        return self
+
+    def check_fits(self, train: TrainConfig) -> None:
+        """Raise ValueError if the training has a part that cannot be sharded."""
+        if self.shard == "none":
+            return
+        own = train.parts is not None and train.parts.optimizer is not None
+        te_delayed = train.precision.fp8.recipe == "te_delayed"
+        whole, mode = train.compile.scope == "model", train.compile.mode
+        graphs = mode in {"reduce-overhead", "max-autotune"}
+        eight_bit = train.optimizer.name == "adamw8bit"
+        for field, is_set, reason in (
+            ("optimizer.name adamw8bit", eight_bit, "scales blocks across rows; use adamw or muon"),
+            ("parts.optimizer", own, "may need whole matrices; use adamw or muon"),
+            ("compile.scope model", whole, "leaves no time to gather a block; use block"),
+            (f"compile.mode {mode}", graphs, "needs weights that do not move; use default"),
+            ("precision.fp8.recipe te_delayed", te_delayed, "is not known to work with it"),
+        ):  # fmt: skip
+            if is_set:
+                raise ValueError(f"{field} {reason}, or set parallel.shard: none")
 
     def check_accumulation(self, micro_steps: int) -> None:
         """Raise ValueError if ``static_graph`` is combined with accumulation."""

@@ -193,6 +193,22 @@ class MuonConfig(BaseOptimizerConfig):
         """Count one fp32 momentum for the blocks' matrices, both moments for other parameters."""
         return 2 * FP32 * counts.total - FP32 * counts.layers
 
+    def sharded_workspace_bytes(self, counts: ParameterCounts, ways: int) -> int:
+        """Count the same for matrices of which a rank has some rows: a share of them is gathered.
+
+        Held are the rows' directions, in fp32 if they look ahead, and sent in 16 bits; and of the
+        share four copies in 16 bits: as it came, joined, and two of the iteration.
+        """
+        most = 0
+        for rows, columns, number in counts.matrices:
+            size, gram = rows * columns, min(rows, columns) ** 2
+            batch = max(1, self.batch_mb * 2**20 // (BF16 * size))
+            together = min(-(-batch // ways) * ways, number)
+            held = (FP32 if self.nesterov else 0) + BF16
+            share = -(-together // ways) * BF16 * (4 * size + 2 * gram)
+            most = max(most, held * size * together // ways + share)
+        return most
+
     def update_workspace_bytes(
         self, counts: ParameterCounts, *, ranks: int = 1, on_cpu: bool = False
     ) -> int:

@@ -240,6 +240,7 @@ class TrainConfig(Config):
         self._check_joint_products()
         self._check_delayed_scaling()
         self._check_parts()
+        self.parallel.check_fits(self)
         self._check_loss_mask()
         self.schedule.check_fits(self.steps)
         if self.average is not None:

@@ -7,7 +7,7 @@ is text, waits. None of it changes the training: no gradient, no random number, 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -21,7 +21,8 @@ from lehr_trainer.losses.chunked import IGNORED
 from lehr_trainer.models.attention import diagnostic_kernels, without_compiling
 from lehr_trainer.models.documents import InputFn, make_input_fn
 from lehr_trainer.models.fp8 import unmoved_fp8_state
-from lehr_trainer.models.module_map import blocks, token_embedding
+from lehr_trainer.models.module_map import Decoder, blocks, token_embedding
+from lehr_trainer.runtime import sharding
 from lehr_trainer.runtime.precision import Precision
 from lehr_trainer.update_step import UpdateStep
 
@@ -35,17 +36,21 @@ class ParameterStats:
     A tied head is the embedding and is not listed twice.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: Decoder) -> None:
         layers = blocks(model)
-        embedding = [token_embedding(model).weight]
-        parts: dict[str, list[Tensor]] = {"embedding": list(embedding)}
-        head = model.head_weight
-        assert isinstance(head, Tensor)
-        if head is not embedding[0]:
-            parts["head"] = [head]
+        embedding = token_embedding(model).weight
+        parts: dict[str, list[Tensor]] = {"embedding": [embedding]}
+        if model.head_weight is not embedding:
+            parts["head"] = [model.head_weight]
         parts["first_layer"] = list(layers[0].parameters())
         parts["last_layer"] = list(layers[-1].parameters())
-        self._parts = parts
+        own = sharding.own_parameters(model)
+        names = {id(parameter): name for name, parameter in model.named_parameters()}
+        self._model = model
+        self._parts = {
+            part: [own[names[id(weight)]] for weight in weights if names[id(weight)] in own]
+            for part, weights in parts.items()
+        }
         self._before: dict[str, list[Tensor]] = {}
         self._values: dict[str, Tensor] = {}
 
@@ -56,8 +61,9 @@ class ParameterStats:
         The copy lasts until ``after_update``, when no activation exists: it adds nothing to the
         step's peak memory.
         """
+        sharding.own_gradients(self._model)
         for part, weights in self._parts.items():
-            norm = _norm([w.grad for w in weights if w.grad is not None])
+            norm = self._norm([w.grad for w in weights if w.grad is not None])
             if loss_scale is not None:
                 norm = norm / loss_scale
             self._values[f"params/{part}/grad_norm"] = norm
@@ -69,22 +75,19 @@ class ParameterStats:
         values, self._values = self._values, {}
         before, self._before = self._before, {}
         for part, weights in self._parts.items():
-            was = _norm(before[part])
-            moved = _norm(torch._foreach_sub(weights, before.pop(part)))  # noqa: SLF001
-            values[f"params/{part}/norm"] = _norm(weights)
-            values[f"params/{part}/update_ratio"] = moved / was
+            was = self._norm(before[part])
+            moved = [now - old for now, old in zip(weights, before.pop(part), strict=True)]
+            values[f"params/{part}/norm"] = self._norm(weights)
+            values[f"params/{part}/update_ratio"] = self._norm(moved) / was
         return values
 
-
-def _norm(tensors: list[Tensor] | tuple[Tensor, ...]) -> Tensor:
-    each = torch._foreach_norm(list(tensors))  # noqa: SLF001 - many as one
-    norm: Tensor = torch.linalg.vector_norm(torch.stack(each))
-    return norm
+    def _norm(self, tensors: Sequence[Tensor]) -> Tensor:
+        return sharding.total_norm(self._model, tensors)
 
 
 @torch.no_grad()
 def quality(
-    model: nn.Module,
+    model: Decoder,
     inputs_BT: Tensor,
     targets_BT: Tensor,
     *,
@@ -108,9 +111,8 @@ def quality(
         diagnostic_kernels(),
         torch.autocast(inputs.device.type, enabled=False),
     ):
-        head = model.head_weight
-        assert isinstance(head, Tensor)
         hidden = model(*make_input(inputs)).float().flatten(0, 1)
+        head = model.head_weight  # After the forward pass: a sharded one is whole only then.
         flat = targets.flatten()
         total = torch.zeros((), device=inputs.device)
         correct = torch.zeros((), device=inputs.device)
@@ -129,7 +131,7 @@ def quality(
 
 @torch.no_grad()
 def sample(
-    model: nn.Module,
+    model: Decoder,
     prompt: list[int],
     *,
     tokens: int,
@@ -142,14 +144,13 @@ def sample(
     ``model`` is not wrapped, and in autocast if the caller opened it. Temperature 0 takes the
     likeliest token each time. ``seed`` is of the sample's own generator.
     """
-    head = model.head_weight
-    assert isinstance(head, Tensor)
-    generator = torch.Generator(head.device).manual_seed(seed)
-    written = torch.tensor([prompt], dtype=torch.int64, device=head.device)
+    device = model.head_weight.device
+    generator = torch.Generator(device).manual_seed(seed)
+    written = torch.tensor([prompt], dtype=torch.int64, device=device)
     with _plain(model), diagnostic_kernels():
         for _ in range(tokens):
             last_BD = model(written[:, -longest:])[:, -1]
-            logits_BV = F.linear(last_BD.float(), head.float())
+            logits_BV = F.linear(last_BD.float(), model.head_weight.float())
             if temperature == 0:
                 chosen = logits_BV.argmax(-1, keepdim=True)
             else:
@@ -169,6 +170,7 @@ def _plain(model: nn.Module) -> Iterator[None]:
             yield
     finally:
         model.train(was_training)
+        sharding.give_up_whole(model)
 
 
 @contextmanager
@@ -191,12 +193,14 @@ def every(interval: int, step: int) -> bool:
 
 
 class DiagnosticsLogger:
-    """Rank 0's diagnostics; other ranks hold the same weights and log nothing."""
+    """Rank 0's diagnostics. Ranks that hold the same weights do nothing; those with other parts of
+    them compute with it.
+    """
 
     def __init__(
         self,
         config: TrainConfig,
-        model: nn.Module,
+        model: Decoder,
         *,
         make_input: InputFn,
         precision: Precision,
@@ -204,7 +208,8 @@ class DiagnosticsLogger:
         compression_overflows: Tensor | None = None,
     ) -> None:
         self._config, self._model, self._make_input = config, model, make_input
-        self._precision, self._is_rank0 = precision, is_rank0
+        self._precision = precision
+        self._takes_part = is_rank0 or sharding.shards_of(model) is not None
         self._parts = ParameterStats(model)
         self._watching = False
         self._overflows = compression_overflows
@@ -217,13 +222,13 @@ class DiagnosticsLogger:
     def due(self, step: int) -> bool:
         """Whether parts or quality are measured in ``step`` (the first is 1)."""
         policy = self._config.diagnostics
-        return self._is_rank0 and (
+        return self._takes_part and (
             every(policy.parts_every, step) or every(policy.quality_every, step)
         )
 
     def before_update(self, step: int, update_step: UpdateStep) -> None:
         """Prepare diagnostics between backward and clipping of ``step`` (the first is 1)."""
-        self._watching = self._is_rank0 and every(self._config.diagnostics.parts_every, step)
+        self._watching = self._takes_part and every(self._config.diagnostics.parts_every, step)
         if self._watching:
             self._parts.before_update(update_step.loss_scale)
 
@@ -242,7 +247,7 @@ class DiagnosticsLogger:
             values["train/compression_overflows"] = self._overflows.sum()
         if self._watching:
             values |= self._parts.after_update()
-        if self._is_rank0 and every(policy.quality_every, step):
+        if self._takes_part and every(policy.quality_every, step):
             values |= quality(
                 self._model,
                 *batch,
@@ -267,7 +272,7 @@ class DiagnosticsLogger:
     def write_sample(self, step: int) -> Sample | None:
         """Sample a text from the model if one is due."""
         policy = self._config.diagnostics.sample
-        if not self._is_rank0 or not every(policy.every, step):
+        if not self._takes_part or not every(policy.every, step):
             return None
         if self._tokenizer is None:
             self._tokenizer = load_tokenizer(self._config.data.tokenizer)

@@ -183,7 +183,7 @@ class _Tracer:
             accumulation = prepare_model(
                 parts.model, config, ranks, accumulates=accumulates(config, ranks)
             )
-            wrapped = ranks.wrap_ddp(
+            wrapped = ranks.wrap(
                 parts.model, config.parallel, already_scaled=self._precision.scales_loss
             )
             if isinstance(wrapped, DistributedDataParallel):
@@ -258,7 +258,6 @@ class _Tracer:
         with self._memory.phase("evaluation"), weights_kept(weights):
             held_out_losses(
                 step.model,
-                step.model.head_weight,
                 iter([batches.batch(0, 0)]),
                 make_input=step.make_input,
                 precision=self._precision,

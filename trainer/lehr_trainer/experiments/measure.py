@@ -205,7 +205,7 @@ class BenchTraining:
             ranks=ranks,
             precision=precision,
             model=model,
-            wrapped=ranks.wrap_ddp(model, config.parallel, already_scaled=precision.scales_loss),
+            wrapped=ranks.wrap(model, config.parallel, already_scaled=precision.scales_loss),
             make_input=make_input_fn(_EOS if config.attention.document_masking else None),
             loss=parts.loss,
             optimizer=parts.optimizer,

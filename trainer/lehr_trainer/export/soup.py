@@ -190,7 +190,6 @@ def _score(
     with attention_backend(config.attention, ranks.device):
         values = evaluate(
             model,
-            model.head_weight,
             held_out,
             make_input=make_input_fn(data.eos_id if config.attention.document_masking else None),
             ranks=ranks,

@@ -17,6 +17,7 @@ from lehr_trainer.configs.optimizer import AdamWConfig, EightBitAdamWConfig
 from lehr_trainer.configs.shapes import Shape, width_ratio
 from lehr_trainer.errors import BadConfig
 from lehr_trainer.extras import install
+from lehr_trainer.runtime.sharding import own_parameters
 
 ParameterRole = Literal["embedding", "head", "matrix", "vector"]
 
@@ -54,7 +55,7 @@ def by_role(model: nn.Module) -> dict[ParameterRole, list[nn.Parameter]]:
         "matrix": [],
         "vector": [],
     }
-    named = dict(model.named_parameters())
+    named = own_parameters(model)
     for name, role in roles(model).items():
         if named[name].requires_grad:
             lists[role].append(named[name])

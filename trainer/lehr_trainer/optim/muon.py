@@ -26,6 +26,7 @@ from torch.optim.adam import adam
 
 from lehr_trainer.configs.optimizer import MuonConfig
 from lehr_trainer.optim.adamw import by_role, mup_width
+from lehr_trainer.runtime.sharding import Rows, own_parameters, rows_of, shards_of
 
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 _EPS = 1e-7
@@ -75,9 +76,13 @@ def build_muon(model: nn.Module, config: MuonConfig) -> Muon:
         for name, rate in rates.items()
     ]
     joined: Iterable[tuple[nn.Linear, int]] = getattr(model, "joined_linears", tuple)()
+    numbers = {linear.weight: number for linear, number in joined}
+    own, shards = own_parameters(model), shards_of(model)
     return Muon(
         [group for group in (muon, *adamw) if group["params"]],
-        joined={linear.weight: number for linear, number in joined},
+        joined={own[n]: numbers[p] for n, p in model.named_parameters() if p in numbers},
+        rows=None if shards is None else {own[name]: rows for name, rows in shards.rows.items()},
+        group=None if shards is None else shards.group,
     )
 
 
@@ -89,11 +94,19 @@ class Muon(torch.optim.Optimizer):
     """
 
     def __init__(
-        self, groups: Iterable[dict[str, Any]], joined: Mapping[Tensor, int] | None = None
+        self,
+        groups: Iterable[dict[str, Any]],
+        joined: Mapping[Tensor, int] | None = None,
+        rows: Mapping[Tensor, Rows] | None = None,
+        group: dist.ProcessGroup | None = None,
     ) -> None:
-        """Build it; ``joined`` has the number of matrices that a parameter's rows are."""
+        """Build it; ``joined`` has the number of matrices that a parameter's rows are.
+
+        Of a sharded model, ``rows`` has those that this rank holds, and ``group`` is its ranks.
+        """
         super().__init__(groups, {})
         self._joined = joined or {}
+        self._rows, self._group = rows or {}, group
         fused = all(group.get("fused", True) for group in self.param_groups)
         self._step_supports_amp_scaling = fused
 
@@ -108,12 +121,18 @@ class Muon(torch.optim.Optimizer):
         return loss
 
     def _muon(self, group: dict[str, Any]) -> None:
-        shares = Shares.of_all_ranks() if group["distributed"] else Shares(0, 1)
+        if self._group is not None:
+            shares = Shares(self._group.rank(), self._group.size(), self._group)
+        else:
+            shares = Shares.of_all_ranks() if group["distributed"] else Shares(0, 1)
         before: tuple[list[Matrix], Exchange] | None = None
         matrices = itertools.chain.from_iterable(map(self._matrices, group["params"]))
         for batch in batches(matrices, group["batch_bytes"], shares.ranks):
-            directions = self._directions(group, batch)
-            exchange = shares.orthogonalise(directions, group["newton_schulz_steps"])
+            directions, steps = self._directions(group, batch), group["newton_schulz_steps"]
+            if self._group is None:
+                exchange = shares.orthogonalise(directions, steps)
+            else:
+                exchange = shares.orthogonalise_rows(batch[0], directions, steps)
             # The ranks exchange one batch while they compute the next.
             if before is not None:
                 self._move(group, *before)
@@ -126,7 +145,10 @@ class Muon(torch.optim.Optimizer):
         if parameter.grad is not None:
             parts = parameter, parameter.grad, self._buffer(parameter)
             number = self._joined.get(parameter, 1)
-            yield from map(Matrix, *(part.chunk(number) for part in parts))
+            if rows := self._rows.get(parameter):
+                yield Matrix(*parts, rows.whole, number)
+            else:
+                yield from map(Matrix, *(part.chunk(number) for part in parts))
 
     def _directions(self, group: dict[str, Any], batch: list[Matrix]) -> list[Tensor]:
         """Add the gradients to the momenta; return what is to be orthogonalised."""
@@ -150,7 +172,7 @@ class Muon(torch.optim.Optimizer):
         weights = [matrix.weight for matrix in batch]
         update = exchange.wait()
         lr = group["lr"]
-        scale = lr * shape_factor(weights[0].shape, group["adjust_lr"])
+        scale = lr * shape_factor(batch[0].shape, group["adjust_lr"])
         decay = lr * group["weight_decay"]
         found_inf: Tensor | None = getattr(self, "found_inf", None)
         if found_inf is None:
@@ -200,11 +222,24 @@ class Muon(torch.optim.Optimizer):
 
 @dataclass(frozen=True)
 class Matrix:
-    """What is orthogonalised by itself: a parameter, or a part of its rows."""
+    """What is orthogonalised by itself: a parameter, or a part of its rows.
+
+    Of a sharded model: the rows of a parameter that this rank holds.
+    """
 
     weight: Tensor
     gradient: Tensor
     momentum: Tensor
+    whole_rows: int | None = None
+    """Rows of the sharded parameter."""
+    number: int = 1
+    """How many matrices the sharded parameter is, one below the other."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of what is orthogonalised."""
+        rows, columns = self.weight.shape
+        return (self.whole_rows or rows) // self.number, columns
 
 
 def batches(matrices: Iterable[Matrix], most_bytes: int, ranks: int) -> list[list[Matrix]]:
@@ -216,10 +251,11 @@ def batches(matrices: Iterable[Matrix], most_bytes: int, ranks: int) -> list[lis
     alike: dict[tuple[Any, ...], list[Matrix]] = {}
     for matrix in matrices:
         weight = matrix.weight
-        alike.setdefault((weight.shape, weight.dtype, weight.device), []).append(matrix)
+        kind = (matrix.shape, matrix.number, weight.dtype, weight.device)
+        alike.setdefault(kind, []).append(matrix)
     found = []
     for members in alike.values():
-        most = max(1, most_bytes // (2 * members[0].weight.numel()))
+        most = max(1, most_bytes // (2 * math.prod(members[0].shape) * members[0].number))
         most = -(-most // ranks) * ranks
         found += [members[i : i + most] for i in range(0, len(members), most)]
     return found
@@ -244,6 +280,7 @@ class Shares:
 
     rank: int
     ranks: int
+    group: dist.ProcessGroup | None = None
 
     @classmethod
     def of_all_ranks(cls) -> Shares:
@@ -264,6 +301,36 @@ class Shares:
         every = part.new_empty(self.ranks * size, rows, columns)
         sent = _all_gather()(every, part, async_op=True)
         return Exchange(every[: len(directions)], sent)
+
+    def orthogonalise_rows(self, like: Matrix, directions: list[Tensor], steps: int) -> Exchange:
+        """Do the same with matrices of which each rank has some rows; it gets its rows back.
+
+        Each rank is sent all rows of its share, in bf16, in which the iteration begins anyway.
+        """
+        assert like.whole_rows is not None
+        columns = directions[0].shape[1]
+        rows = [rows_of(like.whole_rows, rank, self.ranks) for rank in range(self.ranks)]
+        heights = [part.last - part.first for part in rows]
+        mine, size = heights[self.rank], -(-len(directions) // self.ranks)
+        counts = [len(directions[rank * size : (rank + 1) * size]) for rank in range(self.ranks)]
+        own = counts[self.rank]
+        to_owners = [count * mine * columns for count in counts]
+        to_holders = [own * height * columns for height in heights]
+        sent = torch.stack(directions).bfloat16().flatten()
+        received = sent.new_empty(sum(to_holders))
+        dist.all_to_all_single(received, sent, to_holders, to_owners, group=self.group)
+        blocks = torch.split(received, to_holders)
+        whole = torch.cat(
+            [b.view(own, height, columns) for b, height in zip(blocks, heights, strict=True)], dim=1
+        )
+        if own:
+            whole = orthogonalise(whole.reshape(-1, *like.shape), steps).reshape(whole.shape)
+        back = torch.cat([part.flatten() for part in torch.split(whole, heights, dim=1)])
+        result = torch.empty_like(sent)
+        work = dist.all_to_all_single(
+            result, back, to_owners, to_holders, group=self.group, async_op=True
+        )
+        return Exchange(result.view(len(directions), mine, columns), work)
 
 
 def _all_gather() -> Callable[..., dist.Work]:
@@ -310,7 +377,7 @@ def _added_product(
     return torch.baddbmm(added, left, right, beta=beta, alpha=alpha)
 
 
-def shape_factor(shape: torch.Size, adjust_lr: str) -> float:
+def shape_factor(shape: tuple[int, int], adjust_lr: str) -> float:
     """Return the factor by which a matrix's shape changes its rate (see MuonConfig.adjust_lr)."""
     rows, columns = shape
     if adjust_lr == "match_rms_adamw":

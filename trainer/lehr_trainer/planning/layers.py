@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lehr_trainer.configs.sizes import BF16, FP32
+from lehr_trainer.configs.sizes import BF16, FP32, ParameterCounts
 from lehr_trainer.configs.train import GPT2Config, ModelConfig, TrainConfig
 
 
@@ -274,3 +274,38 @@ def forward_bytes(model: ModelConfig, kernels: Kernels, policy: str) -> int:
     else:
         held = 0
     return held + width * inner + ((FP32 + norm) * hidden if policy == "block" else 0)
+
+
+GPUS_OF_A_NODE = 8  # Assumed for ``parallel.shard: node``, if there are as many ranks.
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """Bytes of whole weights and gradients that FSDP2 has beside a rank's shards, by phase.
+
+    ``kept`` from the forward to the backward pass; ``in_last`` while the last block computes
+    backward, when nothing is sent yet; ``in_others`` then, with whole gradients and a copy to send.
+    """
+
+    kept: int = 0
+    in_forward: int = 0
+    in_last: int = 0
+    in_others: int = 0
+    at_the_end: int = 0
+
+    @classmethod
+    def of(
+        cls, config: TrainConfig, counts: ParameterCounts, world_size: int
+    ) -> tuple[int, Gathered]:
+        """Return the number of shards, and what is gathered; one shard is the whole model."""
+        shard = config.parallel.shard
+        ways = min(world_size, GPUS_OF_A_NODE) if shard == "node" else world_size
+        if shard == "none" or ways == 1:
+            return 1, cls()
+        block = FP32 * counts.layers // config.model.num_hidden_layers
+        outer = FP32 * counts.total - FP32 * counts.layers
+        if shard == "optimizer":
+            whole = FP32 * counts.total
+            return ways, cls(whole, block, 0, 0, whole + outer)
+        # The block at work, and the one that is gathered meanwhile.
+        return ways, cls(outer, 2 * block, 2 * block, 3 * block, 2 * outer)

@@ -16,6 +16,7 @@ import math
 from dataclasses import dataclass, replace
 
 from lehr_trainer.configs.loss import LossConfig
+from lehr_trainer.configs.optimizer import MuonConfig
 from lehr_trainer.configs.sizes import BF16, FP32, HeadSize, ParameterCounts
 from lehr_trainer.configs.stages import as_built
 from lehr_trainer.configs.train import GPT2Config, ModelConfig, TrainConfig
@@ -65,10 +66,10 @@ class MemoryPlan:
     """The moment of most memory of each phase, without ``overhead``."""
     overhead: int
     checkpoint_copy: int
-    """Bytes of host memory on rank 0 (and so in no phase): the copy of the state that asynchronous
-    saves write from. 0 if saves block."""
+    """Bytes of host memory (and so in no phase), on each rank that saves: the copy of the state
+    that asynchronous saves write from. 0 if saves block."""
     average: int
-    """Bytes of host memory on rank 0 for ``train.average``, beside that copy."""
+    """Bytes of host memory for ``train.average``, beside that copy."""
 
     @property
     def kept(self) -> int:
@@ -121,15 +122,16 @@ def _plan(config: TrainConfig, world_size: int, shape: tuple[int, int], stage: s
     half = compute in {"bf16", "fp16"} or (compute == "auto" and not on_cpu)
     kernels = Kernels.of(config, half=half, length=shape[1])
     head = _head_size(model, kernels, tokens)
-    state = config.optimizer.state_bytes(counts)
-    all_gradients = FP32 * counts.total
+    ways, gathered = layers.Gathered.of(config, counts, world_size)
+    state = config.optimizer.state_bytes(counts) // ways
+    all_gradients = FP32 * counts.total // ways
     # Buckets of DDP and CUDA graphs keep gradients between two steps, accumulation until an update.
-    rests = world_size > 1 or config.compile.cuda_graphs
+    rests = (world_size > 1 and ways == 1) or config.compile.cuda_graphs
     holds = rests or batch.tokens_per_step // world_size > tokens
 
     def moment(*, gradients: int = 0, activations: int = 0, temporaries: int = 0) -> MemoryMoment:
         return MemoryMoment(
-            parameters=FP32 * counts.total + _buffer_bytes(model),
+            parameters=FP32 * counts.total // ways + _buffer_bytes(model),
             gradients=all_gradients if holds else gradients,
             optimizer=state,
             activations=activations,
@@ -138,14 +140,17 @@ def _plan(config: TrainConfig, world_size: int, shape: tuple[int, int], stage: s
 
     copies = weight_copies(config, counts, half=half)
     layer = _LayerMemory.of(config, kernels)
-    kept = copies + tokens * layer.kept
+    kept = copies + tokens * layer.kept + gathered.kept
     passing = _passing_copies(kernels, counts) - (0 if kernels.compiled else copies)
     # The head's gradient is a table of its own; a tied one waits for that of the embedding, with
     # which it is one weight.
     table, tied = FP32 * model.vocab_size * model.hidden_size, counts.head == 0
     embedding_table = FP32 * counts.embedding
     waiting, of_head = (table, 0) if tied else (0, table)
-    of_layers = all_gradients - embedding_table - of_head
+    of_layers = FP32 * counts.total - embedding_table - of_head
+    of_block = of_layers // model.num_hidden_layers
+    if ways > 1:  # Whole gradients are those of one group at a time, and what is sent of them.
+        waiting, of_head, of_layers = table, 0, of_layers // ways
     stream = tokens * FP32 * model.hidden_size
     # In between, gradients of weights come and activations go, so the most is at one end.
     weights = FP32 * tokens if config.masks_tokens else 0
@@ -154,33 +159,61 @@ def _plan(config: TrainConfig, world_size: int, shape: tuple[int, int], stage: s
         moment(
             gradients=of_head, activations=kept, temporaries=waiting + tokens * layer.final_norm
         ),
-        moment(gradients=of_head, activations=kept, temporaries=waiting + tokens * layer.last),
         moment(
-            gradients=of_head + of_layers - FP32 * counts.layers // model.num_hidden_layers,
-            temporaries=waiting + tokens * layer.first,
+            gradients=of_head,
+            activations=kept,
+            temporaries=waiting + tokens * layer.last + gathered.in_last,
         ),
-        moment(gradients=of_head + of_layers, temporaries=waiting + embedding_table + stream),
+        moment(
+            gradients=of_head + of_layers - of_block // ways,
+            temporaries=waiting + tokens * layer.first + gathered.in_others + gathered.kept,
+        ),
+        moment(
+            gradients=of_head + of_layers,
+            temporaries=waiting + embedding_table + stream + gathered.at_the_end,
+        ),
     ]
+    if ways > 1:
+        casts = BF16 * counts.layers if half and not config.precision.fp8.torchao_recipe else copies
+        again = (casts - copies) // model.num_hidden_layers  # Of a recomputed block's weights.
+        at_work = tokens * (layer.first - layer.of_a_layer) + gathered.in_others + again
+        backward.append(
+            moment(
+                gradients=of_block // ways,
+                activations=kept - tokens * layer.of_a_layer,
+                temporaries=waiting + at_work,
+            )
+        )
     resting = replace(moment(), gradients=all_gradients if rests else 0)
-    update = config.optimizer.update_workspace_bytes(counts, ranks=world_size, on_cpu=on_cpu)
-    evaluation = _evaluation_bytes(config, world_size, counts, kernels)
+    if ways > 1 and isinstance(config.optimizer, MuonConfig):
+        update = config.optimizer.sharded_workspace_bytes(counts, ways)
+    else:
+        update = config.optimizer.update_workspace_bytes(counts, ranks=world_size, on_cpu=on_cpu)
+    evaluation = gathered.kept + _evaluation_bytes(
+        config, world_size, counts, kernels, gathered.in_forward
+    )
     average = 0
     if config.average is not None:
-        average = config.average.host_bytes(counts.total, on_cpu=on_cpu)
-        evaluation += FP32 * counts.total  # The weights, while the average has their place.
+        average = config.average.host_bytes(counts.total, on_cpu=on_cpu) // ways
+        evaluation += FP32 * counts.total // ways  # The weights, while the average has their place.
     return MemoryPlan(
         stage=stage,
         shape=shape,
         phases={
             "resting": resting,
-            "forward": moment(activations=kept, temporaries=passing + tokens * layer.forward),
+            "forward": moment(
+                activations=kept,
+                temporaries=passing + tokens * layer.forward + gathered.in_forward,
+            ),
             "loss": moment(activations=kept, temporaries=config.loss.forward_bytes(head) + weights),
             "backward": max(backward, key=lambda each: each.total),
             "optimizer": moment(gradients=all_gradients, temporaries=update),
             "evaluation": replace(resting, temporaries=evaluation),
         },
         overhead=0 if on_cpu else _OVERHEAD_BYTES,
-        checkpoint_copy=checkpoint_bytes(config, counts) if config.checkpoint.asynchronous else 0,
+        checkpoint_copy=(
+            checkpoint_bytes(config, counts) // ways if config.checkpoint.asynchronous else 0
+        ),
         average=average,
     )
 
@@ -199,6 +232,8 @@ class _LayerMemory:
     """What the last layer recomputes and its gradients."""
     first: int
     """The same of the first layer, and what it kept."""
+    of_a_layer: int
+    """What the first layer keeps."""
 
     @classmethod
     def of(cls, config: TrainConfig, kernels: Kernels) -> _LayerMemory:
@@ -230,6 +265,7 @@ class _LayerMemory:
             final_norm=layers.final_norm_bytes(model, kernels) - (final - hidden),
             last=max(gradients, of_scores),
             first=of_first + layer.all - dropped + again,
+            of_a_layer=layer.all - dropped,
         )
 
 
@@ -284,11 +320,11 @@ def _buffer_bytes(model: ModelConfig) -> int:
 
 
 def _evaluation_bytes(
-    config: TrainConfig, world_size: int, counts: ParameterCounts, kernels: Kernels
+    config: TrainConfig, world_size: int, counts: ParameterCounts, kernels: Kernels, gathered: int
 ) -> int:
     """Count a held-out batch: its last layer beside all 16-bit weights, or its chunked loss.
 
-    It is never computed in FP8.
+    It is never computed in FP8. ``gathered`` are bytes of whole blocks of a sharded model.
     """
     batch, model = config.batch, config.model
     share = max(1, batch.sequences // world_size)
@@ -297,8 +333,10 @@ def _evaluation_bytes(
     kernels = replace(kernels, fp8="")
     copies = _passing_copies(kernels, counts)
     # A layer that keeps nothing, as if it were to be recomputed.
-    in_model = copies + tokens * (
-        FP32 * model.hidden_size + layers.forward_bytes(model, kernels, "block")
+    in_model = (
+        gathered
+        + copies
+        + tokens * (FP32 * model.hidden_size + layers.forward_bytes(model, kernels, "block"))
     )
     head = _head_size(model, kernels, tokens)
     hidden = head.width * tokens * model.hidden_size

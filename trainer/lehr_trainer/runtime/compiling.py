@@ -26,6 +26,7 @@ from lehr_trainer.configs.execution import ActivationCheckpointingConfig, Compil
 from lehr_trainer.contract.records import Notify
 from lehr_trainer.files import wait_for_lock
 from lehr_trainer.models.module_map import blocks, module_map, token_embedding
+from lehr_trainer.runtime.sharding import drop_gradients
 
 
 def compile_model(model: nn.Module, config: CompileConfig) -> None:
@@ -78,6 +79,7 @@ class Accumulation:
     def clear(self, optimizer: torch.optim.Optimizer) -> None:
         """Clear gradients after the update, in place of ``optimizer.zero_grad``."""
         optimizer.zero_grad(set_to_none=not self._keeps)
+        drop_gradients(self._model)
 
 
 _LOG_EVERY_S = 15.0

@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Self, TypeVar
 
@@ -24,6 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from lehr_trainer.configs.execution import ParallelConfig
 from lehr_trainer.errors import BadConfig, TrainerError, error_of
+from lehr_trainer.runtime import sharding
 
 _HOOK = "lehr_compression"
 """The wrapped model's attribute that keeps its hook."""
@@ -167,14 +168,16 @@ class Ranks:
 
     # --- gradients ---------------------------------------------------------------------------
 
-    def wrap_ddp(
+    def wrap(
         self, model: nn.Module, config: ParallelConfig, *, already_scaled: bool = False
     ) -> nn.Module:
         """Wrap ``model`` in DDP, so that gradients are averaged while backward still runs.
 
+        A sharded model does so itself.
+
         ``already_scaled``: the loss is scaled, as fp16 needs it, so compression need not scale.
         """
-        if self.cpu_group is None:
+        if self.cpu_group is None or config.shard != "none":
             return model
         wrapped = DistributedDataParallel(
             model,
@@ -196,6 +199,7 @@ class Ranks:
         """
         if keep and isinstance(model, DistributedDataParallel):
             return model.no_sync()
+        sharding.hold_back(model, keep=keep)
         return nullcontext()
 
     def mean(self, values: Tensor) -> Tensor:
@@ -231,6 +235,10 @@ class Ranks:
 
         return wait
 
+    def gather_numbers(self, number: int) -> list[int]:
+        """Gather each rank's number, on every rank."""
+        return [int(text) for text in self.gather_text(str(number))]
+
     # --- words -------------------------------------------------------------------------------
 
     def all_reduce_max(self, values: list[int]) -> list[int]:
@@ -256,6 +264,23 @@ class Ranks:
             raise error_of(reply["cause"], reply["message"])
         result: _T = reply["result"]
         return result
+
+    def on_each(self, act: Callable[[], None]) -> None:
+        """Run ``act`` on every rank; every rank raises the error of the first that has one."""
+        reply = {}
+        try:
+            act()
+        except TrainerError as error:
+            reply = {"cause": error.cause, "message": str(error)}
+        for text in self.gather_text(json.dumps(reply)):
+            if failed := json.loads(text):
+                raise error_of(failed["cause"], failed["message"])
+
+    def another_exchange(self) -> Self:
+        """Return ranks whose exchanges may go on beside those of these. Every rank must call it."""
+        if self.cpu_group is None:
+            return self
+        return replace(self, cpu_group=dist.new_group(backend="gloo", timeout=TIMEOUT))
 
     def _broadcast(self, content: bytes) -> bytes:
         size = torch.tensor([len(content)], dtype=torch.int64)

@@ -1,0 +1,123 @@
+"""Ranks that divide a model among them train as one rank does, and resume each other's checkpoints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lehr_testing.trainer import (
+    KILL,
+    final_state,
+    finish,
+    losses,
+    make_run,
+    records,
+    sabotage,
+    series,
+    train_to_end,
+    training,
+)
+from lehr_trainer.contract import layout
+
+BATCH = {"sequences": 4, "sequence_length": 64, "micro_batch": 1}
+TWO_NODES = "import os\nos.environ['LOCAL_WORLD_SIZE'] = '2'\n"
+OPTIMIZERS: dict[str, dict[str, Any]] = {"adamw": {}, "muon": {"optimizer": {"name": "muon"}}}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, corpus: Path, data: Path) -> dict[str, Path]:
+    """One rank's trainings, by the name of the optimizer."""
+    attempts = {}
+    for name, changes in OPTIMIZERS.items():
+        run = make_run(tmp_path_factory.mktemp("whole") / name, corpus, batch=BATCH, **changes)
+        train_to_end(run, data=data)
+        attempts[name] = run / "attempt-1"
+    return attempts
+
+
+def same(*attempts: Path, as_in: Path, tolerance: float = 2e-5) -> None:
+    """The attempts of a run have the data, losses, gradient norms and evaluation of another run."""
+    assert series("data/digest", *attempts) == series("data/digest", as_in)
+    assert losses(*attempts) == pytest.approx(losses(as_in), abs=tolerance)
+    norms = series("train/grad_norm", *attempts)
+    assert norms == pytest.approx(series("train/grad_norm", as_in), rel=1e-3)
+    values = records(attempts[-1], "evaluation")[-1]["values"]
+    assert values == pytest.approx(records(as_in, "evaluation")[-1]["values"], abs=tolerance)
+
+
+# The other test has every kind with AdamW.
+@pytest.mark.parametrize(
+    ("optimizer", "shard", "ranks", "code"),
+    [
+        ("muon", "all", 2, ""),
+        ("muon", "node", 4, TWO_NODES),
+        pytest.param("muon", "optimizer", 2, "", marks=pytest.mark.nightly),
+        pytest.param("adamw", "optimizer", 2, "", marks=pytest.mark.nightly),
+        pytest.param("adamw", "all", 4, "", marks=pytest.mark.nightly),
+        pytest.param("adamw", "node", 4, TWO_NODES, marks=pytest.mark.nightly),
+    ],
+)
+def test_sharded_ranks_train_as_one(
+    whole: dict[str, Path], tmp_path: Path, corpus: Path, data: Path, optimizer: str, shard: str,
+    ranks: int, code: str,
+) -> None:  # fmt: skip
+    changes = {**OPTIMIZERS[optimizer], "parallel": {"shard": shard}}
+    run = make_run(tmp_path / "run", corpus, batch=BATCH, **changes)
+    train_to_end(run, ranks=ranks, data=data, code=code)
+    # Muon computes in bf16, and its ranks divide the matrices in other ways.
+    same(run / "attempt-1", as_in=whole[optimizer], tolerance=2e-4 if optimizer == "muon" else 2e-5)
+    mine, theirs = final_state(run / "attempt-1"), final_state(whole[optimizer])
+    assert mine.keys() == theirs.keys()
+    for key, tensor in mine.items():
+        assert tensor.shape == theirs[key].shape, key
+
+
+def test_any_ranks_resume_what_others_saved(tmp_path: Path, corpus: Path, data: Path) -> None:
+    changes = {
+        "batch": BATCH,
+        "average": {"last": 3, "every": 1},
+        "checkpoint": {"every": 2},
+        "diagnostics": {"parts_every": 3, "quality_every": 4},
+        "compile": {"scope": "none"},
+        "activation_checkpointing": {"policy": "block"},
+    }
+    undisturbed = make_run(tmp_path / "undisturbed", corpus, **changes)
+    train_to_end(undisturbed, data=data)
+    run = make_run(tmp_path / "run", corpus, **changes)
+    turns = [
+        ("all", 4, ""),
+        ("none", 1, ""),
+        ("node", 4, TWO_NODES),
+        ("none", 2, ""),
+        ("optimizer", 2, ""),
+    ]
+    for number, (shard, ranks, code) in enumerate(turns):
+        config = run / layout.CONFIG
+        values = yaml.safe_load(config.read_text())
+        config.write_text(yaml.safe_dump({**values, "parallel": {"shard": shard}}))
+        if number == len(turns) - 1:
+            train_to_end(run, ranks=ranks, data=data, code=code)
+            break
+        saved = layout.checkpoint_dir(run / f"attempt-{number + 1}", 2 * number + 2)
+        harm = sabotage(at_step=3, act=KILL, ranks=(ranks - 1,), after=saved)
+        with training(run, ranks=ranks, data=data, code=code + harm) as process:
+            assert finish(process)[0] != 0
+    attempts = layout.attempts(run)
+    steps = [records(attempt, "resumed")[0]["step"] for attempt in attempts[1:]]
+    assert steps == [2, 4, 6, 8]
+    same(*attempts, as_in=undisturbed / "attempt-1")
+    parts = [
+        {
+            (record["step"], name): value
+            for attempt in group
+            for record in records(attempt, "metrics")
+            for name, value in record["values"].items()
+            if name.startswith("params/")
+        }
+        for group in (attempts, [undisturbed / "attempt-1"])
+    ]
+    assert len(parts[0]) == 36  # Three figures of three parts at four steps.
+    assert parts[0] == pytest.approx(parts[1], rel=1e-3)

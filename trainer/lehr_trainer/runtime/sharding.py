@@ -1,0 +1,211 @@
+"""Sharding of weights, gradients and optimizer state over ranks, by PyTorch's FSDP2.
+
+``fully_shard`` splits each parameter by its first dimension, so a rank holds some of its rows. The
+optimizer sees these rows as plain tensors, ``own_parameters``: it then needs to know nothing of
+sharding, unless it works on whole matrices (Muon). Without sharding they are the parameters.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.utils._python_dispatch import _disable_current_modes
+
+from lehr_trainer.errors import BadConfig
+from lehr_trainer.models.module_map import blocks
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor import DTensor
+
+    from lehr_trainer.configs.execution import ParallelConfig
+    from lehr_trainer.runtime.distributed import Ranks
+
+_SHARDS = "lehr_shards"
+"""The sharded model's attribute with its ``Shards``."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Which rows of a whole parameter a rank holds."""
+
+    first: int
+    last: int
+    """Exclusive."""
+    whole: int
+    """Number of rows of the parameter."""
+
+
+@dataclass(frozen=True)
+class Shards:
+    """What a rank holds of a sharded model."""
+
+    sharded: dict[str, DTensor]
+    own: dict[str, nn.Parameter]
+    """The same memory as plain tensors; empty where this rank has no row."""
+    rows: dict[str, Rows]
+    group: dist.ProcessGroup
+    """The ranks that together hold one model."""
+    writes: bool
+    """Whether this rank saves its part: of several ranks with the same rows, one does."""
+    keeps_whole: bool
+    """Parameters stay whole from the first forward pass of a step to its last backward pass."""
+
+
+def shard(model: nn.Module, config: ParallelConfig, ranks: Ranks) -> None:
+    """Shard the model in place as in the config; an optimizer is built afterwards.
+
+    Each block is a group: its parameters are gathered for its forward and its backward pass.
+    Embedding, head and last norm are another, which stays whole in between.
+    """
+    if config.shard == "none" or ranks.world_size == 1:
+        return
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    with _disable_current_modes():  # A memory trace has no values, but a mesh reads some.
+        mesh = _mesh(config, ranks)
+    policy = MixedPrecisionPolicy(
+        reduce_dtype=torch.bfloat16 if config.compression == "bf16" else None
+    )
+    keeps_whole = config.shard == "optimizer"
+    for block in blocks(model):
+        fully_shard(block, mesh=mesh, reshard_after_forward=not keeps_whole, mp_policy=policy)
+    fully_shard(model, mesh=mesh, reshard_after_forward=False, mp_policy=policy)
+    sharded: dict[str, DTensor] = dict(model.named_parameters())  # type: ignore[arg-type]
+    own = {
+        name: nn.Parameter(parameter.to_local(), requires_grad=parameter.requires_grad)
+        for name, parameter in sharded.items()
+    }
+    axis = mesh.ndim - 1
+    place, ways = mesh.get_local_rank(axis), mesh.size(axis)
+    setattr(
+        model,
+        _SHARDS,
+        Shards(
+            sharded,
+            own,
+            {name: rows_of(len(p), place, ways) for name, p in sharded.items()},
+            mesh.get_group(axis),
+            writes=axis == 0 or mesh.get_local_rank(0) == 0,
+            keeps_whole=keeps_whole,
+        ),
+    )
+
+
+def _mesh(config: ParallelConfig, ranks: Ranks) -> DeviceMesh:
+    """Return the ranks as a row, or for ``node`` as [nodes, ranks of a node].
+
+    Raises:
+        BadConfig: the nodes have unequal numbers of ranks.
+    """
+    from torch.distributed.device_mesh import init_device_mesh
+
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", ranks.world_size))
+    if config.shard != "node" or local in {1, ranks.world_size}:
+        return init_device_mesh(ranks.device.type, (ranks.world_size,))
+    if any(size != local for size in ranks.gather_numbers(local)):
+        raise BadConfig(
+            "parallel.shard: node needs the same number of ranks on each node; set it to all, or "
+            "launch as many processes on each node"
+        )
+    shape = (ranks.world_size // local, local)
+    return init_device_mesh(ranks.device.type, shape, mesh_dim_names=("nodes", "gpus"))
+
+
+def rows_of(whole: int, place: int, ways: int) -> Rows:
+    """Return the rows of part ``place`` of ``ways``, as ``torch.chunk`` cuts them."""
+    size = -(-whole // ways)
+    first = min(place * size, whole)
+    return Rows(first, min(first + size, whole), whole)
+
+
+def shards_of(model: nn.Module) -> Shards | None:
+    """Return what this rank holds of a sharded model; None if it holds all."""
+    shards: Shards | None = getattr(model, _SHARDS, None)
+    return shards
+
+
+def own_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Return each parameter as this rank's optimizer has it, by name: whole, or its rows."""
+    shards = shards_of(model)
+    return dict(model.named_parameters()) if shards is None else shards.own
+
+
+def own_gradients(model: nn.Module) -> list[Tensor]:
+    """Return the gradients of ``own_parameters``; those of a sharded model are handed to them."""
+    shards = shards_of(model)
+    if shards is not None:
+        for name, part in shards.own.items():
+            gradient = shards.sharded[name].grad
+            if gradient is not None:
+                part.grad = gradient.to_local()  # type: ignore[attr-defined]
+        drop_gradients(model)
+    return [p.grad for p in own_parameters(model).values() if p.grad is not None]
+
+
+def drop_gradients(model: nn.Module) -> None:
+    """Drop what backward passes left in a sharded model; the optimizer clears its own."""
+    shards = shards_of(model)
+    for parameter in () if shards is None else shards.sharded.values():
+        parameter.grad = None
+
+
+def total_norm(model: nn.Module, tensors: Sequence[Tensor]) -> Tensor:
+    """Return the norm of all values of the whole model: of gradients, or of weights."""
+    norm = torch.nn.utils.get_total_norm(tensors)
+    shards = shards_of(model)
+    if shards is not None:
+        square = norm.square()
+        dist.all_reduce(square, group=shards.group)
+        norm = square.sqrt()
+    return norm
+
+
+def hold_back(model: nn.Module, *, keep: bool) -> None:
+    """Prepare for a micro-batch of a step; ``keep`` if it is not the last one.
+
+    Gradients are sharded after each, or their memory would be that of the whole model. What can
+    wait for the last one does: the sum over nodes, and giving up whole parameters.
+    """
+    shards = shards_of(model)
+    if shards is None:
+        return
+    model.set_requires_all_reduce(not keep)  # type: ignore[operator]
+    if shards.keeps_whole:
+        model.set_reshard_after_backward(not keep)  # type: ignore[operator]
+
+
+def give_up_whole(model: nn.Module) -> None:
+    """Free whole parameters that a forward pass without a backward pass left."""
+    if shards_of(model) is not None:
+        for module in (*blocks(model), model):
+            module.reshard()
+
+
+def own_part(model: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return, of a sharded model's tensors by name, what this rank holds."""
+    shards = shards_of(model)
+    if shards is None:
+        return dict(tensors)
+    return {name: shards.own.get(name, tensor) for name, tensor in tensors.items()}
+
+
+def rows_of_state(model: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, Rows]:
+    """Return which of a checkpoint's tensors are rows of a whole: parameters, and what is like one.
+
+    Their names are that of the parameter, or have it before or after a slash.
+    """
+    shards, rows = shards_of(model), dict[str, Rows]()
+    if shards is None:
+        return rows
+    for name, tensor in tensors.items():
+        for base in (name, name.rpartition("/")[0], name.partition("/")[2]):
+            if base in shards.own and tensor.shape == shards.own[base].shape:
+                rows[name] = shards.rows[base]
+    return rows
