@@ -25,7 +25,12 @@ bundles = APIRouter(prefix="/bundles", tags=["runs"], dependencies=[needs(Role.R
 """Reports with their evidence: code, too, which viewers do not read."""
 _HTML = text_responses("text/html", 404, 409)
 _BODY = {"content": {"text/html": {"schema": {"type": "string", "format": "binary"}}}}
-Ref = Annotated[str, Path(description="Id or name of a run, sweep or rollout.", max_length=100)]
+Ref = Annotated[
+    str,
+    Path(
+        description="Id or name of a run, sweep or rollout.", examples=["lr-grid"], max_length=100
+    ),
+]
 
 
 @router.get("/{ref}", response_class=HTMLResponse, responses=_HTML)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from lehr_trainer.checkpointing import checkpoint
-from lehr_trainer.checkpointing.saved_tensors import Part, SavedTensors
+from lehr_trainer.checkpointing.saved_tensors import RankPart, SavedTensors
 from lehr_trainer.errors import BadCheckpoint, DiskFull
 from lehr_trainer.runtime.sharding import Rows, rows_of
 
@@ -50,7 +50,7 @@ def save(directory: Path) -> None:
             tensors={"model": {**own, "step": WHOLE["step"]}},
             documents={"state": {}},
             manifest=checkpoint.Manifest(step=1, tokens=1, reason="interval"),
-            part=Part(rank, rows, True, exchange(rank)),
+            part=RankPart(rank, rows, True, exchange(rank)),
         )
 
     with ThreadPoolExecutor(RANKS) as pool:

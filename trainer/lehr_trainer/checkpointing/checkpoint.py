@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from lehr_trainer.checkpointing.saved_tensors import (
-    Part,
+    RankPart,
     SavedTensors,
     open_tensors,
     read_document,
@@ -96,7 +96,7 @@ def write_checkpoint(
     tensors: Mapping[str, Mapping[str, Tensor]],
     documents: Mapping[str, Any],
     manifest: Manifest,
-    part: Part | None = None,
+    part: RankPart | None = None,
 ) -> Written:
     """Write a checkpoint folder, atomically. ``directory`` must not exist.
 
@@ -140,7 +140,7 @@ def write_checkpoint(
 
 
 def _write_part(
-    directory: Path, tensors: Mapping[str, Mapping[str, Tensor]], part: Part | None
+    directory: Path, tensors: Mapping[str, Mapping[str, Tensor]], part: RankPart | None
 ) -> dict[str, FileEntry]:
     """Write this rank's tensors; return the files of all ranks, or raise the error of one."""
     if part is None:

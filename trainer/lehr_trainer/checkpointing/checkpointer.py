@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from lehr_trainer.checkpointing import checkpoint, optimizer_state, retention, state
-from lehr_trainer.checkpointing.saved_tensors import Part
+from lehr_trainer.checkpointing.saved_tensors import RankPart
 from lehr_trainer.checkpointing.staging import (
     Background,
     HostCopy,
@@ -256,14 +256,14 @@ class Checkpointer:
         )
         self._prune()
 
-    def _part(self, tensors: Tensors) -> Part | None:
+    def _part(self, tensors: Tensors) -> RankPart | None:
         """Return which of the tensors this rank writes; None if it alone writes all."""
         if self._shards is None or self._exchange is None:
             return None
         names: dict[str, sharding.Rows] = {}
         for named in tensors.values():
             names |= sharding.rows_of_state(self._model, named)
-        return Part(
+        return RankPart(
             self._context.ranks.rank, names, self._shards.writes, self._exchange.gather_text
         )
 

@@ -31,7 +31,7 @@ def open_tensors(path: Path) -> Any:
 
 
 @dataclass(frozen=True)
-class Part:
+class RankPart:
     """What one of several ranks writes of a checkpoint."""
 
     rank: int
