@@ -13,6 +13,7 @@ from typing import IO, Any
 from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
 
 from lehr.errors import UserError
+from lehr_trainer.contract import layout
 
 FORMAT = 1
 SUFFIX = ".lehr.html"
@@ -21,7 +22,7 @@ OPENED = "opened"
 MANIFEST, RECORD, SPEC = "manifest.json", "record.json", "spec.yaml"
 _LARGEST, _GROWTH = 1 << 30, 20
 """Bytes of all members, unpacked: so many, or so many times the size of the file."""
-_DAMAGE = (BadZipFile, zlib.error, EOFError, RuntimeError, TypeError, ValueError, LookupError)
+DAMAGE = (BadZipFile, zlib.error, EOFError, RuntimeError, TypeError, ValueError, LookupError)
 
 
 class BundleWriter:
@@ -52,7 +53,7 @@ class Bundle(ZipFile):
         try:
             super().__init__(path)
             self._check(max(_LARGEST, _GROWTH * path.stat().st_size))
-        except (OSError, *_DAMAGE) as error:
+        except (OSError, *DAMAGE) as error:
             hint = f"It must be whole, and made by lehr report -o NAME{SUFFIX}."
             raise UserError(f"{name} is refused: {error}.", hint=hint) from None
 
@@ -67,6 +68,8 @@ class Bundle(ZipFile):
         self.about: dict[str, Any] = json.loads(self.read(MANIFEST))
         if self.about["format"] != FORMAT:
             raise ValueError(f"it has format {self.about['format']}; this Lehr reads {FORMAT}")
+        # A checkpoint is appended later: the record has the digest of its own manifest.
+        names = [name for name in names if f"/{layout.CHECKPOINTS}/" not in name]
         if sorted([*self.about["files"], MANIFEST]) != sorted(names):
             raise ValueError("its manifest does not list what it holds")
 
@@ -86,5 +89,5 @@ class Bundle(ZipFile):
     def read(self, name: Any, pwd: bytes | None = None) -> bytes:
         try:
             return super().read(name, pwd)
-        except _DAMAGE as error:
+        except DAMAGE as error:
             raise UserError(f"its member {name} cannot be read: {error}.") from None

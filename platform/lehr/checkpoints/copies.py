@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 from lehr.base.stopped import Stopped, never
-from lehr.checkpoints.copy_files import PIECE, files_at, folder_below
+from lehr.checkpoints.copy_files import PIECE, FolderFiles, files_at, folder_below
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.manifest import FileEntry, Manifest, parse_manifest, read_limited
 from lehr_trainer.errors import BadCheckpoint
@@ -35,8 +35,10 @@ class Known:
     """A complete checkpoint, as described by its manifest."""
 
     manifest: Manifest
+    content: bytes
+    """manifest.json."""
     digest: str
-    """SHA-256 of manifest.json, which covers everything that it lists."""
+    """Its SHA-256, which covers everything that it lists."""
 
 
 class Folder:
@@ -69,8 +71,6 @@ class Folder:
                 raise BadCheckpoint(f"{path} cannot be read: {error.strerror}") from error
             with self._open(folder, layout.MANIFEST) as file:
                 content = read_limited(file, str(path / layout.MANIFEST))
-            self.content = content
-            """manifest.json."""
             self.known = _known(content, str(path))
             for name, entry in self.known.manifest.files.items():
                 with ExitStack() as one:
@@ -118,9 +118,9 @@ class Copy:
     Raises whatever the storage's client raises when it cannot be reached.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, files: Any = None) -> None:
         self.url = url
-        self._files = files_at(url)
+        self._files = files or files_at(url)
         self._held = ExitStack()
         self._open: dict[str, IO[bytes]] = {}
 
@@ -138,13 +138,9 @@ class Copy:
         Raises:
             BadCheckpoint: the manifest is invalid.
         """
-        content = self._manifest()
-        return None if content is None else _known(content, self.url)
-
-    def _manifest(self) -> bytes | None:
         try:
             with self._files.open(layout.MANIFEST) as file:
-                return read_limited(file, f"{self.url}/{layout.MANIFEST}")
+                return _known(read_limited(file, f"{self.url}/{layout.MANIFEST}"), self.url)
         except FileNotFoundError:
             return None
 
@@ -161,7 +157,7 @@ class Copy:
             BadCheckpoint: the folder's files do not match its manifest.
         """
         _for_each_file(folder.known, lambda name, entry: self._write_file(folder, name, entry))
-        self._files.publish(layout.MANIFEST, folder.content)
+        self._files.publish(layout.MANIFEST, folder.known.content)
 
     def _write_file(self, folder: Folder, name: str, entry: FileEntry) -> None:
         hashed = hashlib.sha256()
@@ -186,16 +182,14 @@ class Copy:
         Raises:
             BadCheckpoint: there is no copy, or its files do not match its manifest.
         """
-        content = self._manifest()
-        if content is None:
+        if (found := self.known()) is None:
             raise BadCheckpoint(_no_manifest(self.url))
-        found = _known(content, self.url)
         # A unique name: two nodes may fetch to one shared folder.
         draft = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}.tmp")
         draft.mkdir(parents=True)
         try:
             _for_each_file(found, lambda name, entry: self._fetch_file(draft / name, name, entry))
-            _write(draft / layout.MANIFEST, [content])
+            _write(draft / layout.MANIFEST, [found.content])
             if whole(folder) is None:
                 shutil.rmtree(folder, ignore_errors=True)
                 with contextlib.suppress(OSError):  # Another node was faster.
@@ -220,8 +214,7 @@ class Copy:
         Raises:
             BadCheckpoint: the first mismatch, or ``stopped``.
         """
-        found = self.known()
-        if found is None:
+        if (found := self.known()) is None:
             raise BadCheckpoint(_no_manifest(self.url))
 
         def check(name: str, entry: FileEntry) -> None:
@@ -256,17 +249,13 @@ def whole(folder: Path) -> Known | None:
         return None
 
 
-def verify_folder(folder: Path, *, root: Path | None = None, stopped: Stopped = never) -> Known:
+def verify_folder(folder: Path, *, root: Path, stopped: Stopped = never) -> Known:
     """Read all of a folder and check every digest.
 
     Raises:
         BadCheckpoint: the first mismatch, or ``stopped``.
     """
-    with Folder(folder, root=root) as held:
-        for name, entry in held.known.manifest.files.items():
-            digest, size = digest_of(held.read(name, 0, entry.size + 1), stopped)
-            _compare(str(folder / name), entry, digest, size)
-        return held.known
+    return Copy(str(folder), FolderFiles(folder, root=root)).verify(stopped)
 
 
 def digest_of(pieces: Iterator[bytes], stopped: Stopped = never) -> tuple[str, int]:
@@ -291,7 +280,7 @@ def _pieces(file: Any, first: int, size: int | None) -> Iterator[bytes]:
 
 
 def _known(content: bytes, where: str) -> Known:
-    return Known(parse_manifest(content, where), hashlib.sha256(content).hexdigest())
+    return Known(parse_manifest(content, where), content, hashlib.sha256(content).hexdigest())
 
 
 def _compare(where: str, entry: FileEntry, digest: str, size: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -138,7 +139,8 @@ class CheckpointLocations:
             places.append(PlaceVerdict(place=self.row.path, ok=False, message=self.stray_folder))
         its_own = self.stray_folder is None and self.row.removed_at is None
         if its_own and (self.here or self.copy_url is None):
-            places.append(self._judge(str(self.folder), lambda: self._verify_folder(stopped)))
+            look = partial(verify_folder, self.folder, root=self.root, stopped=stopped)
+            places.append(self._judge(str(self.folder), look))
         if self.copy_url is not None:
             url = self.copy_url
             places.append(self._judge(url, lambda: Copy(url).verify(stopped)))
@@ -149,9 +151,6 @@ class CheckpointLocations:
             ok=bool(places) and all(place.ok for place in places),
             places=places,
         )
-
-    def _verify_folder(self, stopped: Stopped) -> Known:
-        return verify_folder(self.folder, root=self.root, stopped=stopped)
 
     def _judge(self, place: str, look: Callable[[], Known]) -> PlaceVerdict:
         try:

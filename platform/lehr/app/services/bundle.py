@@ -5,21 +5,27 @@ from __future__ import annotations
 import json
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, TYPE_CHECKING
 
 import yaml
 
 from lehr.app.services import code
-from lehr.base.bundle import RECORD, SPEC, Bundle, BundleWriter
+from lehr.base import home as homes
+from lehr.base.bundle import DAMAGE, RECORD, SPEC, Bundle, BundleWriter
+from lehr.checkpoints.copies import Copy
+from lehr.checkpoints.registry import CheckpointLocations
 from lehr.code import archive
 from lehr.code.capsule_store import CapsuleStore
-from lehr.errors import SpecError, UserError
+from lehr.errors import SpecError, StoreUnavailable, UserError
 from lehr.schemas.runs import Opened
 from lehr.specs import RunSpec
 from lehr.store.bundle_rows import Item, Rows, add_rows, rows_of
 from lehr.store.streams.replica import is_events
 from lehr.store.streams.replication import MAX_APPEND
+from lehr.store.tables import CheckpointRow
 from lehr_trainer.contract import layout
+from lehr_trainer.errors import BadCheckpoint
 
 if TYPE_CHECKING:
     from lehr.app.services.context import Context
@@ -74,17 +80,41 @@ def open_bundle(context: Context, path: Path) -> Opened:
         if context.code != "any" and (problems := list(code.problems(context, specs))):
             raise SpecError(problems)
         by = ", ".join(sorted({row["submitted_by"] for row in rows["runs"]}))
+        restored = _checkpoints(bundle, rows)
         new = add_rows(store, rows, item_id, f"Opened from a file: trained elsewhere, by {by}.")
-    except (LookupError, TypeError, ValueError) as error:
+    except (*DAMAGE, BadCheckpoint) as error:
         why = str(error).partition("\n")[0]
         raise UserError(f"the file is refused: its record is not of ended runs: {why}.") from None
     for row in rows["attempts"]:
         folder = f"runs/{row['run_id']}/attempt-{row['number']}"
         streams = [name.removeprefix(f"{folder}/") for name in bundle.below(folder)]
+        streams = [name for name in streams if "/" not in name]
         for stream in sorted(streams, key=lambda n: (not is_events(n), n == layout.MEDIA, n)):
             content = bundle.read(f"{folder}/{stream}")
-            for at in range(
-                store.streams.sizes(row["id"]).get(stream, 0), len(content), MAX_APPEND
-            ):
+            begin = store.streams.sizes(row["id"]).get(stream, 0)
+            for at in range(begin, len(content), MAX_APPEND):
                 store.streams.append(row["id"], stream, at, content[at : at + MAX_APPEND])
+    for point, copy in restored:
+        run = store.runs.get(point.run_id)
+        locations = CheckpointLocations(homes.runs_dir(context.home), run, point)
+        locations.require_own()
+        try:
+            copy.fetch(locations.folder)
+        except OSError as error:
+            raise StoreUnavailable(f"{locations.folder}: {error.strerror}.") from error
+        store.checkpoints.mark_restored(run.id, point.path)
     return Opened(id=item_id, name=name, runs=len(specs), new=new)
+
+
+def _checkpoints(bundle: Bundle, rows: Rows) -> list[tuple[CheckpointRow, Copy]]:
+    """Return the checkpoints in the file. Raise BadCheckpoint if one is not as recorded."""
+    listed = []
+    for row in map(CheckpointRow.model_validate, rows["checkpoints"]):
+        folder = f"runs/{row.run_id}/{row.path}"
+        if f"{folder}/{layout.MANIFEST}" in bundle.namelist():
+            members = SimpleNamespace(open=lambda name, at=folder: bundle.open(f"{at}/{name}"))
+            listed.append((row, copy := Copy(folder, members)))
+            place, known = layout.checkpoint_at(row.path), copy.verify()
+            if (place, known.digest) != ((row.attempt, row.step), row.digest):
+                raise BadCheckpoint(f"{folder} is not the recorded checkpoint")
+    return listed

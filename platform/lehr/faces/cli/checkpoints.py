@@ -286,8 +286,8 @@ def average_checkpoints(
     print_result({"averaged": {"path": str(folder), "bytes": size, **made}}, text, as_json=as_json)
 
 
-def parse_step(text: str) -> int | Literal["best", "last"]:
-    """Parse --step.
+def parse_step(text: str, option: str = "--step") -> int | Literal["best", "last"]:
+    """Parse the value of an option for the step of a checkpoint.
 
     Raises:
         UserError: it is no step.
@@ -297,7 +297,7 @@ def parse_step(text: str) -> int | Literal["best", "last"]:
     if text == "last":
         return "last"
     if not text.isdecimal():
-        raise UserError(f"--step {text!r} is not a step: give a number, best or last.")
+        raise UserError(f"{option} {text!r} is not a step: give a number, best or last.")
     return int(text)
 
 

@@ -10,8 +10,10 @@ import typer
 
 from lehr.base import formats
 from lehr.errors import NotFound, UserError
+from lehr.faces.cli.checkpoints import parse_step
 from lehr.faces.cli.connect import Ref, connect
 from lehr.faces.cli.output import JsonOption, escaped, escaped_json, notes, print_result
+from lehr.faces.client.transport import save
 
 app = typer.Typer(rich_markup_mode=None)
 Form = Literal["jsonl", "csv", "parquet"]
@@ -63,10 +65,7 @@ def export(
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
         return
-    try:
-        output.write_bytes(data)
-    except OSError as error:
-        raise UserError(f"{output} cannot be written: {error.strerror}.") from error
+    save(data, output)
     exported = {"run": run.id, "path": str(output), "format": chosen, "bytes": len(data)}
     text = f"{escaped(str(output))}: {formats.size(len(data))} of {escaped(run.name)}"
     print_result({"exported": exported}, text, as_json=as_json)
@@ -77,6 +76,9 @@ def report(
     ref: Ref,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Output file. Default: NAME-report.html.")
+    ] = None,
+    checkpoint: Annotated[
+        str | None, typer.Option(metavar="N|best|last", help="Add this checkpoint of the run.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -90,8 +92,11 @@ def report(
     """
     found = connect().find_any(ref)
     target = output if output is not None else Path(f"{found.name}-report.html")
+    options = {} if checkpoint is None else {"checkpoint": parse_step(checkpoint, "--checkpoint")}
+    if options and found.noun != "run":
+        raise UserError(f"--checkpoint is for a run; {found.name} is a {found.noun}.")
     with notes().status(f"Reading {escaped(found.name)}"):
-        found.report(target)
+        found.report(target, **options)
     size = target.stat().st_size
     made = {"id": found.id, "name": found.name, "path": str(target), "bytes": size}
     text = f"{escaped(str(target))}: {formats.size(size)}, {escaped(found.name)}"

@@ -12,6 +12,7 @@ from lehr.errors import UserError
 from lehr.faces.cli.connect import Ref, connect
 from lehr.faces.cli.output import JsonOption, console, escaped, print_json, table, warn
 from lehr.faces.cli.plan import OverridesArgument, read_spec
+from lehr.faces.client.transport import save
 
 if TYPE_CHECKING:
     from lehr.schemas.sweeps import TransferView
@@ -63,10 +64,7 @@ def transfer(
         )
     found = connect().find_sweep(ref).transfer(spec, rule=rule)
     if output is not None:
-        try:
-            output.write_text(found.yaml, encoding="utf-8")
-        except OSError as error:
-            raise UserError(f"{output} cannot be written: {error.strerror}.") from error
+        save(found.yaml.encode(), output)
     if as_json:
         print_json({"transfer": found})
         return

@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 from urllib.parse import quote, urlsplit
@@ -286,10 +285,10 @@ class Client(RefMethods, AdminMethods):
     def open(self, path: Path | str) -> Opened:
         """Bring the runs of a file ``*.lehr.html`` into the server, as they ended elsewhere."""
         try:
-            content = Path(path).read_bytes()
+            with Path(path).open("rb") as file:
+                answer = self.transport.upload("/bundles", file, Path(path).stat().st_size)
         except OSError as error:
             raise UserError(f"{path} cannot be read: {error.strerror}.") from error
-        answer = self.transport.upload("/bundles", BytesIO(content), len(content))
         return Opened.model_validate_json(answer)
 
     def code(self, ref: str) -> CapsuleView:

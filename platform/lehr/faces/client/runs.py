@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
+from zipfile import ZipFile
 
+from lehr.base.bundle import SUFFIX
+from lehr.errors import UserError
 from lehr.faces.client import checkpoints
-from lehr.faces.client.checkpoints import LONG_S, DownloadProgress
+from lehr.faces.client.checkpoints import LONG_S, DownloadProgress, Step
 from lehr.faces.client.run_data import RunData
 from lehr.faces.client.server_object import recorded
 from lehr.faces.client.submission import with_current_code
@@ -27,6 +31,21 @@ class Run(RunData):
     def checkpoints(self) -> list[CheckpointView]:
         """Return its checkpoints by step; deleted ones stay listed, with ``removed_at``."""
         return self._list("/checkpoints", CheckpointView)
+
+    def report(self, path: Path | str, *, checkpoint: Step | None = None) -> Path:
+        """Write a report, to ``*.lehr.html`` also a checkpoint; raises as its download does."""
+        if checkpoint is None:
+            return super().report(path)
+        if not str(path).endswith(SUFFIX):
+            raise UserError(f"only a file NAME{SUFFIX} can have a checkpoint, not {path}.")
+        point = checkpoints.choose(self.detail, self.checkpoints(), checkpoint)
+        with tempfile.TemporaryDirectory(dir=Path(path).parent) as scratch:
+            folder = Path(scratch, "checkpoint")
+            self.download_checkpoint(point.step, folder, attempt=point.attempt)
+            with ZipFile(super().report(path), "a") as archive:
+                for file in sorted(folder.iterdir()):
+                    archive.write(file, f"runs/{self.id}/{point.path}/{file.name}")
+        return Path(path)
 
     def verify_checkpoint(self, step: int, *, attempt: int | None = None) -> CheckpointVerdict:
         """Have the server read a checkpoint completely, in every location, and check its

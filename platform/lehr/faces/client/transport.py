@@ -160,9 +160,8 @@ class Transport:
         """Send a file of ``size`` bytes as the body of a PUT."""
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
         within = UPLOAD_S + size / UPLOAD_BYTES_PER_S
-        return self._send(
-            "PUT", path, content=file.read(), headers=headers, again=True, within_s=within
-        ).content
+        answer = self._send("PUT", path, content=file, headers=headers, again=True, within_s=within)
+        return answer.content
 
     def post(
         self,
@@ -241,7 +240,7 @@ class Transport:
         again: bool,
         params: Params | None = None,
         json: Any = None,
-        content: bytes | None = None,
+        content: IO[bytes] | None = None,
         headers: Mapping[str, str] | None = None,
         within_s: float | None = None,
     ) -> httpx.Response:
@@ -250,6 +249,8 @@ class Transport:
 
         for attempt in range(1, _TRIES + 1):
             last = attempt == _TRIES
+            if content is not None:
+                content.seek(0)
             try:
                 # Requests that are known to be slow are not reported.
                 with nullcontext() if within_s else self._watched():

@@ -43,6 +43,13 @@ class Checkpoints(Records):
                 announce_run(self._db, get_run(session, run_id))
             return removed
 
+    def mark_restored(self, run_id: str, path: str) -> None:
+        """Record that its files are here again."""
+        with self._db.write(what="restore_checkpoint") as session:
+            for row in _rows(session, run_id):
+                row.removed_at = None if row.path == path else row.removed_at
+            announce_run(self._db, get_run(session, run_id))
+
     def of_run(self, run_id: str, *, removed: bool = False) -> list[CheckpointRow]:
         """List them by step, then attempt; with ``removed`` also those without files or a copy."""
         with self._db.read() as session:

@@ -15,7 +15,7 @@ from lehr.checkpoints.copies import Copy, Folder
 from lehr.errors import Conflict, NotFound, UserError
 from lehr.specs import load_spec
 from lehr.store.records.checkpoints import CopyReport
-from lehr_testing.api import RUN_SPEC, TOKEN, begin, ingest, line, served, started
+from lehr_testing.api import RUN_SPEC, TOKEN, begin, end, ingest, line, served, started
 from lehr_testing.cli import call
 from lehr_testing.exports import CONFIG, save
 from lehr_trainer.configs.train import TrainConfig
@@ -76,6 +76,29 @@ def test_command_exports_the_best_checkpoint_from_its_copy(server, tmp_path: Pat
     assert "--overwrite" in again.stderr
     wrong = call("checkpoints", "export", "one", "x", "--step", "newest", cwd=tmp_path, **access)
     assert "--step 'newest' is not a step: give a number, best or last." in wrong.stderr
+
+
+def test_checkpoint_in_a_file_is_used_where_the_file_is_opened(server, tmp_path: Path) -> None:
+    api, address = server
+    run, models = trained(api)
+    end(api.store, run.id)
+    access = {"LEHR_SERVER": address, "LEHR_TOKEN": TOKEN}
+    file, mine = tmp_path / "one.lehr.html", Client(address, token=TOKEN).run("one")
+    with served(tmp_path / "other") as (_, place):
+        there = Client(place, token=TOKEN)
+        there.open(mine.report(file))
+        call("report", "one", "-o", str(file), "--checkpoint", "best", cwd=tmp_path, **access)
+        content = file.read_bytes()
+        file.write_bytes(content.replace(b'"__metadata__"', b'"__metadat___"', 1))
+        with pytest.raises(UserError, match=r"the file is refused: .*model.safetensors"):
+            there.open(file)
+        file.write_bytes(content)
+        assert not there.open(file).new
+        there.run("one").export_model(tmp_path / "out", 5)
+    for name, weight in load_file(tmp_path / "out" / "model.safetensors").items():
+        assert weight.equal(models[5].state_dict()[name.removeprefix("model.")]), name
+    with pytest.raises(UserError, match=r"only a file NAME.lehr.html can have a checkpoint"):
+        mine.report(tmp_path / "page.html", checkpoint="last")
 
 
 def test_command_averages_checkpoints_and_lists_them(server, tmp_path: Path) -> None:
