@@ -27,13 +27,36 @@ _OF_THE_MACHINE = re.compile(r"^(memory|system)/|time|^mfu$|_(s|ms|bytes)$|per_s
 
 
 def first_difference(recorded: Values, here: Values, tolerance: float = 0.0) -> str | None:
-    """Describe the first value that differs by more than ``tolerance``, a share of it."""
+    """Describe the first value, or tensor, that differs by more than this share of its norm."""
+    import numpy as np
+
     for (step, name), was in sorted(recorded.items()):
         now = here.get((step, name))
-        measured = isinstance(was, float) and isinstance(now, float) and name != "data/digest"
-        if now != was and not (measured and abs(now - was) <= tolerance * abs(was)):
-            return f"step {step}: {name} is {was} in the file, {now} here"
+        old, new = np.asarray(was), np.asarray(now)
+        alike = old.dtype == new.dtype and old.tobytes() == new.tobytes()
+        if old.dtype.kind == new.dtype.kind == "f" and old.shape == new.shape and tolerance:
+            near = np.linalg.norm(new - old) <= tolerance * np.linalg.norm(old)
+            alike = alike or (bool(near) and name != "data/digest")
+        if not alike:
+            shown = "differs" if old.ndim else f"is {was} in the file, {now} here"
+            return f"step {step}: {name} {shown}"
     return None
+
+
+def weights(run_dir: Path) -> Values:
+    """Map the weights of all checkpoints, each tensor as a flat array, of bytes if not float32."""
+    import numpy as np
+
+    values = Values()
+    for path in run_dir.glob(f"attempt-*/{layout.CHECKPOINTS}/*[0-9]/model*.safetensors"):
+        content, step = np.memmap(path, mode="r"), layout.checkpoint_step(path.parent) or 0
+        start = 8 + int(content[:8].view("<u8")[0])
+        header = json.loads(content[8:start].tobytes())
+        for name in header.keys() - {"__metadata__"}:
+            first, end = header[name]["data_offsets"]
+            kind = "<f4" if header[name]["dtype"] == "F32" else "u1"
+            values[step, f"weights/{name}"] = content[start + first : start + end].view(kind)
+    return values
 
 
 def read(content: bytes) -> tuple[Plain, Values]:
@@ -45,7 +68,7 @@ def read(content: bytes) -> tuple[Plain, Values]:
         for one in records
         if one["kind"] in {"metrics", "evaluation"}
         for name, value in one["values"].items()
-        if not _OF_THE_MACHINE.search(name)
+        if isinstance(value, float | int | str) and not _OF_THE_MACHINE.search(name)
     }
     return next((one for one in records if one["kind"] == "started"), {}), values
 
@@ -100,6 +123,7 @@ def train(
             time.sleep(0.2)
             ended = process.poll() is not None
             now_started, here = read(events.read_bytes() if events.exists() else b"")
+            here |= weights(attempt_dir.parent) if spec["train"] else {}
     finally:
         process.kill()
         process.wait()

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from io import BytesIO
+from zipfile import ZipFile
 
 import pytest
 import yaml
@@ -15,7 +16,7 @@ import yaml
 from lehr.base.bundle import RECORD, SPEC, BundleWriter
 from lehr.code import archive
 from lehr.code.collect import trainer_sources
-from lehr.faces.verify import first_difference
+from lehr.faces.verify import first_difference, weights
 from lehr.specs import RunSpec
 from lehr_testing import cli
 from lehr_testing.paths import ROOT
@@ -36,6 +37,7 @@ def recorded(tmp_path_factory):
         "steps": 6,
         "threads": 1,
         "validation": {"every": 3, "tokens": 512, "share": 0.2},
+        "checkpoint": {"every": 3},
     }
     with (folder / "code.tar").open("wb") as file:
         digest, _ = archive.write(trainer_sources(), file)
@@ -72,6 +74,9 @@ def verified(recorded, tmp_path):
             writer.add(f"code/{digest}.tar", packed.getvalue() if line else code.read_bytes())
             writer.add(f"code/{digest}.json", files)
             writer.close(id="k3f9x2ab", name="small")
+        saved = "attempt-1/checkpoints/step-00000003/model.safetensors"
+        with ZipFile(tmp_path / "small.lehr.html", "a") as file:
+            file.write(folder / "run" / saved, f"runs/k3f9x2ab/{saved}")
         done = cli.call(
             "verify", "small.lehr.html", *args, cwd=tmp_path, LEHR_HOME=str(tmp_path / "home")
         )
@@ -86,56 +91,60 @@ def test_same_training_is_bitwise_the_same_and_another_version_is_named(verified
     )
     assert code == 0, shown
     assert "  not as recorded  numpy: 1.0 -> " in shown
-    assert shown.splitlines()[-1].startswith("Bitwise the same: ")
+    assert re.search(r"\nBitwise the same: \d+ values, with the weights of step 3, of step", shown)
 
 
 def test_changed_line_is_named_with_its_file_and_the_step_where_it_counts(verified):
-    line = ("optimizer.lr * factor", "optimizer.lr * factor * (1 + (step == 3))")
-    code, shown = verified("--steps", "5", line=line)
+    line = ("optimizer.lr * factor", "optimizer.lr * factor * (1 + (step == 2))")
+    code, shown = verified("--steps", "2", line=line)
     assert code == 1
     assert "  not as recorded  code: trainer/lehr_trainer/train.py\n" in shown
-    assert "Differs at step 3: train/lr is " in shown
+    assert "Differs at step 2: train/lr is " in shown
+    assert "Weights are not compared: they are of step 3, see --steps" in shown
 
 
-def test_changed_seed_is_named_and_differs_at_the_first_batch(verified, recorded):
-    _, plain, _ = recorded
-    other = {**plain, "train": {**plain["train"], "seed": 7}}
-    code, shown = verified("--steps", "2", "--json", spec=other)
-    found = json.loads(shown)["verification"]
-    assert (code, found["changes"]) == (1, ["train.seed: 0 -> 7"])
-    assert found["beyond"].startswith("step 1: data/digest is ")
-
-
-def test_changed_datum_differs_at_the_digest_of_its_batch_and_a_missing_one_is_a_sentence(
-    verified, recorded
-):
-    corpus = recorded[0] / "corpus.txt"
+def test_changed_seed_and_datum_are_named_and_a_missing_one_is_a_sentence(verified, recorded):
+    folder, plain, _ = recorded
+    corpus, other = folder / "corpus.txt", {**plain, "train": {**plain["train"], "seed": 7}}
     text = corpus.read_text()
     try:
         corpus.write_text(text.replace("e", "E"))
-        code, shown = verified("--steps", "2")
-        assert code == 1
-        assert "  not as recorded  digest of the data: " in shown
-        assert "Differs at step 1: data/digest is " in shown
+        code, shown = verified("--steps", "2", "--json", spec=other)
+        found = json.loads(shown)["verification"]
+        assert (code, found["changes"][0]) == (1, "train.seed: 0 -> 7")
+        assert found["changes"][1].startswith("digest of the data: ")
+        assert found["beyond"].startswith("step 1: data/digest is ")
         corpus.unlink()
         code, shown = verified("--steps", "2")
         assert code == 2
-        assert shown.startswith("it cannot be trained here: ")
-        assert "corpus.txt" in shown
+        assert re.match("it cannot be trained here: .*corpus.txt", shown)
     finally:
         corpus.write_text(text)
 
 
 def test_what_cannot_be_verified_is_one_sentence(verified):
+    forged = "small.lehr.html is refused: its record is not of a run: "
     for args, row, why in (
         (["--run", "big"], {}, "--run big: small.lehr.html has small."),
         ([], {"resume_from": "/x/step-1"}, "cannot be verified: it starts from /x/step-1."),
+        ([], {"edit": lambda text: text[:9]}, "of small cannot be verified: none is recorded."),
+        ([], {"spec": ["train"]}, forged),
+        ([], {"edit": lambda text: text.replace('"step":1,', '"step":"one",')}, forged),
+        ([], {"edit": lambda text: text.replace('"values":{', '"values":[],"x":{')}, forged),
     ):
         code, shown = verified(*args, **row)
         assert code == 2
         assert why in shown
-    code, shown = verified(edit=lambda text: text.partition("\n")[0])
-    assert "the first 20 steps of small cannot be verified: none is recorded." in shown
+
+
+def test_first_tensor_that_differs_is_named_and_a_near_one_is_allowed_elsewhere(recorded):
+    saved = weights(recorded[0] / "run")
+    name = sorted(saved)[5]
+    here = {**saved, name: saved[name].copy()}
+    here[name].view("u4")[7] ^= 1
+    assert first_difference(saved, here) == f"step 3: {name[1]} differs"
+    assert first_difference(saved, here, 0.02) is None
+    assert first_difference(saved, {**saved, name: saved[name] * 1.1}, 0.02) is not None
 
 
 def test_tolerance_is_for_measured_values_and_not_for_data():
