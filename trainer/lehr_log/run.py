@@ -88,6 +88,7 @@ def init(
     id: str | None = None,  # noqa: A002 - as in wandb
     resume: bool = False,
     tags: Sequence[str] = (),
+    group: str = "",
     notes: str = "",
     steps: int | None = None,
     tokens_per_step: int = 1,
@@ -108,6 +109,7 @@ def init(
         resume: go on with the run ``id``. Steps after the first one that is logged now are
             superseded.
         tags: words to find the run by.
+        group: sweep of the project that it belongs to, with all runs of this group.
         notes: text about it.
         steps: number of steps that it trains, if known.
         tokens_per_step: tokens of a step, for axes in tokens.
@@ -132,6 +134,7 @@ def init(
         begun = {
             "id": attempt.parent.name,
             "resume": resume,
+            "group": str(group or ""),
             "token": secrets.token_urlsafe(32),
             "started_at": time.time(),
             "spec": {

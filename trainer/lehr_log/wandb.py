@@ -29,7 +29,7 @@ _LOSE = frozenset({
     "log_model", "restore", "save", "sweep", "use_artifact", "use_model", "watch",
 })  # fmt: skip
 """Names whose calls do nothing here, and something that is missed in wandb."""
-_OF_INIT = ("project", "name", "id", "notes", "tags")
+_OF_INIT = ("project", "name", "id", "notes", "tags", "group")
 """Arguments of ``init`` that a run which Lehr did not start takes."""
 _MOST_VALUES = 1_000  # Of a config.
 _MOST_NAMES = 100

@@ -12,7 +12,7 @@ from lehr.app.services import archive as archiving
 from lehr.app.services import requests
 from lehr.app.services import submit as submitting
 from lehr.app.services.checkpoints import order_checkpoint
-from lehr.app.services.extend import repeat_run
+from lehr.app.services.extend import gather_external, repeat_run
 from lehr.control.forks import OptimizerState
 from lehr.control.lifecycle import RunState
 from lehr.schemas.base import Page
@@ -20,6 +20,7 @@ from lehr.schemas.runs import (
     Deletion,
     ExternalBegin,
     ExternalBegun,
+    ExternalGroup,
     RunDetail,
     RunView,
     SubmissionCheck,
@@ -82,6 +83,13 @@ def begin_external(body: ExternalBegin, services: ServicesDep) -> ExternalBegun:
     attempt.
     """
     return submitting.begin_external(services, body)
+
+
+@router.put("/external/group", status_code=204, responses=problem_responses(400, 413))
+@SUBMISSIONS.runs
+def gather(body: ExternalGroup, services: ServicesDep) -> None:
+    """Make runs that Lehr did not start a sweep over what their configs vary, or add to it."""
+    gather_external(services, body)
 
 
 class CheckRequest(RequestBody):

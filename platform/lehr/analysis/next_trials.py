@@ -25,10 +25,11 @@ def untried(sweep: SweepDetail, rates: Iterable[float], parameter: str) -> tuple
 def next_trials(sweep: SweepDetail, rates: Sequence[float], parameter: str) -> NextTrials | None:
     """Return the extension that adds learning rates.
 
-    None where there are none, or where the sweep's method does not take values: a search chooses
-    its points itself.
+    None where there are none, or where the sweep takes no values: a search chooses its points
+    itself, and Lehr cannot start a run that it did not start.
     """
-    if not rates or sweep.method not in {"grid", "list"}:
+    external = (sweep.spec["run"].get("trainer") or {}).get("external")
+    if not rates or sweep.method not in {"grid", "list"} or external:
         return None
     seeds = len(sweep.spec.get("seeds") or [None])
     if sweep.method == "grid":

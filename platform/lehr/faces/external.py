@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import math
 import os
 import platform
@@ -30,7 +31,7 @@ from lehr.node.programs.log_tail import DirectLog
 from lehr.node.programs.recorder import Recorder
 from lehr.node.shipper import Shipper
 from lehr.schemas.runs import ExternalBegun
-from lehr_log.run import BEGIN, LOG, POSITION, STOP
+from lehr_log.run import BEGIN, LOG, POSITION, STOP, label
 from lehr_trainer.contract.layout import EVENTS
 from lehr_trainer.contract.records import Finished, Metrics, Record, Resumed, Started
 
@@ -169,6 +170,7 @@ class ExternalAttempt(Shipper):
                 Path(self.entry.file("launch.json")).unlink(missing_ok=True)
             raise
         if done:
+            self._gather()  # Only now is it known what the run has logged.
             procfs.write_atomically(self.entry.file("delivered"), b"")
         return done
 
@@ -176,8 +178,14 @@ class ExternalAttempt(Shipper):
         with Client() as client:
             launch = self.entry.launch() or self._announce(client)
             server = client.server
+        self._gather()
         self.server = ServerConnection(lambda: server, self.begun["token"], launch["attempt_id"])
         self._connected = True
+
+    def _gather(self) -> None:
+        if group := self.begun.get("group"):
+            with Client() as client:
+                gather(client, [self.begun["spec"]["project"], group], group, [_run_id(self.entry)])
 
     def _announce(self, client: Client) -> dict[str, Any]:
         """Record the run; a repeated call is the same attempt."""
@@ -232,6 +240,13 @@ class ExternalAttempt(Shipper):
                     why = error.message if isinstance(error, LehrError) else str(error)
                     _say(f"{why.rstrip('.')}. The run is kept; later: lehr sync {self.folder}")
             time.sleep(_LOOK_S)
+
+
+def gather(client: Client, key: list[str], name: str, ids: list[str], metric: Any = None) -> None:
+    """Make runs a sweep, or add them to the one of the same ``key``."""
+    sweep_id = "g" + sha256(json.dumps(key).encode()).hexdigest()[:15]
+    group = {"id": sweep_id, "name": label(name, "group"), "run_ids": ids, "metric": metric}
+    client.transport.put("/runs/external/group", group)
 
 
 def _say(text: str) -> None:

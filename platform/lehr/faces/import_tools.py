@@ -8,7 +8,7 @@ import os
 import socket
 from array import array
 from collections.abc import Callable, Iterator
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import repeat
@@ -69,8 +69,7 @@ def mlflow(where: str) -> Iterator[SourceRun]:
     for run in runs:
         info, own = run.info, run.data.tags
         tags = [f"{name}={value}" for name, value in own.items() if name[:7] != "mlflow."]
-        if parent := own.get("mlflow.parentRunId"):
-            tags.append(f"group={titles.get(parent, parent)}")
+        parent = own.get("mlflow.parentRunId", "")
         points = partial(_mlflow_points, package.MlflowClient(), info.run_id, [*run.data.metrics])
         yield SourceRun(
             *("mlflow", where, info.run_id, info.run_name, experiments[info.experiment_id], points),
@@ -80,6 +79,7 @@ def mlflow(where: str) -> Iterator[SourceRun]:
             reason=info.status,
             config={name: parse_value(value) for name, value in run.data.params.items()},
             tags=tags,
+            group=(parent, titles.get(parent) or parent),
             notes=own.get("mlflow.note.content", ""),
         )
 
@@ -116,7 +116,7 @@ def trackio(where: str) -> Iterator[SourceRun]:
                 *("trackio", address, f"{project}/{run_id or name}", name, project),
                 *(partial(_trackio_points, logs), _time(record["created_at"])),
                 config={n: value for n, value in config.items() if n[:1] != "_"},
-                tags=[f"group={config['_Group']}"] if config.get("_Group") else [],
+                group=(config.get("_Group") or "",) * 2,
             )
 
 
@@ -126,12 +126,14 @@ def _trackio_points(logs: Callable[[], Any]) -> Iterator[CurveRow]:
         yield CurveRow(step, _numbers(row), "", at)
 
 
-def _time(shown: str) -> float:
-    return datetime.fromisoformat(shown).timestamp()
+def _time(shown: str, zone: tzinfo | None = None) -> float:
+    time = datetime.fromisoformat(shown)
+    return (time if time.tzinfo else time.replace(tzinfo=zone)).timestamp()
 
 
 def _numbers(row: dict[str, Any]) -> dict[str, float]:
     """Return the numbers of a row. By ``str``: a whole number may have hundreds of digits."""
+    row = dict(sorted(row.items()))  # W&B's server returns another order each time.
     return {n: float(str(v)) for n, v in row.items() if type(v) in {int, float} or str(v) in _ODD}
 
 
@@ -147,9 +149,8 @@ def wandb_offline(where: str) -> Iterator[SourceRun]:
         for kind, message in _offline_records(paths):
             if kind == "run":
                 run.name, run.project = message.display_name, message.project
-                group = message.sweep_id or message.run_group
-                run.tags = [*message.tags, *[f"group={group}"] * bool(group)]
-                run.notes = message.notes
+                run.group = (message.sweep_id or message.run_group,) * 2
+                run.tags, run.notes = [*message.tags], message.notes
                 run.started_at = run.started_at or message.start_time.ToMicroseconds() / 1e6
                 run.outcome, run.reason = "failed", "its process ended without a word"
             if kind in {"run", "config"}:
@@ -190,21 +191,27 @@ def wandb(where: str) -> Iterator[SourceRun]:
     from wandb import Api
 
     api = Api()
+    sweeps: dict[str, Any] = {}
     for run in api.runs(where):
         # Fields of W&B's MetricRecord: 1 name, 2 pattern, 4 step metric, or 5 its place from 1.
-        made = run.rawconfig.get("_wandb", {}).get("value", {}).get("m", [])
+        made = run.rawconfig.get("_wandb", {}).get("m", [])
         axes = {one.get("1") or one["2"]: one.get("4") or one.get("5") for one in made}
         named = {n: made[x - 1]["1"] if isinstance(x, int) else x for n, x in axes.items() if x}
         rows = partial(run.scan_history, page_size=10_000)
-        group = run.sweep.name if run.sweep else run.group
+        if (of := run.sweep_name) and of not in sweeps:  # Each time it is a request.
+            sweeps[of] = run.sweep
+        sweep = sweeps.get(of)
+        metric = (sweep and sweep.config.get("metric")) or {}
         yield SourceRun(
             *("wandb", f"{api.settings['base_url']}/{where}", run.id, run.name, run.project),
-            *(partial(_wandb_points, rows, named), _time(run.created_at)),
-            ended_at=_time(run.heartbeat_at) if run.heartbeat_at else None,
+            *(partial(_wandb_points, rows, named), _time(run.created_at, UTC)),
+            ended_at=_time(run.heartbeat_at, UTC) if run.heartbeat_at else None,
             outcome=_ENDS.get(run.state, "failed"),
             reason=run.state,
             config=dict(run.config),
-            tags=[*run.tags, *[f"group={group}"] * bool(group)],
+            tags=[*run.tags],
+            group=(sweep.id, sweep.name) if sweep else (run.group or "",) * 2,
+            metric={n: v for n, v in metric.items() if n in {"name", "goal"}} or None,
             notes=run.notes or "",
         )
 

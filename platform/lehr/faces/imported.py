@@ -26,6 +26,7 @@ from lehr.base import home
 from lehr.base.signed_tokens import AttemptTokens
 from lehr.errors import ServerUnavailable, UserError
 from lehr.faces.client import Client
+from lehr.faces.external import gather
 from lehr.node.http_client import HttpResponse, Outage, ServerConnection
 from lehr.node.programs.recorder import LONGEST_NAME
 from lehr.schemas.runs import ExternalBegun
@@ -57,6 +58,8 @@ class SourceRun:
     reason: str | None = None
     config: dict[str, Any] = field(default_factory=dict)
     tags: list[str] = field(default_factory=list)
+    group: tuple[str, str] = ("", "")  # Its id, and its name.
+    metric: dict[str, Any] | None = None  # Of a sweep: what ranks it.
     notes: str = ""
     run_id: str = ""
     result: str = ""  # imported, unchanged, changed or refused
@@ -119,6 +122,13 @@ def send_runs(client: Client, runs: list[SourceRun]) -> Iterator[None]:
         finally:
             _stop.set()
             pool.shutdown(cancel_futures=True)
+    groups: dict[tuple[str, str, str, str], list[SourceRun]] = {}
+    for run in runs:
+        if run.group[0] and run.run_id:
+            groups.setdefault((run.tool, run.address, run.project, run.group[0]), []).append(run)
+    for key, members in groups.items():
+        ids, first = [run.run_id for run in members], members[0]
+        gather(client, [*key], first.group[1], ids, first.metric)
 
 
 def _send(client: Client, run: SourceRun) -> None:

@@ -9,6 +9,8 @@ from pydantic import ConfigDict, Field, computed_field
 from lehr.base import formats
 from lehr.schemas.base import Measured, View
 from lehr.schemas.streams import AlertView
+from lehr.specs.run import Name
+from lehr.specs.sweep import Metric
 from lehr_trainer.configs.base import Documented
 from lehr_trainer.contract.records import LATEST
 
@@ -91,6 +93,19 @@ class ExternalBegin(Documented):
     ]
     """That of a run with `trainer.external`; its `trainer.args` are the config."""
     provenance: dict[str, Any] = {}
+
+
+class ExternalGroup(Documented):
+    """Runs that Lehr did not start, for a sweep; those that it has stay in it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    id: Annotated[str, Field(pattern=r"^[a-z][a-z0-9]{3,31}$", examples=["g3f9x2ab"])]
+    """Id of their sweep."""
+    name: Annotated[Name, Field(examples=["rates"])]
+    run_ids: Annotated[list[str], Field(min_length=1, max_length=30_000, examples=[["k3f9x2ab"]])]
+    metric: Metric | None = None
+    """Ranks them. By default val/loss, or a loss that all of them log."""
 
 
 class ExternalBegun(View):

@@ -24,7 +24,7 @@ from lehr_testing.waiting import until
 
 LOGS = """
     import sys, time, lehr_log
-    run = lehr_log.init(project="my project", name="mine", config={"lr": 1e-3})
+    run = lehr_log.init(project="my project", name="mine", config={"lr": 1e-3}, group="g")
     for step in range(1, 31):
         lehr_log.log({"loss": 3 / step}, step=step)
         time.sleep(0.02)
@@ -81,6 +81,7 @@ class Scripts:
             words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
             if b"lehr.faces.external" in words:
                 os.kill(pid, signal.SIGKILL)
+                until(lambda pid=pid: procfs.start_time(pid) is None, within_s=9, what="its end")
 
     def steps(self, run_id: str, metric: str = "train/loss") -> list[int]:
         return list(self.api.store.series.read(run_id, metric, exact=True).step)
@@ -102,6 +103,7 @@ def test_script_is_a_run_with_each_point_once_and_its_summary(scripts):
     assert scripts.steps(run.id) == list(range(1, 31))
     assert scripts.steps(run.id, "summary/best") == [30]
     assert scripts.sync("lehr-runs") == ["sent before"]
+    assert scripts.api.store.sweeps.get(run.sweep_id).stored.metric == "train/loss"
     assert oct((scripts.attempts()[0] / "begin.json").stat().st_mode)[-2:] == "00"
 
 

@@ -1,5 +1,5 @@
-"""Imports of other tools' runs, with a real server: W&B offline, TensorBoard and CSV by the real
-packages, W&B online, MLflow and Trackio by what their packages answered.
+"""Imports of other tools' runs, with a real server: W&B, TensorBoard and CSV by the real packages,
+MLflow and Trackio by what their packages answered.
 """
 
 from __future__ import annotations
@@ -7,23 +7,28 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import subprocess
 import sys
+import threading
 import time
 from datetime import datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from textwrap import dedent
 from types import ModuleType, SimpleNamespace
+from unittest import mock
 
 import pytest
 from typer.testing import CliRunner
 
-from lehr.errors import ServerUnavailable, UserError
+from lehr.errors import Conflict, ServerUnavailable, UserError
 from lehr.faces import import_tools, imported
 from lehr.faces.cli.main import root
 from lehr.faces.client import Client
 from lehr.faces.imported import SourceRun, send_runs
 from lehr.node.http_client import ServerConnection
 from lehr_testing.api import TOKEN, served
+from lehr_testing.paths import DATA
 
 NAN, INF = math.nan, math.inf
 
@@ -44,6 +49,10 @@ class Lehr:
     def points(self, run, metric) -> dict[int, float]:
         series = self.api.store.series.read(run.id, metric, exact=True)
         return dict(zip(series.step, map(repr, series.y), strict=True))
+
+    def sweep(self, run):
+        """Return the sweep of the run as the client has it."""
+        return next(one.detail for one in self.client.sweeps() if one.id == run.sweep_id)
 
     def equal(self, run, metric, points: dict[int, float]) -> bool:
         return self.points(run, metric) == {step: repr(float(y)) for step, y in points.items()}
@@ -130,6 +139,31 @@ def test_run_that_goes_on_grows_and_one_that_changed_is_a_new_attempt(lehr):
     assert lehr.send([source(points, outcome="failed", reason="crashed")]) == ["unchanged"]
 
 
+def test_group_is_a_sweep_with_its_varied_parameters_and_a_verdict(lehr):
+    def trial(rate, seed=0, **fields):
+        loss = 3 + math.log(rate / 1e-3) ** 2 / 9 + seed / 500
+        config = {"opt": {"lr": rate}, "seed": seed, "width": 64, "out_dir": f"/x/{rate}"}
+        points = [(s, {"eval/loss": loss + 1 / s}, None) for s in (1, 9)]
+        own = source(points, config=config, **fields)
+        own.id, own.name, own.group = f"{rate} {seed}", f"at {rate}", ("g1", "rates")
+        return own
+
+    lehr.send((trials := [trial(rate * 1e-4) for rate in (1, 3, 9, 27, 81)])[:3])
+    lehr.send([*trials, trial(9e-4, seed=1, outcome=None)])
+    [opened] = lehr.client.sweeps()
+    sweep = opened.detail
+    assert (sweep.name, sweep.method, sweep.metric) == ("rates", "list", "eval/loss")
+    assert sweep.parameters == ["trainer.args.opt.lr", "trainer.args.seed"]
+    assert (sweep.counts, sweep.state) == ({"completed": 5, "external": 1}, "running")
+    lehr.send([*trials, trial(9e-4, seed=1)])
+    sweep = opened.refresh().detail
+    assert (sweep.state, sweep.best_parameters["trainer.args.opt.lr"]) == ("finished", 9 * 1e-4)
+    figure = lehr.client.transport.get(f"/sweeps/{sweep.id}/figure")
+    assert (b"the best rate is between" in figure, sweep.next_trials) == (True, None)
+    with pytest.raises(Conflict, match="did not start"):
+        opened.retry()
+
+
 def test_import_from_another_machine_makes_no_second_run(lehr, tmp_path, monkeypatch):
     points = [(1, {"x": 1.0}, 1.6e9)]
     lehr.send([source(points)])
@@ -192,7 +226,8 @@ def test_wandb_offline_has_its_config_its_end_and_each_x_axis(lehr, tmp_path):
     assert lehr.send(import_tools.wandb_offline(str(tmp_path))) == ["imported"]
     run = lehr.rows()["one"]
     assert (run.state, run.reason, run.project) == ("failed", "exit code 3", "my-project")
-    assert (run.tags, run.note) == (["a", "group=g"], "why")
+    sweep = lehr.sweep(run)
+    assert (run.tags, run.note, sweep.name, sweep.parameters) == (["a"], "why", "g", ["name"])
     assert run.stored.config["args"] == {"lr": 0.1, "opt": {"b": 2}, "late": "x"}
     assert abs(run.created_at - time.time()) < 600
     assert lehr.equal(run, "loss", {step: 1 / (step + 1) for step in range(20)})
@@ -203,27 +238,40 @@ def test_wandb_offline_has_its_config_its_end_and_each_x_axis(lehr, tmp_path):
     assert lehr.send(import_tools.wandb_offline(str(tmp_path))) == ["unchanged"]
 
 
-def test_wandb_online_as_its_api_answers(lehr, monkeypatch):
-    rows = [
-        {"_step": s, "_timestamp": 1.7e9 + s, "_runtime": s, "loss": "NaN" if s == 3 else s * 1.0,
-         "gs": s * 10, "img": {"_type": "image-file"}} for s in range(9)
-    ]  # fmt: skip
-    run = SimpleNamespace(
-        id="r1", name="sunny-1", project="p", state="crashed", group=None, tags=["t"], notes=None,
-        config={"lr": 0.1}, sweep=SimpleNamespace(id="s1", name="my sweep"),
-        created_at="2026-01-02T03:04:05Z", heartbeat_at="2026-01-02T04:00:00Z",
-        rawconfig={"_wandb": {"value": {"m": [{"1": "gs", "6": [3]}, {"1": "loss", "5": 1}]}}},
-        scan_history=lambda page_size: [dict(row) for row in rows],
-    )  # fmt: skip
-    api = SimpleNamespace(settings={"base_url": "https://w"}, runs=lambda where: [run])
-    monkeypatch.setattr("wandb.Api", lambda: api)
-    assert lehr.send(import_tools.wandb("me/p")) == ["imported"]
-    [row] = lehr.rows().values()
-    assert (row.state, row.reason, row.tags) == ("failed", "crashed", ["t", "group=my sweep"])
-    assert row.created_at == datetime.fromisoformat("2026-01-02T03:04:05Z").timestamp()
-    assert row.ended_at == datetime.fromisoformat("2026-01-02T04:00:00Z").timestamp()
+class Answers(BaseHTTPRequestHandler):
+    """W&B's endpoint: answers in its form to what the real package asks, as recorded."""
+
+    recorded = json.loads((DATA / "wandb_answers.json").read_bytes())
+
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])) or "{}")
+        names = map(asked.get("variables", {}).get, ("name", "run", "runName", "cursor"))
+        verb = re.search(r"query\s+(\w+)", asked["query"])[1]
+        answer = self.recorded[f"{verb} {next(filter(None, names), '')}"]
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps({"data": answer}).encode())
+
+
+def test_wandb_online_by_its_package_with_recorded_answers(lehr, tmp_path):
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_port}"
+    own = {"WANDB_BASE_URL": address, "WANDB_API_KEY": "0" * 40, "WANDB_DIR": str(tmp_path)}
+    own |= {"WANDB_CACHE_DIR": str(tmp_path), "TZ": "EST5"}  # W&B's times are in UTC.
+    with mock.patch.dict(os.environ, own):
+        time.tzset()
+        assert lehr.send(import_tools.wandb("me/p")) == ["imported"] * 2
+        assert lehr.send(import_tools.wandb("me/p")) == ["unchanged"] * 2
+    time.tzset()
+    row, alone = lehr.rows()["sunny-1"], lehr.rows()["sunny-2"]
+    assert (row.state, row.reason, row.tags) == ("failed", "crashed", ["t"])
+    sweep = lehr.sweep(row)
+    assert (alone.state, lehr.sweep(alone).name, sweep.name) == ("external", "alone", "my-sweep")
+    assert (sweep.metric, sweep.goal) == ("acc", "maximize")
+    assert (row.stored.config["args"], lehr.runs[0].address) == ({"lr": 0.1}, f"{address}/me/p")
+    assert (row.created_at, row.ended_at) == (1767323045, 1767326400)
     assert lehr.equal(row, "loss", {s * 10: NAN if s == 3 else s for s in range(9)})
-    assert lehr.runs[0].address == "https://w/me/p"
 
 
 def test_mlflow_as_its_client_answers(lehr, monkeypatch):
@@ -259,7 +307,7 @@ def test_mlflow_as_its_client_answers(lehr, monkeypatch):
         "run-p1": "completed", "run-c1": "completed", "run-c2": "external", "run-c3": "cancelled"
     }  # fmt: skip
     child = found["run-c1"]
-    assert (child.note, child.tags) == ("why", ["team=blue", "group=run p1"])
+    assert (child.note, child.tags, lehr.sweep(child).name) == ("why", ["team=blue"], "run-p1")
     assert child.stored.config["args"] == {"lr": 0.001, "layers": 2, "opt": "adam"}
     assert (child.created_at, child.ended_at, child.project) == (1.6e9, 1_600_000_100.0, "exp")
     assert lehr.equal(child, "val", {0: NAN, 10: 2})
@@ -283,7 +331,7 @@ def test_trackio_as_its_storage_answers(lehr, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "trackio.sqlite_storage", module)
     assert lehr.send(import_tools.trackio(str(tmp_path))) == ["imported"]
     [run] = lehr.rows().values()
-    assert (run.tags, run.stored.config["args"]) == (["group=g"], {"lr": 1})
+    assert (lehr.sweep(run).name, run.stored.config["args"]) == ("g", {"lr": 1})
     assert run.created_at == datetime.fromisoformat(begun).timestamp()
     assert lehr.equal(run, "loss", {0: NAN, 1: 1})
     assert os.environ["TRACKIO_DIR"] == str(tmp_path)

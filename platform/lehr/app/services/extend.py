@@ -1,23 +1,23 @@
-"""More trials: of a sweep, also a finished one, or of one run with other seeds."""
+"""More trials: of a sweep, of one run with other seeds, or of runs that Lehr did not start."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lehr.analysis.compare import compared_metric
+from lehr.analysis.compare import compared_metric, flatten
 from lehr.app.presenters.runs import CORE_METRICS
 from lehr.app.services import budget, checks
 from lehr.app.services.archive import refuse_deleted
 from lehr.app.services.budget import check_launch
 from lehr.app.services.context import Operation, Record
 from lehr.base.access import current_actor
-from lehr.base.names import PROGRAM_SEED, SEED, seed_path
+from lehr.base.names import ARGUMENTS, PROGRAM_SEED, SEED, is_neutral_argument, seed_path
 from lehr.errors import Conflict, InternalError, UserError, did_you_mean
 from lehr.specs import RunSpec, SweepSpec
 from lehr.specs.load import load_spec
 from lehr.specs.run import CLAIM
 from lehr.specs.search import point_key
-from lehr.specs.sweep import Values
+from lehr.specs.sweep import Metric, Values
 from lehr.specs.sweep_expand import TrialSpec, trials_at, value_trials
 from lehr.store.records.trial_rows import TrialRows
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lehr.app.services.context import Context
+    from lehr.schemas.runs import ExternalGroup
     from lehr.schemas.sweeps import SweepDetail
     from lehr.store.tables import RunRow, SweepRow
 
@@ -78,6 +79,34 @@ def extend_sweep(
         prepare,
         context.sweep,
     )
+
+
+def gather_external(context: Context, group: ExternalGroup) -> None:
+    """Make runs that Lehr did not start a sweep, or add them to it, unless they are in another."""
+    store = context.store
+    with store.transaction():
+        ids = {*group.run_ids, *(trial.run_id for trial in store.sweeps.trials(group.id))}
+        runs = [run for run in store.runs.by_ids(ids) if run.stored.external]
+        runs = [run for run in runs if run.sweep_id in {None, group.id}]
+        if not runs:
+            return
+        runs.sort(key=lambda run: (run.created_at, run.name))
+        configs = [flatten(run.stored.program["args"], ARGUMENTS[:-1]) for run in runs]
+        varied = [
+            path
+            for path in dict.fromkeys(path for config in configs for path in config)
+            if len({point_key({path: config.get(path)}) for config in configs}) > 1
+            and not is_neutral_argument(path)
+        ]
+        logged = [[one.name for one in store.series.metrics(run.id)] for run in runs[:100]]
+        metric = group.metric or Metric(name=compared_metric(logged, CORE_METRICS))
+        own = {"name": group.name, "project": runs[0].project, "method": "list", "points": [{}]}
+        spec = SweepSpec.model_validate(own | {"metric": metric, "run": runs[0].spec})
+        points = {
+            run.id: {path: config.get(path) for path in varied} or {"name": run.name}
+            for run, config in zip(runs, configs, strict=True)
+        }
+        store.sweeps.gather(group.id, spec, points, actor=current_actor())
 
 
 def _added(spec: SweepSpec, known: Sequence[Mapping[str, Any]]) -> list[TrialSpec]:
@@ -247,7 +276,4 @@ def _seeds_there(context: Context, run_id: str) -> set[int]:
 
 
 def _unused(there: set[int], n: int) -> list[int]:
-    found = [seed for seed in range(len(there) + n) if seed not in there][:n]
-    if len(found) < n:
-        raise InternalError(f"no {n} seeds are left")
-    return found
+    return [seed for seed in range(len(there) + n) if seed not in there][:n]

@@ -140,6 +140,8 @@ def retry_sweep(context: Context, sweep: SweepRow) -> Operation[SweepDetail]:
     """
 
     def prepare() -> Record:
+        if sweep.stored.run.external:
+            raise Conflict(f"Lehr did not start the runs of {sweep.name} ({sweep.id}).")
         runs = context.store.sweeps.runs(sweep.id)
         again = (run.spec for run in runs if run.state in {RunState.FAILED, RunState.CANCELLED})
         check_launch(context, map(RunSpec.model_validate, again))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import func
+from sqlalchemy import delete, func, update
 from sqlalchemy import select as sql_select
 from sqlmodel import col, select
 
@@ -18,6 +18,7 @@ from lehr.store.changes import Change
 from lehr.store.records.lists import Groups
 from lehr.store.records.run_rows import (
     announce_run,
+    announce_runs,
     insert_run,
     keep_provenance,
     total_steps,
@@ -117,6 +118,28 @@ class Sweeps(Groups[SweepRow]):
                 announce_run(self._db, first)
             self._db.changed(Change("sweep", sweep.id))
             return sweep
+
+    def gather(
+        self, sweep_id: str, spec: SweepSpec, points: Mapping[str, dict[str, Any]], *, actor: str
+    ) -> None:
+        """Record a sweep of runs that are here. ``points``: their parameters, in its order."""
+        with self._db.write() as session:
+            sweep = session.exec(select(SweepRow).where(SweepRow.id == sweep_id)).one_or_none()
+            new: dict[str, Any] = {
+                "name": spec.name,
+                "project": spec.project,
+                "submitted_by": actor,
+            }
+            sweep = sweep or SweepRow(id=sweep_id, created_at=self._clock(), **new)
+            sweep.spec = spec.model_dump(mode="json")
+            session.add(sweep)
+            session.flush()
+            session.execute(delete(Trial).where(col(Trial.sweep_id) == sweep_id))
+            for number, (run_id, own) in enumerate(points.items(), start=1):
+                session.add(Trial(sweep_id=sweep_id, number=number, parameters=own, run_id=run_id))
+            here = col(RunRow.id).in_(points)
+            session.execute(update(RunRow).where(here).values(sweep_id=sweep_id))
+            announce_runs(self._db, [(run_id, sweep_id) for run_id in points])
 
     def trunk(self, sweep_id: str) -> RunRow | None:
         """Return the run from whose last checkpoint the trials start; None if they have none."""
