@@ -51,7 +51,7 @@ NOT_OF_THE_LIFE_CYCLE = {
     "add_node_note",  # The next server decides it again from the record.
     "set_node_until",  # One row, which the next server reads.
     "rebuild",  # One transaction of a command, into a file that begins anew.
-    "add_recording",  # A repeated call completes it.
+    "add_rows",  # Opening the file again completes it.
     "begin_external",  # Its sender repeats it with the same id; test_external_runs.py kills a server.
     "transition to external",  # No run moves there: it begins so.
     "request to prune",  # Pruning is a write of its own, prune_run.

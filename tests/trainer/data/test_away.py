@@ -67,13 +67,13 @@ def test_corpus_that_was_prepared_before_is_away_and_comes_back(
 def test_corpus_that_goes_away_while_it_is_read_can_be_tried_again(
     tmp_path: Path, data: DataConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = files._rows
+    rows = files.text_rows
 
     def read(*arguments: object, **options: object) -> object:
         take_away(tmp_path)
         return rows(*arguments, **options)
 
-    monkeypatch.setattr(files, "_rows", read)
+    monkeypatch.setattr(files, "text_rows", read)
     with pytest.raises(DataUnreachable):
         prepare(tmp_path, data)
 

@@ -114,7 +114,7 @@ def test_missing_path_is_named_with_the_nearest_one(tmp_path):
 
 def test_a_corpus_is_checked_without_numpy_torch_or_datasets(tmp_path):
     code = (
-        "import sys; from lehr_trainer.configs.train import FilesCorpus;"
+        "import sys; from lehr_trainer.configs.corpus import FilesCorpus;"
         "from lehr_trainer.configs.train import DataConfig; from lehr_trainer.data.checks import check_data;"
         f"corpus = FilesCorpus(kind='text', paths=[{str(tmp_path)!r} + '/a.txt']);"
         "check_data(DataConfig(corpus=corpus, tokenizer='byte'), 512);"
@@ -128,7 +128,7 @@ def test_a_corpus_is_checked_without_numpy_torch_or_datasets(tmp_path):
 def test_preparing_the_standard_library_loads_nothing_that_it_does_not_use(tmp_path):
     code = (
         "import sys; from pathlib import Path;"
-        "from lehr_trainer.configs.train import DataConfig, StdlibCorpus, ValidationConfig;"
+        "from lehr_trainer.configs.corpus import StdlibCorpus; from lehr_trainer.configs.train import DataConfig, ValidationConfig;"
         "from lehr_trainer.data.prepare import prepare_dataset;"
         "d = DataConfig(corpus=StdlibCorpus(), tokenizer='byte');"
         f"prepare_dataset(d, ValidationConfig(), 512, Path({str(tmp_path)!r}), lambda *a: None);"

@@ -124,7 +124,10 @@ class Fp8Config(Config):
 class ParallelConfig(Config):
     """Data parallel over torchrun's ranks."""
 
-    shard: Literal["none", "optimizer", "node", "all"] = "none"
+    # Left out of a config without it, which trainers of older capsules read as well.
+    shard: Annotated[
+        Literal["none", "optimizer", "node", "all"], Field(exclude_if=lambda shard: shard == "none")
+    ] = "none"
     """What the ranks divide among them (FSDP2). none: nothing, DDP. optimizer: gradients and the
     optimizer's state; weights are whole during a step. all: weights, too, gathered block by block.
     node: as all, within each node; nodes hold the same."""

@@ -240,8 +240,11 @@ class LogTail:
 
     def read(self, *, fully: bool = False) -> None:
         """Record what is new; ``fully``: all that is there now, without a pause."""
-        for lines in self._log.file.pieces(now=fully):
-            self._log.take(lines)
+        try:
+            for lines in self._log.file.pieces(now=fully):
+                self._log.take(lines)
+        except OSError as error:  # A pipe in its place, or a folder.
+            self._recorder.warn("unreadable_log", f"{error.filename}: {error.strerror}")
         if self._log.used:
             return
         for source in [self._used] if self._used else self._sources:

@@ -300,6 +300,7 @@ def seal(connection: sqlite3.Connection, key: Key) -> None:
         if len(new) and (newest is None or new.steps[0] > newest):
             _delete_rows(connection, key)
             _put(connection, key, new)
+        _set_loose(connection, key, int(small) + len(new))
         return
     loose = merged(blocks(connection, key, below=BLOCK), new)
     (sealed,) = connection.execute(
@@ -318,9 +319,12 @@ def seal(connection: sqlite3.Connection, key: Key) -> None:
     for begin in range(0, len(loose), BLOCK):
         part = slice(begin, begin + BLOCK)
         _put(connection, key, Points(loose.steps[part], loose.values[part]))
+    _set_loose(connection, key, len(loose) % BLOCK)
+
+
+def _set_loose(connection: sqlite3.Connection, key: Key, count: int) -> None:
     connection.execute(
-        "UPDATE latest SET loose=? WHERE run=? AND metric=? AND attempt=?",
-        (len(loose) % BLOCK, *key),
+        "UPDATE latest SET loose=? WHERE run=? AND metric=? AND attempt=?", (count, *key)
     )
 
 
