@@ -51,11 +51,10 @@ def weights(run_dir: Path) -> Values:
     for path in run_dir.glob(f"attempt-*/{layout.CHECKPOINTS}/*[0-9]/model*.safetensors"):
         content, step = np.memmap(path, mode="r"), layout.checkpoint_step(path.parent) or 0
         start = 8 + int(content[:8].view("<u8")[0])
-        header = json.loads(content[8:start].tobytes())
+        header, data = json.loads(content[8:start].tobytes()), content[start:]
         for name in header.keys() - {"__metadata__"}:
-            first, end = header[name]["data_offsets"]
             kind = "<f4" if header[name]["dtype"] == "F32" else "u1"
-            values[step, f"weights/{name}"] = content[start + first : start + end].view(kind)
+            values[step, f"weights/{name}"] = data[slice(*header[name]["data_offsets"])].view(kind)
     return values
 
 
@@ -112,6 +111,7 @@ def train(
     gang, threads = torchrun.Gang(max(1, len(gpus))), (started.get("host") or {}).get("threads", 1)
     variables = attempt_code.variables(launch, AttemptDir(f"{scratch}/attempts/run-1"), python)
     variables |= torchrun.environment(gang, gpus=gpus, threads=threads)
+    variables["LEHR_PROJECT"] = str(Path.cwd())
     own = ("lehr_trainer", python or sys.executable)
     trainer, own_python = ("lehr.node.programs", sys.executable) if spec["trainer"] else own
     command = torchrun.command(trainer, str(attempt_dir), gang, python=own_python)
@@ -131,4 +131,5 @@ def train(
         last = events.read_text().splitlines()[-1:] if events.exists() else []
         said = [json.loads(line).get("message") for line in last] or [log.read_text()[-500:]]
         raise UserError(f"it cannot be trained here: {said[0]}")
+    changes += re.findall(r'"(trainer\.data has changed[^"]*)"', events.read_text())
     return now_started, here

@@ -58,13 +58,12 @@ def verify_file(
             rows: list[Plain] = json.loads(bundle.read(RECORD))["runs"]
             row = next((row for row in rows if run in {None, row["id"], row["name"]}), None)
             if row is None:
-                names = ", ".join(row["name"] for row in rows)
-                raise UserError(f"--run {run}: {file.name} has {names}.")
+                raise UserError(f"--run {run}: the file has {', '.join(r['name'] for r in rows)}.")
             members, origin = bundle.below(f"runs/{row['id']}"), row["resume_from"]
             streams = [name for name in members if name.endswith(f"/{layout.EVENTS}")]
             started, recorded = read(b"\n".join(bundle.read(name) for name in streams))
-            written = yaml.safe_load(bundle.read(f"runs/{row['id']}/{SPEC}"))
-            spec = RunSpec.model_validate(written).model_dump(mode="json")
+            spec = yaml.safe_load(bundle.read(f"runs/{row['id']}/{SPEC}"))
+            RunSpec.model_validate(spec)  # As it is: the code of the file knows no newer field.
             bundle.extractall(scratch, [n for n in members if spec["train"] and "/model" in n])
             tensors = weights(Path(scratch, "runs", row["id"]))
             saved = min((step for step, _ in tensors), default=0)

@@ -125,7 +125,7 @@ def test_changed_seed_and_datum_are_named_and_a_missing_one_is_a_sentence(verifi
 def test_what_cannot_be_verified_is_one_sentence(verified):
     forged = "small.lehr.html is refused: its record is not of a run: "
     for args, row, why in (
-        (["--run", "big"], {}, "--run big: small.lehr.html has small."),
+        (["--run", "big"], {}, "--run big: the file has small."),
         ([], {"resume_from": "/x/step-1"}, "cannot be verified: it starts from /x/step-1."),
         ([], {"edit": lambda text: text[:9]}, "of small cannot be verified: none is recorded."),
         ([], {"spec": ["train"]}, forged),
