@@ -52,6 +52,7 @@ NOT_OF_THE_LIFE_CYCLE = {
     "set_node_until",  # One row, which the next server reads.
     "rebuild",  # One transaction of a command, into a file that begins anew.
     "add_rows",  # Opening the file again completes it.
+    "restore_checkpoint",  # The same: it is laid out again, and recorded if it was not.
     "begin_external",  # Its sender repeats it with the same id; test_external_runs.py kills a server.
     "transition to external",  # No run moves there: it begins so.
     "request to prune",  # Pruning is a write of its own, prune_run.
