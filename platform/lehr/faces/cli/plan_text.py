@@ -321,7 +321,8 @@ def _host_lines(plans: list[RunPlan], *, each: str) -> list[str]:
     parts = [
         f"{formats.size(most)} of RAM{each} for {what}" for what, most in sizes.items() if most
     ]
-    return [_line("host", f"{', '.join(parts)} (plan)", "rank 0; if sharded, each")] if parts else []
+    who = "rank 0; if sharded, each"
+    return [_line("host", f"{', '.join(parts)} (plan)", who)] if parts else []
 
 
 def _disk_lines(plans: list[RunPlan], *, each: str, share: float = 1.0) -> list[str]:
