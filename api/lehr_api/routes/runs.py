@@ -21,6 +21,7 @@ from lehr.schemas.runs import (
     ExternalBegin,
     ExternalBegun,
     ExternalGroup,
+    Opened,
     RunDetail,
     RunView,
     SubmissionCheck,
@@ -85,11 +86,11 @@ def begin_external(body: ExternalBegin, services: ServicesDep) -> ExternalBegun:
     return submitting.begin_external(services, body)
 
 
-@router.put("/external/group", status_code=204, responses=problem_responses(400, 413))
+@router.put("/external/group", responses=problem_responses(400, 413))
 @SUBMISSIONS.runs
-def gather(body: ExternalGroup, services: ServicesDep) -> None:
+def gather(body: ExternalGroup, services: ServicesDep) -> Opened:
     """Make runs that Lehr did not start a sweep over what their configs vary, or add to it."""
-    gather_external(services, body)
+    return gather_external(services, body)
 
 
 class CheckRequest(RequestBody):

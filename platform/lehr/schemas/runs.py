@@ -296,7 +296,9 @@ class RunDetail(RunView):
 
 
 class Opened(View):
-    """A run, sweep or rollout that was brought in from a file of `lehr report`."""
+    """A run, sweep or rollout that was brought in: from a file of `lehr report`, or a group of runs
+    that Lehr did not start.
+    """
 
     id: str
     name: str

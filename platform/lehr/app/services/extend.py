@@ -13,6 +13,7 @@ from lehr.app.services.context import Operation, Record
 from lehr.base.access import current_actor
 from lehr.base.names import ARGUMENTS, PROGRAM_SEED, SEED, is_neutral_argument, seed_path
 from lehr.errors import Conflict, InternalError, UserError, did_you_mean
+from lehr.schemas.runs import Opened
 from lehr.specs import RunSpec, SweepSpec
 from lehr.specs.load import load_spec
 from lehr.specs.run import CLAIM
@@ -81,15 +82,17 @@ def extend_sweep(
     )
 
 
-def gather_external(context: Context, group: ExternalGroup) -> None:
+def gather_external(context: Context, group: ExternalGroup) -> Opened:
     """Make runs that Lehr did not start a sweep, or add them to it, unless they are in another."""
     store = context.store
     with store.transaction():
-        ids = {*group.run_ids, *(trial.run_id for trial in store.sweeps.trials(group.id))}
+        trials = store.sweeps.trials(group.id)
+        ids = {*group.run_ids, *(trial.run_id for trial in trials)}
         runs = [run for run in store.runs.by_ids(ids) if run.stored.external]
         runs = [run for run in runs if run.sweep_id in {None, group.id}]
+        made = Opened(id=group.id, name=group.name, runs=len(runs), new=not trials)
         if not runs:
-            return
+            return made
         runs.sort(key=lambda run: (run.created_at, run.name))
         configs = [flatten(run.stored.program["args"], ARGUMENTS[:-1]) for run in runs]
         varied = [
@@ -107,6 +110,7 @@ def gather_external(context: Context, group: ExternalGroup) -> None:
             for run, config in zip(runs, configs, strict=True)
         }
         store.sweeps.gather(group.id, spec, points, actor=current_actor())
+    return made
 
 
 def _added(spec: SweepSpec, known: Sequence[Mapping[str, Any]]) -> list[TrialSpec]:
