@@ -217,13 +217,13 @@ class ExternalAttempt(Shipper):
 
     def follow(self, *, offline: bool) -> None:
         """Convert and send until the process has ended and everything is delivered, or the server
-        was away for a minute then. Print one line for each kind of trouble.
+        was away for a minute then, or the folder has gone. Print one line for each kind of trouble.
         """
         with contextlib.suppress(OSError):
             procfs.write_json(str(self.folder / "provenance.json"), provenance())
         kinds: set[type[Exception]] = set()
         pause, next_try, give_up = _PAUSES_S[0], 0.0, math.inf
-        while time.monotonic() < give_up:
+        while time.monotonic() < give_up and self.folder.is_dir():
             try:
                 if math.isinf(give_up) and self.convert():
                     give_up = time.monotonic() + _AFTER_S * (not offline)

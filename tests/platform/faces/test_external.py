@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -76,12 +77,17 @@ class Scripts:
         [run] = until(found, within_s=30, what=f"{name} to end")
         return run
 
+    def senders(self) -> list[int]:
+        return [
+            pid
+            for pid in procfs.marked("LEHR_HOME", self.own["LEHR_HOME"])
+            if b"lehr.faces.external" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        ]
+
     def kill_sender(self) -> None:
-        for pid in procfs.marked("LEHR_HOME", self.own["LEHR_HOME"]):
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            if b"lehr.faces.external" in words:
-                os.kill(pid, signal.SIGKILL)
-                until(lambda pid=pid: procfs.start_time(pid) is None, within_s=9, what="its end")
+        for pid in self.senders():
+            os.kill(pid, signal.SIGKILL)
+            until(lambda pid=pid: procfs.start_time(pid) is None, within_s=9, what="its end")
 
     def steps(self, run_id: str, metric: str = "train/loss") -> list[int]:
         return list(self.api.store.series.read(run_id, metric, exact=True).step)
@@ -167,6 +173,13 @@ def test_run_that_is_not_sent_is_one_line_and_kept_for_sync(scripts, environment
     scripts.kill_sender()  # It would try for a minute.
     assert until(scripts.sync, within_s=20, what="its end") == ["sent"]
     assert scripts.steps(scripts.ended().id) == list(range(1, 31))
+
+
+def test_sender_ends_with_its_folder(scripts):
+    scripts.run(LOGS, LEHR_SERVER=f"http://127.0.0.1:{free_port()}")
+    [sender] = scripts.senders()
+    shutil.rmtree(scripts.attempts()[0].parent)
+    until(lambda: procfs.start_time(sender) is None, within_s=30, what="its end")
 
 
 def test_full_disk_of_the_client_stops_nothing(scripts):
