@@ -121,3 +121,30 @@ def test_any_ranks_resume_what_others_saved(tmp_path: Path, corpus: Path, data: 
     ]
     assert len(parts[0]) == 36  # Three figures of three parts at four steps.
     assert parts[0] == pytest.approx(parts[1], rel=1e-3)
+
+
+TECHNIQUES: dict[str, dict[str, Any]] = {
+    "compiled": {"compile": {"scope": "block"}},
+    "masks": {"attention": {"document_masking": True}},
+    "fp16": {"precision": {"compute": "fp16"}},
+    "fp8": {"precision": {"fp8": {"recipe": "tensorwise", "emulate": True}}},
+    "skip-step": {"skip_step": {"enabled": True, "window": 2}},
+    "stages": {
+        "steps": None,
+        "stages": [{"tokens": 1024}, {"tokens": 1024, "batch": {"sequences": 8}}],
+    },
+}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", TECHNIQUES)
+def test_each_technique_trains_sharded_as_under_ddp(
+    tmp_path: Path, corpus: Path, data: Path, name: str
+) -> None:
+    attempts = []
+    for shard in ("none", "all"):
+        changes = {"batch": BATCH, "parallel": {"shard": shard}, **TECHNIQUES[name]}
+        run = make_run(tmp_path / shard, corpus, **changes)
+        train_to_end(run, ranks=2, data=data)
+        attempts.append(run / "attempt-1")
+    same(attempts[1], as_in=attempts[0], tolerance=5e-5)

@@ -109,12 +109,11 @@ def _torchao(config: Fp8Config) -> Callable[[nn.Linear], nn.Module]:
 def _only_in_training(module: nn.Module) -> None:
     """Make its forward FP8 in training mode, and a plain linear's otherwise."""
     in_fp8 = module.forward
-    weight, bias = module.weight, module.bias
-    assert isinstance(weight, Tensor)
 
     def forward(x: Tensor) -> Tensor:
         if not module.training:
-            return F.linear(x, weight, bias)  # type: ignore[arg-type]
+            # Looked up now: a sharded weight is another tensor in each pass.
+            return F.linear(x, module.weight, module.bias)  # type: ignore[arg-type]
         kind = x.device.type
         if torch.is_autocast_enabled(kind):  # torchao looks at CUDA's autocast alone
             x = x.to(torch.get_autocast_dtype(kind))
