@@ -125,6 +125,8 @@ def test_any_ranks_resume_what_others_saved(tmp_path: Path, corpus: Path, data: 
 
 TECHNIQUES: dict[str, dict[str, Any]] = {
     "compiled": {"compile": {"scope": "block"}},
+    "joint-products": {"compile": {"scope": "block", "joint_products": True}},
+    "mup": {"model": {"preset": "tiny", "parametrization": "mup", "base_width": 64}},
     "masks": {"attention": {"document_masking": True}},
     "fp16": {"precision": {"compute": "fp16"}},
     "fp8": {"precision": {"fp8": {"recipe": "tensorwise", "emulate": True}}},
