@@ -235,10 +235,6 @@ class Ranks:
 
         return wait
 
-    def gather_numbers(self, number: int) -> list[int]:
-        """Gather each rank's number, on every rank."""
-        return [int(text) for text in self.gather_text(str(number))]
-
     # --- words -------------------------------------------------------------------------------
 
     def all_reduce_max(self, values: list[int]) -> list[int]:

@@ -109,7 +109,7 @@ def _mesh(config: ParallelConfig, ranks: Ranks) -> DeviceMesh:
     local = int(os.environ.get("LOCAL_WORLD_SIZE", ranks.world_size))
     if config.shard != "node" or local in {1, ranks.world_size}:
         return init_device_mesh(ranks.device.type, (ranks.world_size,))
-    if any(size != local for size in ranks.gather_numbers(local)):
+    if set(ranks.gather_text(str(local))) != {str(local)}:
         raise BadConfig(
             "parallel.shard: node needs the same number of ranks on each node; set it to all, or "
             "launch as many processes on each node"
