@@ -271,7 +271,8 @@ def fit_learning_rate(
         remarks=tuple(_remarks(by_rate, pruned, near, tried)),
     )
     if len(means) > 1 and len(set(means.values())) == 1:
-        return fit  # The rate makes no difference: another one will not either.
+        equal = "All losses are equal: the rate made no difference. Does the training use it?"
+        return replace(fit, remarks=(*fit.remarks, equal))  # Another rate will not help either.
     if curves is None or fit.sure is None:
         more = _between(tried, (best, best), used) if edge is None else _beyond(tried, edge, used)
         more = more if len(tried) > 1 else [best / _STEP, best * _STEP]
