@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from bench import scale
 from lehr_trainer.assemble import build_parts, prepare_model
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.course import accumulates
@@ -95,6 +96,7 @@ BF16_ALONE: dict[str, dict[str, Any]] = {
     },
 }
 BLOCKS: dict[str, Any] = {"compile": {"scope": "block"}}
+EAGER: dict[str, Any] = {"compile": {"scope": "none"}}
 COMPILED: dict[str, dict[str, Any]] = {
     f"compiled-{name}": {**BOTH_PRECISIONS[name], **BLOCKS}
     for name in (
@@ -223,6 +225,26 @@ def test_formula_and_trace_agree_in_every_phase(name: str) -> None:
     assert max(plan.checkpoint_copy for plan in plans) == pytest.approx(
         trace.checkpoint_copy, rel=1e-3
     )
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("shard", ["none", "optimizer", "node", "all"])
+@pytest.mark.parametrize("ranks", [8, 64])
+@pytest.mark.parametrize("model", ["1B", "3B", "7B"])
+def test_formula_of_a_large_model_on_many_ranks_agrees_with_its_trace(
+    model: str, ranks: int, shard: str
+) -> None:
+    """All layers are traced, as a row of docs/scale.md."""
+    traced, planned = scale.traced(model, ranks, parallel={"shard": shard}, **EAGER)
+    assert planned == pytest.approx(traced, rel=0.05)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("shard", ["optimizer", "all"])
+def test_formula_of_compiled_recomputed_blocks_agrees_with_their_trace(shard: str) -> None:
+    """What FSDP2 gathers is most of the memory then."""
+    traced, planned = scale.traced("1B", 64, parallel={"shard": shard}, **recompute("block"))
+    assert planned == pytest.approx(traced, rel=0.05)
 
 
 # Each compiles for seconds. planning/test_memory.py shows that a plan names its bounds.

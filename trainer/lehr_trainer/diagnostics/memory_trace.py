@@ -46,6 +46,7 @@ from lehr_trainer.losses.chunked import LossSum
 from lehr_trainer.models.attention import attention_backend, require_operands
 from lehr_trainer.models.documents import make_input_fn
 from lehr_trainer.models.fp8 import require_fp8
+from lehr_trainer.planning.layers import GPUS_OF_A_NODE
 from lehr_trainer.planning.memory import PHASES, MemoryMoment
 from lehr_trainer.runtime.distributed import Ranks
 from lehr_trainer.runtime.precision import Precision
@@ -341,7 +342,14 @@ def _ranks(world_size: int, device: torch.device) -> Iterator[Ranks]:
 
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=world_size)
     try:
-        yield Ranks(0, world_size, device, dist.group.WORLD, agree_at_start=False)
+        yield Ranks(
+            0,
+            world_size,
+            device,
+            dist.group.WORLD,
+            agree_at_start=False,
+            local_size=min(world_size, GPUS_OF_A_NODE),
+        )
     finally:
         dist.destroy_process_group()
 

@@ -283,12 +283,16 @@ GPUS_OF_A_NODE = 8  # Assumed for ``parallel.shard: node``, if there are as many
 class Gathered:
     """Bytes of whole weights and gradients that FSDP2 has beside a rank's shards, by phase.
 
-    ``kept`` from the forward to the backward pass; ``in_last`` while the last block computes
-    backward, when nothing is sent yet; ``in_others`` then, with whole gradients and a copy to send.
+    ``kept`` from the forward to the backward pass; ``at_the_start`` until the first block has its
+    weights; ``between`` two blocks, where compiled code still has the buffer of the one before, and
+    in an evaluation; ``in_last`` while the last block computes backward, when nothing is sent yet;
+    ``in_others`` then, with whole gradients and a copy to send.
     """
 
     kept: int = 0
+    at_the_start: int = 0
     in_forward: int = 0
+    between: int = 0
     in_last: int = 0
     in_others: int = 0
     at_the_end: int = 0
@@ -306,6 +310,7 @@ class Gathered:
         outer = FP32 * counts.total - FP32 * counts.layers
         if shard == "optimizer":
             whole = FP32 * counts.total
-            return ways, cls(whole, block, 0, 0, whole + outer)
-        # The block at work, and the one that is gathered meanwhile.
-        return ways, cls(outer, 2 * block, 2 * block, 3 * block, 2 * outer)
+            return ways, cls(whole, 0, block, block, 0, 0, whole)
+        # The weights of the block at work, and the buffer in which they came.
+        start, between = 2 * outer + 2 * block, (3 if config.compile.compiles else 2) * block
+        return ways, cls(outer, start, 2 * block, between, 2 * block, 3 * block, outer)

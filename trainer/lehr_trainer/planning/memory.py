@@ -152,6 +152,13 @@ def _plan(config: TrainConfig, world_size: int, shape: tuple[int, int], stage: s
     if ways > 1:  # Whole gradients are those of one group at a time, and what is sent of them.
         waiting, of_head, of_layers = table, 0, of_layers // ways
     stream = tokens * FP32 * model.hidden_size
+    forward = [
+        moment(temporaries=gathered.at_the_start),
+        moment(activations=kept, temporaries=gathered.between),
+        moment(
+            activations=kept, temporaries=passing + tokens * layer.forward + gathered.in_forward
+        ),
+    ]
     # In between, gradients of weights come and activations go, so the most is at one end.
     weights = FP32 * tokens if config.masks_tokens else 0
     backward = [
@@ -190,7 +197,7 @@ def _plan(config: TrainConfig, world_size: int, shape: tuple[int, int], stage: s
     else:
         update = config.optimizer.update_workspace_bytes(counts, ranks=world_size, on_cpu=on_cpu)
     evaluation = gathered.kept + _evaluation_bytes(
-        config, world_size, counts, kernels, gathered.in_forward
+        config, world_size, counts, kernels, gathered.between
     )
     average = 0
     if config.average is not None:
@@ -201,10 +208,7 @@ def _plan(config: TrainConfig, world_size: int, shape: tuple[int, int], stage: s
         shape=shape,
         phases={
             "resting": resting,
-            "forward": moment(
-                activations=kept,
-                temporaries=passing + tokens * layer.forward + gathered.in_forward,
-            ),
+            "forward": max(forward, key=lambda each: each.total),
             "loss": moment(activations=kept, temporaries=config.loss.forward_bytes(head) + weights),
             "backward": max(backward, key=lambda each: each.total),
             "optimizer": moment(gradients=all_gradients, temporaries=update),

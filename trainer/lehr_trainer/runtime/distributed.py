@@ -122,6 +122,8 @@ class Ranks:
     """Process group on the CPU; None with a single process, and after ``destroy``."""
     agree_at_start: bool = True
     """Let DDP compare and broadcast the weights; in a memory trace they have no values."""
+    local_size: int | None = None
+    """Number of ranks on this node; None if all of them are."""
 
     @classmethod
     def join(cls, requested: str) -> Self:
@@ -139,7 +141,13 @@ class Ranks:
             dist.init_process_group("nccl", device_id=device)
         else:
             dist.init_process_group("gloo")
-        return cls(rank, world_size, device, dist.new_group(backend="gloo", timeout=TIMEOUT))
+        return cls(
+            rank,
+            world_size,
+            device,
+            dist.new_group(backend="gloo", timeout=TIMEOUT),
+            local_size=int(os.environ.get("LOCAL_WORLD_SIZE", world_size)),
+        )
 
     def destroy(self, *, together: bool = True) -> None:
         """Leave the process group at a normal exit. Do not use the group afterwards.

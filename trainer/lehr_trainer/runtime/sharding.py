@@ -7,7 +7,6 @@ sharding, unless it works on whole matrices (Muon). Without sharding they are th
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -106,10 +105,10 @@ def _mesh(config: ParallelConfig, ranks: Ranks) -> DeviceMesh:
     """
     from torch.distributed.device_mesh import init_device_mesh
 
-    local = int(os.environ.get("LOCAL_WORLD_SIZE", ranks.world_size))
+    local = ranks.local_size or ranks.world_size
     if config.shard != "node" or local in {1, ranks.world_size}:
         return init_device_mesh(ranks.device.type, (ranks.world_size,))
-    if set(ranks.gather_text(str(local))) != {str(local)}:
+    if ranks.agree_at_start and set(ranks.gather_text(str(local))) != {str(local)}:
         raise BadConfig(
             "parallel.shard: node needs the same number of ranks on each node; set it to all, or "
             "launch as many processes on each node"
