@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from pathlib import Path
@@ -14,9 +15,10 @@ import torch
 from lehr_testing.specs import train as train_values
 from lehr_trainer import metrics_logger
 from lehr_trainer.configs.train import TrainConfig
-from lehr_trainer.metrics_logger import Clock, MetricsLogger
+from lehr_trainer.metrics_logger import MetricsLogger
 from lehr_trainer.runtime import event_stream
 from lehr_trainer.runtime.event_stream import FRESH_S, VARIABLE, EventStream, SystemSamples
+from lehr_trainer.runtime.waits import Clock, Waits
 
 STEP_S = 0.010
 
@@ -57,13 +59,18 @@ class Logged:
         self.config = TrainConfig.model_validate(values)
         self.device = Device()
         self._path = folder / "events.jsonl"
-        self.logger = MetricsLogger(
+        self._kind = kind
+        self.logger = self.logger_of(None)
+
+    def logger_of(self, ranks: Any) -> MetricsLogger:
+        return MetricsLogger(
             self.config,
             EventStream(self._path),
-            torch.device(kind),
+            torch.device(self._kind),
             peak_flops=self.config.tokens_per_step / STEP_S,
             flops_per_token=lambda _: 1.0,
             log=lambda _: None,
+            ranks=ranks,
             clock=self.device,
         )
 
@@ -177,9 +184,48 @@ def test_diagnostics_are_left_out_of_step_times_without_a_wait(
     assert times == [pytest.approx(STEP_S, abs=2e-4)] * 6
 
 
+def test_own_part_of_a_step_is_without_waits_for_others_and_without_what_is_not_timed(
+    tmp_path, monkeypatch
+):
+    logged = Logged(tmp_path, monkeypatch, "cuda", 2)
+    sent: list[list[float]] = []
+
+    class Several:
+        waits = Waits(logged.device)
+
+        def gather_on_rank0(self, values):
+            sent.append(values)
+            return [values, [math.nan, 0.005, 0.0, 1e9, 1500.0]]
+
+    logged.logger = logged.logger_of(Several())
+    for step in range(1, 7):
+        logged.device.launch(0.006)
+        with Several.waits.timed(), Several.waits.timed():
+            logged.device.launch(STEP_S - 0.006)
+        if step % 2:
+            with logged.logger.untimed(), Several.waits.timed():
+                logged.device.launch(1.0)
+        logged.note(step, waited_s=0.001)
+    logged.logger.flush()
+    step_time, own, data_wait = sent[-1][:3]
+    assert step_time == pytest.approx(STEP_S, abs=2e-3)
+    assert own == pytest.approx(0.006, abs=2e-3)
+    assert data_wait == pytest.approx(0.001)
+    values = logged.records()[-1]["values"]
+    assert values["ranks/slowest"] == 0.0
+    assert values["ranks/max_own_time_s"] == own
+    assert values["ranks/median_own_time_s"] == values["ranks/min_own_time_s"] == 0.005
+    # Only what all ranks know.
+    names = {name for name in values if name.startswith("ranks/max")}
+    assert names == {"ranks/max_own_time_s", "ranks/max_data_wait_s"}
+
+
 SAMPLE = {
     "host": {"cpu_utilization": 0.25, "odd": "text", "ram_used_bytes": 16},
-    "gpus": {"2": {"utilization": 0.5, "power_watts": None}, "3": {"utilization": 1.0}},
+    "gpus": {
+        "2": {"utilization": 0.5, "power_watts": None},
+        "3": {"utilization": 1.0, "clock_mhz": 1980},
+    },
 }
 
 
@@ -198,7 +244,9 @@ def test_record_gets_the_host_and_the_runs_own_gpus_from_time_to_time(file, monk
         "system/cpu_utilization": 0.25,
         "system/ram_used_bytes": 16.0,
         "system/gpu0_utilization": 1.0,
+        "system/gpu0_clock_mhz": 1980.0,
     }
+    assert samples.clock_mhz == 1980.0
     assert samples.due() == {}
     monkeypatch.setattr(event_stream, "EVERY_S", 0.0)
     assert SystemSamples().due() == (again := SystemSamples()).due() == again.due() != {}

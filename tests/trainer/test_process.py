@@ -129,6 +129,23 @@ def test_each_order_becomes_a_decision_once(tmp_path: Path, signals: StopSignal)
     assert boundary.agree(ALONE, save_failed=True) == StepDecision(save_failed=True)
 
 
+def test_exchange_of_a_step_counts_once_and_another_one_after_an_evaluation(
+    tmp_path: Path, signals: StopSignal
+) -> None:
+    path = tmp_path / layout.ORDERS
+    boundary = StepControl(path, signals, known_checkpoint_seq=2)
+    digest = boundary.begin(ALONE, 2**52 - 1)
+    orders(path, desired="pause", checkpoint_seq=3)
+    # What comes after the exchange has begun, a failed save too, counts in the next step.
+    assert boundary.agree(ALONE, save_failed=True) == StepDecision()
+    assert digest() == 2**52 - 1
+    boundary.begin(ALONE, 0)
+    assert boundary.agree(ALONE) == StepDecision(save_failed=True)
+    boundary.begin(ALONE, 0)
+    orders(path, desired="run", checkpoint_seq=3)
+    assert boundary.agree(ALONE, again=True) == StepDecision(checkpoint=True)
+
+
 def test_a_signal_interrupts_before_the_first_step_and_waits_afterwards(
     tmp_path: Path, signals: StopSignal
 ) -> None:

@@ -127,6 +127,7 @@ def assemble(context: RunContext) -> Training:
             log=context.log,
             total_steps=config.steps,
             gradients_may_overflow=precision.scales_loss,
+            ranks=ranks,
         ),
         diagnostics_logger=DiagnosticsLogger(
             stage.config,

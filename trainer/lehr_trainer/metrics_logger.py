@@ -22,42 +22,15 @@ from lehr_trainer.checkpointing.state import TrainProgress
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.contract.records import LogFn, Metrics
 from lehr_trainer.errors import NanLoss
+from lehr_trainer.runtime.distributed import Ranks
 from lehr_trainer.runtime.environment import memory_values
 from lehr_trainer.runtime.event_stream import EventStream, SystemSamples
+from lehr_trainer.runtime.waits import Clock, Span, Waits, over_ranks
 
 _LOG_EVERY_S = 1.0
 
-Moment = float | torch.cuda.Event
-"""Seconds of ``time.perf_counter``, or an event of CUDA's stream."""
 DataValues = Callable[[], Mapping[str, float]]
 """Returns the values of a step that identify its data; may wait for other ranks."""
-
-
-class Clock:
-    """Marks moments in the device's stream of work; on a CPU, by the host's clock."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._on_cuda = device.type == "cuda"
-
-    def mark(self) -> Moment:
-        """Return the moment at which the work that has been launched so far is done."""
-        if not self._on_cuda:
-            return time.perf_counter()
-        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        event.record()
-        return event
-
-    def wait(self, moment: Moment) -> None:
-        if not isinstance(moment, float):
-            moment.synchronize()
-
-    def seconds(self, first: Moment, last: Moment) -> float:
-        """Return the seconds between two moments that have passed."""
-        if isinstance(first, float) or isinstance(last, float):
-            assert isinstance(first, float)
-            assert isinstance(last, float)
-            return last - first
-        return float(first.elapsed_time(last)) / 1e3
 
 
 @dataclass(frozen=True)
@@ -65,8 +38,10 @@ class _Pending:
     step: int
     steps: int
     """Number of steps since the previous record."""
-    spans: tuple[tuple[Moment, Moment], ...]
+    spans: list[Span]
     """When they ran: from, to. Several, if an evaluation or a save came between."""
+    waits: list[Span]
+    """When this rank waited for others within them."""
     lr: float
     values: Tensor
     """Loss and gradient norm, in host memory once the last span has ended."""
@@ -93,6 +68,7 @@ class MetricsLogger:
         log: LogFn,
         total_steps: int | None = None,
         gradients_may_overflow: bool = False,
+        ranks: Ranks | None = None,
         clock: Clock | None = None,
     ) -> None:
         """Start the clock.
@@ -107,9 +83,12 @@ class MetricsLogger:
             total_steps: of all stages; by default those of ``config``.
             gradients_may_overflow: an infinite gradient norm is normal, as with fp16: its step is
                 skipped, and the training goes on.
+            ranks: of the run, if several; a record then has figures over all of them.
             clock: for tests.
         """
         self._clock = clock or Clock(device)
+        self._ranks = ranks
+        self._waits = (ranks and ranks.waits) or Waits(self._clock)
         self._may_overflow = gradients_may_overflow
         self._config, self._events, self._device, self._log = config, events, device, log
         self._total_steps = total_steps or config.steps
@@ -125,7 +104,9 @@ class MetricsLogger:
         """Start the clock, with ``step`` steps taken and ``tokens`` trained on."""
         self._timed_step = step
         self._more_tokens = tokens - step * self._config.tokens_per_step
-        self._spans: list[tuple[Moment, Moment]] = []
+        self._spans: list[Span] = []
+        self._waits_before: list[Span] = []
+        self._waits.take()
         self._span_began = self._clock.mark()
         self._waited_s, self._noted = 0.0, 0
 
@@ -179,13 +160,14 @@ class MetricsLogger:
         if self._device.type == "cuda":
             values = _copied_to_host(values)
         now = self._clock.mark()
-        spans = (*self._spans, (self._span_began, now))
+        self._spans.append((self._span_began, now))
         before, self._pending = (
             self._pending,
             _Pending(
                 step,
                 max(1, step - self._timed_step),
-                spans,
+                self._spans,
+                self._waits_before + self._waits.take(),
                 lr,
                 values,
                 self._waited_s / self._noted,
@@ -195,6 +177,7 @@ class MetricsLogger:
             ),
         )
         self._timed_step, self._spans, self._span_began = step, [], now
+        self._waits_before = []
         self._waited_s, self._noted = 0.0, 0
         if before is not None:
             self._write(before)
@@ -230,9 +213,11 @@ class MetricsLogger:
             yield
             return
         self._spans.append((self._span_began, self._clock.mark()))
+        self._waits_before += self._waits.take()
         try:
             yield
         finally:
+            self._waits.take()
             self._span_began = self._clock.mark()
 
     # --- one record --------------------------------------------------------------------------
@@ -240,8 +225,7 @@ class MetricsLogger:
     def _write(self, pending: _Pending) -> None:
         self._clock.wait(pending.spans[-1][1])
         loss, grad_norm, *extra = pending.values.tolist()
-        took = sum(self._clock.seconds(first, last) for first, last in pending.spans)
-        step_time = max(took, 1e-9) / pending.steps
+        step_time = max(self._clock.seconds(pending.spans), 1e-9) / pending.steps
         tokens_per_step = self._config.tokens_per_step
         values = {
             "train/loss": loss,
@@ -255,6 +239,13 @@ class MetricsLogger:
             **dict(zip(pending.extra, extra, strict=True)),
             **self._system.due(),
         }
+        if self._ranks is not None and self._ranks.waits is not None:
+            waited = self._clock.seconds(pending.waits) / pending.steps
+            memory = values.get("memory/peak_bytes", values.get("memory/rss_bytes", math.nan))
+            rows = self._ranks.gather_on_rank0(
+                [step_time, step_time - waited, pending.data_wait_s, memory, self._system.clock_mhz]
+            )
+            values |= over_ranks(rows)
         if values.get("train/loss_tokens") == 0:
             del values["train/loss"], values["train/grad_norm"]  # There is none.
         if self._peak is not None:

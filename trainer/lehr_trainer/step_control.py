@@ -1,12 +1,14 @@
 """Decisions between two steps: what the platform and signals demand, agreed by all ranks.
 
 Rank 0 reads the orders; any rank may receive a signal. If each rank acted on its own, they would
-wait for each other forever; one small exchange over the CPU prevents that.
+wait for each other forever; one small exchange over the CPU prevents that. It begins once a step's
+gradients are computed, so it is over when the step ends.
 """
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -64,22 +66,44 @@ class StepControl:
         self._checkpoint_seq = known_checkpoint_seq
         self._stamp: tuple[int, int] | None = None
         self._orders = Orders()
+        self._save_failed = False
+        self._begun: tuple[Callable[[], list[int]], str] | None = None
 
-    def agree(self, ranks: Ranks, *, save_failed: bool = False) -> StepDecision:
-        """Decide what to do now, the same on all ranks; ``save_failed`` is this rank's state."""
+    def begin(self, ranks: Ranks, digest: int = 0) -> Callable[[], int]:
+        """Begin this step's one exchange; return a reader of the sum of ``digest``.
+
+        It runs beside the update, and ``agree`` takes what it has brought.
+        """
         orders = self._read() if ranks.is_main else Orders()
-        signalled, pausing, stopping, seq, failed = ranks.all_reduce_max(
-            [
-                int(self._signals.received),
-                int(orders.desired == "pause"),
-                int(orders.desired == "stop"),
-                orders.checkpoint_seq,
-                int(save_failed),
-            ]
+        # Only rank 0 has orders, so a sum is what it has read.
+        sums = ranks.begin_sum(
+            int(self._signals.received),
+            int(orders.desired == "pause"),
+            int(orders.desired == "stop"),
+            orders.checkpoint_seq,
+            int(self._save_failed),
+            digest,
         )
+        self._begun = sums, orders.reason
+        return lambda: sums()[-1]
+
+    def agree(
+        self, ranks: Ranks, *, save_failed: bool = False, again: bool = False
+    ) -> StepDecision:
+        """Decide what to do now, the same on all ranks; ``save_failed`` is this rank's state.
+
+        The exchange that has begun in this step counts, and ``save_failed`` in the next one. With
+        ``again``, or if none has begun, there is a new one.
+        """
+        self._save_failed = save_failed
+        if again or self._begun is None:
+            self.begin(ranks)
+        assert self._begun is not None
+        (sums, reason), self._begun = self._begun, None
+        signalled, pausing, stopping, seq, failed, _ = sums()
         if stopping:
             # This comes before a failed save: a run that is to be discarded needs no save.
-            return StepDecision(stop=StopReason(orders.reason or "cancel", save=False))
+            return StepDecision(stop=StopReason(reason or "cancel", save=False))
         if failed:
             return StepDecision(save_failed=True)
         ordered = seq > self._checkpoint_seq

@@ -102,7 +102,7 @@ class TrainStep:
         loss = torch.zeros((), device=self.ranks.device)
         z_loss = torch.zeros_like(loss) if self.config.loss.z_loss else None
         micro_steps = batches.micro_steps(step)
-        count_all: Callable[[], int] | None = None
+        count_all: Callable[[], list[int]] | None = None
         counted: int | None = None
         for micro_step in range(micro_steps):
             with phase("data"):
@@ -115,7 +115,7 @@ class TrainStep:
                 with phase("forward"):
                     part = self.loss_of(self.wrapped, inputs, targets)
                 if count_all is not None and counted is None:
-                    counted = count_all()
+                    (counted,) = count_all()
                 # Means over micro-batches are taken here, over ranks by DDP. So each batch is
                 # divided by the mean of their counts, and each token has the same share.
                 batches_of_step = micro_steps * self.ranks.world_size
@@ -234,7 +234,9 @@ class Training(TrainStep):
             val_loss = self.evaluate() if ends or every(config.validation.every, step) else None
             progress.remember_best(val_loss)
             self.write_sample()
-            decision = self.step_control.agree(self.ranks, save_failed=self.checkpointer.poll())
+            decision = self.step_control.agree(
+                self.ranks, save_failed=self.checkpointer.poll(), again=val_loss is not None
+            )
             if decision.save_failed:
                 self.checkpointer.wait()  # Raises the error of the failed save.
 
@@ -263,7 +265,7 @@ class Training(TrainStep):
         diagnosed = self.diagnostics_logger.due(step + 1)
 
         loss, z_loss, counted, batch = self.backward(step, self.loader)
-        digest = self.ranks.begin_sum(self.loader.digest)
+        digest = self.step_control.begin(self.ranks, self.loader.digest)
         with self.profiler.phase("update"):
             with self.metrics_logger.untimed(when=diagnosed):
                 self.diagnostics_logger.before_update(step + 1, self.update_step)
@@ -279,14 +281,12 @@ class Training(TrainStep):
             extra = self.diagnostics_logger.after_update(
                 step, self.update_step, batch, self.unwrapped_loss
             )
-        waited_s = self.loader.waited_s - waited_before
-        lr = config.optimizer.lr * factor
         self.metrics_logger.note(
             step,
             loss,
             grad_norm,
-            lr,
-            waited_s,
+            config.optimizer.lr * factor,
+            self.loader.waited_s - waited_before,
             extra,
             data=lambda: {
                 "data/digest": added(digest()),

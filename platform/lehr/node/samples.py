@@ -65,7 +65,8 @@ class Sampler(Generic[Figures]):
 
 
 class GpuSampler(Sampler[list[dict[str, Any]]]):
-    """Of each GPU: index, utilization, memory_used_bytes, temperature_celsius, power_watts.
+    """Of each GPU: index, utilization, memory_used_bytes, temperature_celsius, power_watts,
+    clock_mhz.
 
     Empty for logical GPUs, without the package nvidia-ml-py, and while the driver does not answer.
     """
@@ -152,8 +153,9 @@ def gpu_figures(nvml: ModuleType, gpus: Sequence[GpuInfo]) -> list[dict[str, Any
 
     def figures(gpu: GpuInfo) -> dict[str, Any]:
         device = query(lambda: nvml.nvmlDeviceGetHandleByUUID(gpu.uuid))
-        busy = memory = warmth = draw = None
+        busy = memory = warmth = draw = clock = None
         if device is not None:
+            clock = query(lambda: nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_SM))
             draw = query(lambda: nvml.nvmlDeviceGetPowerUsage(device))
             busy = query(lambda: nvml.nvmlDeviceGetUtilizationRates(device))
             # Version 2 leaves out memory reserved by the driver, as nvidia-smi does.
@@ -166,6 +168,7 @@ def gpu_figures(nvml: ModuleType, gpus: Sequence[GpuInfo]) -> list[dict[str, Any
             "temperature_celsius": warmth,
             # NVML counts in milliwatts.
             "power_watts": None if draw is None else draw / 1000,
+            "clock_mhz": clock,
         }
 
     return [figures(gpu) for gpu in gpus]

@@ -46,6 +46,7 @@ class Nvml(ModuleType):
         pass
 
     NVML_TEMPERATURE_GPU = 0
+    NVML_CLOCK_SM = 1
     nvmlMemory_v2 = 0x02000028
 
     def __init__(self) -> None:
@@ -76,6 +77,12 @@ class Nvml(ModuleType):
             raise self.NVMLError("Not Supported")
         return 412_500
 
+    def nvmlDeviceGetClockInfo(self, device: str, kind: int) -> int:
+        if device == "GPU-bbbb":
+            raise self.NVMLError("Not Supported")
+        assert kind == self.NVML_CLOCK_SM
+        return 1755
+
     def nvmlDeviceGetTemperature(self, device: str, sensor: int) -> int:
         if device == "GPU-bbbb":
             raise self.NVMLError("Not Supported")
@@ -99,6 +106,7 @@ def test_values_missing_from_the_driver_are_none_and_not_zero(nvml):
             "memory_used_bytes": 61_316_530_176,
             "temperature_celsius": 64,
             "power_watts": 412.5,
+            "clock_mhz": 1755,
         },
         {
             "index": 1,
@@ -106,6 +114,7 @@ def test_values_missing_from_the_driver_are_none_and_not_zero(nvml):
             "memory_used_bytes": 61_316_530_176,
             "temperature_celsius": None,
             "power_watts": None,
+            "clock_mhz": None,
         },
         {
             "index": 2,
@@ -113,6 +122,7 @@ def test_values_missing_from_the_driver_are_none_and_not_zero(nvml):
             "memory_used_bytes": None,
             "temperature_celsius": None,
             "power_watts": None,
+            "clock_mhz": None,
         },
     ]
 
@@ -167,6 +177,7 @@ def test_cluster_and_trainings_get_samples_of_agents_but_none_of_lost_nodes(
         "system/gpu1_utilization": 0.97,
         "system/gpu1_temperature_celsius": 64,
         "system/gpu1_power_watts": 412.5,
+        "system/gpu1_clock_mhz": 1755,
     }
     cluster = Cluster({})
     node = {"name": "n1", "address": "10.0.0.5", "ray_id": "r", "gpus": 2, "alive": True}

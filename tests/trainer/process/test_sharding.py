@@ -123,6 +123,48 @@ def test_any_ranks_resume_what_others_saved(tmp_path: Path, corpus: Path, data: 
     assert parts[0] == pytest.approx(parts[1], rel=1e-3)
 
 
+SLOW_LOADER = """
+import os, time
+if os.environ["RANK"] == "1":
+    from lehr_trainer.data.loader import Loader
+    batch = Loader.batch
+    Loader.batch = lambda *given: time.sleep(0.03) or batch(*given)
+"""
+SLOW_FORWARD = """
+import os, time
+if os.environ["RANK"] == "0":
+    from lehr_trainer.train import TrainStep
+    loss_of = TrainStep.loss_of
+    def longer(*given):
+        until = time.thread_time() + 0.03
+        while time.thread_time() < until:
+            pass
+        return loss_of(*given)
+    TrainStep.loss_of = longer
+"""
+
+
+@pytest.mark.parametrize(
+    ("shard", "code", "slow"), [("none", SLOW_LOADER, 1), ("all", SLOW_FORWARD, 0)]
+)
+def test_rank_for_which_the_others_wait_is_the_slowest_in_the_records(
+    tmp_path: Path, corpus: Path, data: Path, shard: str, code: str, slow: int
+) -> None:
+    run = make_run(tmp_path / "slow", corpus, batch=BATCH, parallel={"shard": shard})
+    train_to_end(run, ranks=2, data=data, code=code)
+    steps = [record["values"] for record in records(run / "attempt-1", "metrics")]
+    assert [step["ranks/slowest"] for step in steps].count(slow) >= 10
+    median = sorted(
+        step["ranks/max_own_time_s"] - step["ranks/median_own_time_s"] for step in steps
+    )[6]
+    assert median > 0.04, "it is slower by 0.06 s in each step of two micro-batches"
+    figures = ("step_time_s", "own_time_s", "data_wait_s", "memory_bytes")
+    assert {name for name in steps[0] if name.startswith("ranks/")} == {
+        "ranks/slowest",
+        *(f"ranks/{which}_{name}" for name in figures for which in ("max", "median", "min")),
+    }
+
+
 TECHNIQUES: dict[str, dict[str, Any]] = {
     "compiled": {"compile": {"scope": "block"}},
     "joint-products": {"compile": {"scope": "block", "joint_products": True}},

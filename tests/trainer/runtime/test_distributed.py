@@ -65,7 +65,7 @@ def test_text_of_every_rank_is_gathered_unchanged(ranks: Ranks) -> None:
     assert ranks.on_rank0(lambda: {"a": [1, None, "π"]}) == {"a": [1, None, "π"]}
     assert ranks.gather_text("π ≠ 3") == ["π ≠ 3"]
     assert ranks.all_reduce_max([3, -1]) == [3, -1]
-    assert ranks.begin_sum(2**52 - 1)() == 2**52 - 1
+    assert ranks.begin_sum(2**52 - 1, 3)() == [2**52 - 1, 3]
 
 
 def test_error_of_rank_0_is_raised_on_every_rank(ranks: Ranks) -> None:

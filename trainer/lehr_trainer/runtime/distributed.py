@@ -11,7 +11,7 @@ import inspect
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -25,6 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 from lehr_trainer.configs.execution import ParallelConfig
 from lehr_trainer.errors import BadConfig, TrainerError, error_of
 from lehr_trainer.runtime import sharding
+from lehr_trainer.runtime.waits import Clock, Waits
 
 _HOOK = "lehr_compression"
 """The wrapped model's attribute that keeps its hook."""
@@ -124,6 +125,8 @@ class Ranks:
     """Let DDP compare and broadcast the weights; in a memory trace they have no values."""
     local_size: int | None = None
     """Number of ranks on this node; None if all of them are."""
+    waits: Waits | None = None
+    """Counts how long this rank waits for others; None with a single process or in a trace."""
 
     @classmethod
     def join(cls, requested: str) -> Self:
@@ -147,6 +150,7 @@ class Ranks:
             device,
             dist.new_group(backend="gloo", timeout=TIMEOUT),
             local_size=int(os.environ.get("LOCAL_WORLD_SIZE", world_size)),
+            waits=Waits(Clock(device)),
         )
 
     def destroy(self, *, together: bool = True) -> None:
@@ -185,7 +189,11 @@ class Ranks:
 
         ``already_scaled``: the loss is scaled, as fp16 needs it, so compression need not scale.
         """
-        if self.cpu_group is None or config.shard != "none":
+        if self.cpu_group is None:
+            return model
+        if config.shard != "none":
+            if self.waits is not None:
+                self.waits.watch(model)
             return model
         wrapped = DistributedDataParallel(
             model,
@@ -197,6 +205,8 @@ class Ranks:
             init_sync=self.agree_at_start,
         )
         compress_gradients(wrapped, config, already_scaled=already_scaled)
+        if self.waits is not None:
+            self.waits.watch(wrapped)
         return wrapped
 
     @staticmethod
@@ -213,7 +223,8 @@ class Ranks:
     def mean(self, values: Tensor) -> Tensor:
         """Average over ranks, on the device: queued in its stream, without a wait."""
         if self.cpu_group is not None:
-            dist.all_reduce(values, op=dist.ReduceOp.SUM)
+            with self._timed():
+                dist.all_reduce(values, op=dist.ReduceOp.SUM)
             values /= self.world_size
         return values
 
@@ -227,21 +238,36 @@ class Ranks:
         if self.cpu_group is not None:
             dist.broadcast(values, src=0)
 
-    def begin_sum(self, value: int) -> Callable[[], int]:
-        """Start to add a number over all ranks, on the CPU; call the result to wait for the sum.
+    def begin_sum(self, *values: int) -> Callable[[], list[int]]:
+        """Start to add numbers over all ranks, on the CPU; call the result to wait for the sums.
 
         The exchange runs in threads of gloo, so it costs the caller nothing before the wait.
         """
         if self.cpu_group is None:
-            return lambda: value
-        total = torch.tensor([value], dtype=torch.int64)
-        work = dist.all_reduce(total, op=dist.ReduceOp.SUM, group=self.cpu_group, async_op=True)
+            return lambda: list(values)
+        totals = torch.tensor(values, dtype=torch.int64)
+        work = dist.all_reduce(totals, op=dist.ReduceOp.SUM, group=self.cpu_group, async_op=True)
 
-        def wait() -> int:
-            work.wait()
-            return int(total.item())
+        def wait() -> list[int]:
+            with self._timed():
+                work.wait()
+            return list(totals.tolist())
 
         return wait
+
+    def gather_on_rank0(self, values: Sequence[float]) -> list[list[float]]:
+        """Gather each rank's numbers on rank 0, over the CPU; others get none, and do not wait."""
+        own = torch.tensor(values, dtype=torch.float64)
+        rows = [torch.empty_like(own) for _ in range(self.world_size)] if self.is_main else None
+        work = dist.gather(own, rows, dst=0, group=self.cpu_group, async_op=True)
+        if rows is None:
+            return []
+        with self._timed():
+            work.wait()
+        return [row.tolist() for row in rows]
+
+    def _timed(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.waits is None else self.waits.timed()
 
     # --- words -------------------------------------------------------------------------------
 

@@ -93,6 +93,8 @@ class SystemSamples:
         self._path = os.environ.get(VARIABLE)
         self._gpus = [gpu for gpu in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if gpu]
         self._next = 0.0
+        self.clock_mhz = math.nan
+        """Of the GPU of this rank, as last measured; NaN if it is not known."""
 
     def due(self) -> dict[str, float]:
         """Return the values for a record that is written now; none within ``EVERY_S`` of others.
@@ -102,6 +104,7 @@ class SystemSamples:
         if self._path is None or (now := time.monotonic()) < self._next:
             return {}
         self._next = now + EVERY_S
+        self.clock_mhz = math.nan
         try:
             if time.time() - Path(self._path).stat().st_mtime > FRESH_S:
                 return {}
@@ -114,8 +117,11 @@ class SystemSamples:
             }
         except (OSError, ValueError, LookupError, TypeError, AttributeError):
             return {}
-        return {
+        values = {
             name: float(value)
             for name, value in (host | gpus).items()
             if isinstance(value, int | float) and math.isfinite(value)
         }
+        own = os.environ.get("LOCAL_RANK", "0")
+        self.clock_mhz = values.get(f"system/gpu{own}_clock_mhz", math.nan)
+        return values
