@@ -109,6 +109,12 @@ def _slows(sim: Sim, begin: float) -> None:
     sim.step_time[sim.at(begin) :] *= 1 + sim.weak * sim.rng.uniform(0.5, 1.5)
 
 
+def _one_rank_slows(sim: Sim, begin: float) -> None:
+    slower = sim.weak * sim.rng.uniform(0.25, 0.6)
+    sim.rank_times[sim.at(begin) :, int(sim.rng.integers(8))] += slower
+    sim.step_time[sim.at(begin) :] *= 1 + slower
+
+
 def _leaks(sim: Sim, begin: float) -> None:
     sim.began = 0.0
     sim.memory = sim.memory * (1 + sim.weak * sim.rng.uniform(0.3, 2) * sim.since(0.0))
@@ -202,6 +208,7 @@ ANOMALIES: dict[str, tuple[Callable[[Sim, float], None], tuple[str, ...], dict]]
     "loss too good": (_lies, ("too_good",), {}),
     "waits for data": (_waits, ("data_wait",), {}),
     "slows down": (_slows, ("slowdown",), {}),
+    "one rank is slow": (_one_rank_slows, ("straggler",), {}),
     "memory leak": (_leaks, ("memory_creep",), {}),
     "repeated batches": (_repeats, ("repeated_batches",), {}),
     "other order": (_other_order, ("other_data",), {}),

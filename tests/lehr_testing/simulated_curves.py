@@ -41,6 +41,8 @@ class Sim:
             + 0.3 * (1 - self.lr / self.lr.max()) * rng.uniform(0, 1)
         )
         self.step_time = 0.5 * np.ones(self.points)
+        self.rank_times = np.full((self.points, 8), 0.8)
+        """Of eight ranks, each one's own part of a healthy step."""
         self.wait = 0.002 * rng.gamma(2, 0.5, self.points)
         self.memory = np.full(self.points, 2e10) * (1 + 0.002 * rng.normal(size=self.points))
         self.digest = rng.integers(0, 2**52, self.points).astype(float)
@@ -135,6 +137,12 @@ class Sim:
                 steps[few],
                 self.ratio * (0.3 if part == "embedding" else 1.0) * self.lr[few] * wobble + 1e-9,
             )
+        chips = 1 + 0.02 * rng.normal(size=8)
+        own = self.rank_times * chips * np.exp(0.01 * rng.normal(size=self.rank_times.shape))
+        own *= 0.5  # Seconds of a healthy step.
+        found["ranks/max_own_time_s"] = (steps, own.max(1))
+        found["ranks/median_own_time_s"] = (steps, np.sort(own)[:, 3])
+        found["ranks/slowest"] = (steps, own.argmax(1))
         curves = {name: Curve(s.tolist(), v.tolist()) for name, (s, v) in found.items()}
         curves["data/digest"] = Curve(steps.tolist(), self.digest.tolist(), self.superseded)
         return curves

@@ -11,7 +11,8 @@ from lehr_trainer.configs.base import Config, Fraction
 AlertCode = Literal[
     "nan", "too_good", "diverging", "spikes", "oscillating", "stagnant", "low_lr", "high_lr",
     "exploding", "exploding_part", "dead_part", "overfitting", "memorization", "implausible",
-    "data_wait", "slowdown", "memory_creep", "repeated_batches", "other_data", "lost_records",
+    "data_wait", "slowdown", "straggler", "memory_creep", "repeated_batches", "other_data",
+    "lost_records",
 ]  # fmt: skip
 """Names of the alerts; ``lehr.analysis.diagnosis`` has a rule for each."""
 
@@ -43,7 +44,7 @@ class NoAlerts(Switched):
 
 
 class CpuNoAlerts(NoAlerts):
-    ignore: list[AlertCode] = ["data_wait", "slowdown"]
+    ignore: list[AlertCode] = ["data_wait", "slowdown", "straggler"]
     """Alerts to ignore. Steps of milliseconds always wait for data, because Python is slower, and
     other programs share the CPU."""
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from lehr.analysis.curve import Curve
 from lehr.analysis.diagnosis import JUDGED, RULES, diagnose
+from lehr.analysis.diagnosis.signs import Places
 from lehr.specs.gates import AlertCode
 from lehr_testing.properties import examples
 
@@ -102,6 +103,53 @@ def test_nan_alert_has_its_step():
         a for a in diagnose({"train/loss": curve(loss)}, total_steps=1000) if a.code == "nan"
     )
     assert alert.step == 188
+
+
+# --- which rank ------------------------------------------------------------------------------
+
+
+def rank_curves(own, steps=200):
+    """Curves of ranks with the own parts ``own`` [points, ranks] of a step of one second."""
+    columns = {
+        "ranks/max_own_time_s": own.max(1),
+        "ranks/median_own_time_s": np.sort(own)[:, (own.shape[1] - 1) // 2],
+        "ranks/slowest": own.argmax(1),
+        "step_time_s": np.ones(len(own)),
+    }
+    return {name: curve(values, range(1, steps + 1)) for name, values in columns.items()}
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 64])
+def test_slow_rank_is_named_with_its_place_since_its_attempt(ranks):
+    rng = np.random.default_rng(ranks)
+    own = 0.6 + 0.05 * rng.normal(size=(200, ranks))
+    own[100:, ranks - 1] += 0.3
+    names = tuple(f"n{rank // 8}, GPU {rank % 8}" for rank in range(ranks))
+    (alert,) = diagnose(rank_curves(own), total_steps=200, places=Places(0, names))
+    assert (alert.code, alert.step) == ("straggler", 101)
+    assert f"rank {ranks - 1} ({names[-1]})" in alert.seen
+    assert diagnose(rank_curves(own), total_steps=200, places=Places(160, names)) == []
+    (unplaced,) = diagnose(rank_curves(own), total_steps=200)
+    assert f"rank {ranks - 1} since" in unplaced.seen
+
+
+@pytest.mark.parametrize(
+    "kind", ["chips differ", "in turns", "for a while", "by chance", "at rest"]
+)
+def test_ranks_that_are_not_slow_for_long_or_by_much_are_not_named(kind):
+    rng = np.random.default_rng(5)
+    own = 0.6 + 0.05 * rng.normal(size=(200, 4))
+    if kind == "chips differ":
+        own += np.array([0.0, 0.02, 0.04, 0.08])
+    if kind == "in turns":
+        own[np.arange(200), np.arange(200) // 10 % 4] += 0.4
+    if kind == "for a while":
+        own[140:175, 1] += 0.4
+    if kind == "by chance":
+        own[np.arange(200), rng.integers(0, 4, 200)] += 0.4
+    if kind == "at rest":
+        own[:150, 2] += 0.4
+    assert diagnose(rank_curves(own), total_steps=200) == []
 
 
 # --- which data ------------------------------------------------------------------------------

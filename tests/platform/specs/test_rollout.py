@@ -130,7 +130,7 @@ def test_overrides_reach_the_run_the_stages_and_their_gates():
     assert found.stages.one_gpu.gates.mfu.at_least == 0.3
     assert found.name == "other"
     # What was not given keeps its stage's own default.
-    assert found.stages.cpu.gates.no_alerts.ignore == ["data_wait", "slowdown"]
+    assert found.stages.cpu.gates.no_alerts.ignore == ["data_wait", "slowdown", "straggler"]
     assert load_spec({"name": "x", "run": LEAST["run"], "stages": {}}).kind == "rollout"
 
 

@@ -31,6 +31,7 @@ from lehr.analysis.diagnosis.signs import (
     DiagnosedRun,
     Loss,
     Needs,
+    Places,
     Rule,
     Sign,
 )
@@ -47,6 +48,8 @@ JUDGED = (
     machine_rules.SPEED,
     machine_rules.WAIT,
     *machine_rules.MEMORY,
+    *machine_rules.OWN,
+    machine_rules.SLOWEST,
     *(f"params/{part}/{what}" for part in PARTS for what in ("grad_norm", "update_ratio")),
     DIGEST,
     EPOCH,
@@ -77,6 +80,7 @@ def diagnose(
     warmup_steps: int = 0,
     changes: Sequence[int] = (),
     losses: Sequence[Loss] = (),
+    places: Places | None = None,
 ) -> list[Alert]:
     """Return the alerts of a run, in order of the step at which each began.
 
@@ -88,8 +92,11 @@ def diagnose(
         warmup_steps: while the learning rate rises, loss and gradients may do anything.
         changes: steps after which the shape of a batch changes on purpose.
         losses: what is not on record.
+        places: where its ranks are.
     """
-    run = DiagnosedRun(curves, total_steps, warmup_steps, tuple(changes), tuple(losses))
+    run = DiagnosedRun(
+        curves, total_steps, warmup_steps, tuple(changes), tuple(losses), places or Places()
+    )
     # A value of 1e300 overflows in a mean; what follows from it is not finite, and no sign.
     with np.errstate(all="ignore"):
         found = [

@@ -1,8 +1,11 @@
-"""Rules about the machine and the data: slower steps, memory that grows, batches, lost records."""
+"""Rules about the machine and the data: slower steps or ranks, memory that grows, batches, lost
+records.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import reduce
 
 import numpy as np
 
@@ -31,6 +34,13 @@ SLOW_POINTS, SPEED_POINTS = 30, 150
 GROWS_BY = {"memory/allocated_bytes": 0.05, "memory/rss_bytes": 0.2}
 """Least growth over the judged half of a run. A process also holds pages of mapped files."""
 BLOCKS = 8
+OWN = ("ranks/max_own_time_s", "ranks/median_own_time_s")
+SLOWEST = "ranks/slowest"
+RANK_POINTS, RANK_S, RANK_LASTS, RANK_SLOWER = 50, 30.0, 0.8, 0.1
+"""Logged points, and seconds of steps, of which such a share must have the same slowest rank; and
+the share of a step by which its own part must be longer than that of the median rank. GPUs of one
+kind differ by less. Other programs took a core of a shared machine for up to ten seconds.
+"""
 
 
 @rule("data_wait", (WAIT,), (STEP_TIME,), points=MIN_POINTS, after_warmup=True)
@@ -95,6 +105,48 @@ def slowdown(run: DiagnosedRun) -> Iterator[Sign]:
         "the speed back if it is the node",
         "likely",
         "a throttled or shared device, a slow network link, or storage",
+        "Jiang et al. 2024 (MegaScale), arXiv:2402.15627",
+    )
+
+
+@rule("straggler", OWN[:1], OWN[1:], (STEP_TIME,), (SLOWEST,), points=RANK_POINTS)
+def straggler(run: DiagnosedRun) -> Iterator[Sign]:
+    """Detect a rank for which the others wait.
+
+    All ranks take the same time for a step. The slow one waits for nobody: most of it is its own.
+    """
+    series = [run.series(name) for name in (*OWN, STEP_TIME, SLOWEST)]
+    steps = reduce(np.intersect1d, [curve.steps for curve in series])
+    steps = steps[steps > run.places.after]
+    if len(steps) < RANK_POINTS:
+        return
+    most, usual, times, slowest = (s.values[np.searchsorted(s.steps, steps)] for s in series)
+    seconds = median(times) * (steps[-1] - steps[0]) / (len(steps) - 1)
+    width = max(RANK_POINTS, len(steps) // 25, int(RANK_S / max(seconds, 1e-3)))
+    extra = (most - usual) / np.maximum(times, 1e-9)
+    ranks, counts = np.unique(slowest[-width:], return_counts=True)
+    rank = ranks[counts.argmax()]
+
+    def slow(last: int) -> bool:
+        points = slice(last - width, last)
+        same = (slowest[points] == rank).mean()
+        return bool(same >= RANK_LASTS and median(extra[points]) > RANK_SLOWER)
+
+    first = len(steps)
+    while first >= width and slow(first):
+        first -= width
+    if first == len(steps):
+        return
+    began, share = int(steps[first]), median(extra[first:])
+    place = f" ({run.places.ranks[int(rank)]})" if 0 <= rank < len(run.places.ranks) else ""
+    yield Sign(
+        began,
+        f"the other ranks wait for rank {rank:.0f}{place} since step {began:,}: its own part of a "
+        f"step is longer than that of the median rank by {share:.0%} of a step",
+        "Look at the clock, temperature and neighbours of its GPU, and at the wait for data: steps "
+        "would be shorter by about this share on another node",
+        "likely",
+        "a throttled or shared GPU, a slow loader or disk, or more work than others have",
         "Jiang et al. 2024 (MegaScale), arXiv:2402.15627",
     )
 

@@ -72,6 +72,16 @@ class Loss:
     seen: str
 
 
+@dataclass(frozen=True)
+class Places:
+    """Where the newest attempt trains."""
+
+    after: int = 0
+    """The step from which it started."""
+    ranks: tuple[str, ...] = ()
+    """Node and GPU of each rank; empty if that is not known."""
+
+
 Rule = Callable[["DiagnosedRun"], Iterator[Sign]]
 MetricGroups = tuple[tuple[str, ...], ...]
 
@@ -142,6 +152,7 @@ class DiagnosedRun:
     changes: tuple[int, ...] = ()
     """Steps after which the shape of a batch changes on purpose, and with it the time of a step."""
     losses: tuple[Loss, ...] = ()
+    places: Places = Places()
 
     @property
     def least_steps(self) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lehr.analysis.curve import Curve
 from lehr.analysis.diagnosis import EXACT, JUDGED, Alert, diagnose
-from lehr.analysis.diagnosis.signs import Loss
+from lehr.analysis.diagnosis.signs import Loss, Places
 from lehr.base.lru import Lru
 from lehr.control.lifecycle import RunState
 from lehr.errors import NotFound
@@ -76,16 +76,26 @@ class Alerts:
         steps = run.stored.total_steps
         if steps is None and run.state == RunState.COMPLETED:
             steps = step
-        losses = self._losses(run, step)
+        losses, places = self._losses(run, step), self._places(run)
         if not train or steps is None:
-            return diagnose(curves, total_steps=steps, losses=losses)
+            return diagnose(curves, total_steps=steps, losses=losses, places=places)
         return diagnose(
             curves,
             total_steps=steps,
             warmup_steps=run.stored.warmup_steps,
             changes=run.stored.changes,
             losses=losses,
+            places=places,
         )
+
+    def _places(self, run: RunRow) -> Places:
+        """Return where the newest attempt with points trains."""
+        spans = self._store.series.spans(run.id)
+        if not spans:
+            return Places()
+        placement = self._store.attempts.get(attempt_id(run.id, spans[-1].attempt)).placement
+        ranks = (f"{share['node']}, GPU {gpu}" for share in placement for gpu in share["gpus"])
+        return Places(spans[-2].limit if len(spans) > 1 else 0, tuple(ranks))
 
     def _losses(self, run: RunRow, newest: int) -> list[Loss]:
         """Return what the run did and what is not on record."""

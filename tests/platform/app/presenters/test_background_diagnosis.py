@@ -56,6 +56,15 @@ def test_ended_runs_are_diagnosed_at_start_and_when_they_end(scene):
     until(lambda: second in looks.seen, within_s=20, what="the look at the second")
 
 
+def test_alert_of_a_slow_rank_names_the_node_and_gpu_of_its_attempt(scene):
+    api, client, _, _ = scene
+    run = client.post("/api/v1/runs", json={"spec": RUN_SPEC}).json()["id"]
+    slow = {"ranks/max_own_time_s": 0.4, "ranks/median_own_time_s": 0.2, "ranks/slowest": 0.0}
+    ingest(api.store, begin(api.store, run), started() + metrics(1, 70, **slow))
+    alerts = {one["code"]: one for one in client.get(f"/api/v1/runs/{run}/alerts").json()}
+    assert "wait for rank 0 (n1, GPU 0) since step 11" in alerts["straggler"]["message"]
+
+
 def test_rows_of_live_runs_are_not_read(scene, monkeypatch):
     api, client, looks, rounds = scene
     looks.let.set()

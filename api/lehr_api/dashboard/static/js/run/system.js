@@ -11,7 +11,7 @@ import * as f from "../format.js";
 
 const LOOK_MS = 20_000;
 /** Prefixes of metrics about the machine rather than the model. */
-const GROUPS = ["speed", "memory", "gpu", "system"];
+const GROUPS = ["speed", "ranks", "memory", "gpu", "system"];
 
 /**
  * Show how the time of a step divides, by metrics that every run has.
