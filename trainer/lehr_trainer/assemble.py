@@ -36,7 +36,7 @@ from lehr_trainer.optim import build_optimizer
 from lehr_trainer.parts import replaced_optimizer
 from lehr_trainer.planning.counts import parameter_counts
 from lehr_trainer.planning.hardware import peak_flops
-from lehr_trainer.runtime import environment, sharding
+from lehr_trainer.runtime import environment
 from lehr_trainer.runtime.compiling import Accumulation, compile_model, recompute_activations
 from lehr_trainer.runtime.distributed import Ranks, overflow_counts
 from lehr_trainer.runtime.environment import RunContext
@@ -273,8 +273,7 @@ def build_parts(config: TrainConfig, ranks: Ranks, precision: Precision) -> Step
     Raises:
         BadConfig: this machine cannot run one of them.
     """
-    model, replaced = build_model_of(config, device=ranks.device), config.parts
-    sharding.shard(model, config.parallel, ranks)
+    model, replaced = build_model_of(config, device=ranks.device, ranks=ranks), config.parts
     if replaced is None or replaced.optimizer is None:
         optimizer = build_optimizer(model, config.optimizer)
     else:

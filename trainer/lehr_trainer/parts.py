@@ -249,9 +249,7 @@ def built_counts(config: TrainConfig) -> tuple[int, int]:
     """
     from lehr_trainer.models import build_architecture
 
-    total, looked_up = counts_of(build_architecture(config, device="meta"))
-    # The norm of a stable embedding is added with the first weights.
-    return total + (2 * config.model.hidden_size if config.model.stable_embedding else 0), looked_up
+    return counts_of(build_architecture(config, device="meta"))
 
 
 def flops_per_token(total: int, looked_up: int) -> float:

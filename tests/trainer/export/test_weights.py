@@ -106,7 +106,7 @@ def test_ids_of_published_models_are_never_taken(tmp_path: Path, preset: str) ->
 
 def test_model_with_a_stable_embedding_is_refused(tmp_path: Path) -> None:
     model = Llama(small("tiny"))
-    use_stable_embedding(model, seed=0)
+    use_stable_embedding(model)
     with pytest.raises(BadConfig, match="stable_embedding"):
         write_model(model.config, model.state_dict(), tmp_path / "c")
 

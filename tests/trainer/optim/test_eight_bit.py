@@ -178,7 +178,8 @@ def test_stable_embedding_matches_bitsandbytes() -> None:
 
 def test_stable_embedding_stays_tied_and_is_trained() -> None:
     model = llama()
-    use_stable_embedding(model, seed=0)
+    use_stable_embedding(model)
+    initialise(model, seed=0)
     assert model.head_weight is model.embed_tokens.weight
     optimizer = build_eight_bit(model, EightBitAdamWConfig())
     backward(model)

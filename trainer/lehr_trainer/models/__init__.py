@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from lehr_trainer.configs.train import GPT2Config, ModelConfig
@@ -14,10 +15,16 @@ if TYPE_CHECKING:
 
     from lehr_trainer.configs.train import TrainConfig
     from lehr_trainer.models.module_map import Decoder
+    from lehr_trainer.runtime.distributed import Ranks
 
 
-def build_model_of(config: TrainConfig, *, device: torch.device | str) -> Decoder:
+def build_model_of(
+    config: TrainConfig, *, device: torch.device | str, ranks: Ranks | None = None
+) -> Decoder:
     """Build the model of a run, with the run's FP8 layers, joint products and residual stream.
+
+    With ``ranks`` it is sharded as in the config. Its weights are those of an unsharded model, but
+    this rank has memory for its rows, and for one whole weight at a time.
 
     Raises:
         BadConfig: FP8 cannot run here, or the project's model cannot be used.
@@ -25,11 +32,21 @@ def build_model_of(config: TrainConfig, *, device: torch.device | str) -> Decode
     import torch
 
     from lehr_trainer.models.fp8 import convert_to_fp8
+    from lehr_trainer.models.module_map import first_weights
     from lehr_trainer.models.shared_layers import join_products
+    from lehr_trainer.runtime import sharding
 
-    model = build_architecture(config, device=device)
-    _first_weights(model, config.model, seed=config.seed)
+    divided = ranks is not None and sharding.divides(config.parallel, ranks)
+    with sharding.without_memory(config.seed) if divided else nullcontext():
+        model = build_architecture(config, device=device)
+    generator = torch.Generator(device).manual_seed(config.seed)
+    # Listed before layers are converted: names stay, kinds of modules do not.
+    fills = list(first_weights(model, generator))
     convert_to_fp8(model, config.precision.fp8)
+    if divided and ranks is not None:
+        sharding.shard(model, config.parallel, ranks)
+    for name, fill in fills:
+        sharding.fill(model.get_parameter(name), fill)
     if config.compile.joint_products:
         join_products(model)
     if config.precision.residual == "bf16":
@@ -39,8 +56,10 @@ def build_model_of(config: TrainConfig, *, device: torch.device | str) -> Decode
 
 def build_model(config: ModelConfig, *, device: torch.device | str, seed: int) -> Decoder:
     """Build a model of Lehr's with its first weights, on ``device``."""
+    from lehr_trainer.models.module_map import initialise
+
     model = _build(_own_class(config), config, device)
-    _first_weights(model, config, seed=seed)
+    initialise(model, seed)
     return model
 
 
@@ -70,15 +89,10 @@ def _build(
 ) -> Decoder:
     import torch
 
+    from lehr_trainer.models.module_map import use_stable_embedding
+
     with torch.device(device):
-        return make(config)
-
-
-def _first_weights(model: Decoder, config: ModelConfig, *, seed: int) -> None:
-    from lehr_trainer.models.module_map import initialise
-
-    initialise(model, seed)
-    if config.stable_embedding:
-        from lehr_trainer.models.module_map import use_stable_embedding
-
-        use_stable_embedding(model, seed)
+        model = make(config)
+        if config.stable_embedding:
+            use_stable_embedding(model)
+        return model

@@ -39,7 +39,8 @@ def convert_to_fp8(model: nn.Module, config: Fp8Config) -> list[str]:
     if config.recipe == "none":
         return []
     linears = dict(block_linears(model))
-    weight = next(model.parameters())
+    # Matrices of a model that is to be sharded have no memory yet.
+    weight = next(p for p in model.parameters() if p.device.type != "meta")
     if not isinstance(weight, FakeTensor):  # It has no values, so nothing is computed.
         require_fp8(config, weight.device)
     for name, linear in linears.items():

@@ -6,7 +6,7 @@ family is added in one place.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -89,41 +89,59 @@ class StableEmbedding(nn.Embedding):
         return normed
 
 
-def use_stable_embedding(model: nn.Module, seed: int) -> None:
-    """Replace the model's token embedding by a stable one; call it after ``initialise``.
+def use_stable_embedding(model: nn.Module) -> None:
+    """Replace the model's token embedding by a stable one; call it before ``initialise``.
 
     A tied head keeps using the embedding's weight.
     """
     old = token_embedding(model)
-    new = StableEmbedding(old.num_embeddings, old.embedding_dim).to(old.weight.device)
-    generator = torch.Generator(new.weight.device).manual_seed(seed)
-    nn.init.xavier_uniform_(new.weight, generator=generator)
+    new = StableEmbedding(old.num_embeddings, old.embedding_dim)
     setattr(model, module_map(model).embedding, new)
 
 
 @torch.no_grad()
 def initialise(model: Decoder, seed: int) -> None:
-    """Fill every parameter, in the order of the modules, from one generator.
-
-    The generator lives on the parameters' device: a billion numbers take a blink on a GPU and
-    ten seconds on a CPU core. The same seed therefore gives other weights on another kind of
-    device. A tied weight is filled once, as the embedding, but under muP with the size of a head.
-    """
-    config = model.config
+    """Fill the parameters with their first weights."""
     generator = torch.Generator(model.head_weight.device).manual_seed(seed)
+    for name, fill in first_weights(model, generator):
+        fill(model.get_parameter(name))
+
+
+def first_weights(
+    model: Decoder, generator: torch.Generator
+) -> Iterator[tuple[str, Callable[[Tensor], object]]]:
+    """List names of linears' and embeddings' parameters, with what fills a tensor of their shape.
+
+    All are to be filled, in this order, from one generator, which lives on the parameters' device:
+    a billion numbers take a blink on a GPU and ten seconds on a CPU core. The same seed therefore
+    gives other weights on another kind of device. A tied weight is filled once, as the embedding,
+    but under muP with the size of a head.
+    """
+    config, seed = model.config, generator.initial_seed()
+
+    def normal(std: float) -> Callable[[Tensor], object]:
+        return lambda weight: weight.normal_(0.0, std, generator=generator)
+
+    def xavier(weight: Tensor) -> None:
+        normal(EMBEDDING_STD)(weight)  # The weights after it are those of a model without it.
+        own = torch.Generator(generator.device).manual_seed(seed)
+        nn.init.xavier_uniform_(weight, generator=own)
+
     # hidden^-0.5 for both residual projections, although the down projection's input is wider: as
     # the 1.2B Llama run of docs/reference-runs.md did.
     residual_std = config.hidden_size**-0.5 / (2 * config.num_hidden_layers) ** 0.5
     residual = set(model.residual_projections())
-    for module in model.modules():
+    for name, module in model.named_modules():
         if isinstance(module, nn.Linear):
             std = residual_std if module in residual else module.in_features**-0.5
             if module.weight is model.head_weight:
                 std = head_std(config)
-            module.weight.normal_(0.0, std, generator=generator)
+            yield f"{name}.weight", normal(std)
             if module.bias is not None:
-                module.bias.zero_()
+                yield f"{name}.bias", Tensor.zero_
+        elif isinstance(module, StableEmbedding):
+            yield f"{name}.weight", xavier
         elif isinstance(module, nn.Embedding):
             shared = module.weight is model.head_weight and config.parametrization == "mup"
             std = head_std(config) if shared else EMBEDDING_STD
-            module.weight.normal_(0.0, std, generator=generator)
+            yield f"{name}.weight", normal(std)

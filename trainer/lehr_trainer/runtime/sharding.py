@@ -7,13 +7,15 @@ sharding, unless it works on whole matrices (Muon). Without sharding they are th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.utils._python_dispatch import _disable_current_modes
 
 from lehr_trainer.errors import BadConfig
@@ -57,14 +59,54 @@ class Shards:
     """Parameters stay whole from the first forward pass of a step to its last backward pass."""
 
 
+def divides(config: ParallelConfig, ranks: Ranks) -> bool:
+    """Return whether the ranks divide the model among them."""
+    return config.shard != "none" and ranks.world_size > 1
+
+
+@contextmanager
+def without_memory(seed: int) -> Iterator[None]:
+    """Build linears and embeddings without memory for their weights; ``shard`` provides it.
+
+    What else a model has is made as always. If a project's model draws numbers for it, every rank
+    draws the same.
+    """
+
+    def on_meta(module: nn.Module, _name: str, parameter: nn.Parameter) -> nn.Parameter | None:
+        if isinstance(module, nn.Linear | nn.Embedding):
+            return nn.Parameter(parameter.to("meta"), parameter.requires_grad)
+        return None
+
+    hook = register_module_parameter_registration_hook(on_meta)  # type: ignore[arg-type]
+    try:
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            yield
+    finally:
+        hook.remove()
+
+
+@torch.no_grad()
+def fill(parameter: Tensor, draw: Callable[[Tensor], object]) -> None:
+    """Fill a parameter by ``draw``; of a sharded one ``draw`` fills a whole tensor for a moment."""
+    from torch.distributed.tensor import DTensor
+
+    if not isinstance(parameter, DTensor):
+        draw(parameter)
+        return
+    own, rows = parameter.to_local(), _rows(parameter)
+    whole = torch.empty(parameter.shape, dtype=own.dtype, device=own.device)
+    draw(whole)
+    own.copy_(whole[rows.first : rows.last])
+
+
 def shard(model: nn.Module, config: ParallelConfig, ranks: Ranks) -> None:
     """Shard the model in place as in the config; an optimizer is built afterwards.
 
-    Each block is a group: its parameters are gathered for its forward and its backward pass.
-    Embedding, head and last norm are another, which stays whole in between.
+    Weights that have no memory yet get that of this rank's rows, to be filled. Each block is a
+    group: its parameters are gathered for its forward and its backward pass. Embedding, head and
+    last norm are another, which stays whole in between.
     """
-    if config.shard == "none" or ranks.world_size == 1:
-        return
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
     with _disable_current_modes():  # A memory trace has no values, but a mesh reads some.
@@ -76,20 +118,27 @@ def shard(model: nn.Module, config: ParallelConfig, ranks: Ranks) -> None:
     for block in blocks(model):
         fully_shard(block, mesh=mesh, reshard_after_forward=not keeps_whole, mp_policy=policy)
     fully_shard(model, mesh=mesh, reshard_after_forward=False, mp_policy=policy)
+    for module in model.modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            if parameter.device.type == "meta":
+                rows = _with_memory(parameter, ranks.device)
+                setattr(module, name, nn.Parameter(rows, parameter.requires_grad))
+    for module in (*blocks(model), model):
+        follow: Any = module._apply  # noqa: SLF001 - by it FSDP2 finds the new parameters
+        follow(lambda tensor: tensor, recurse=False)
     sharded: dict[str, DTensor] = dict(model.named_parameters())  # type: ignore[arg-type]
     own = {
         name: nn.Parameter(parameter.to_local(), requires_grad=parameter.requires_grad)
         for name, parameter in sharded.items()
     }
     axis = mesh.ndim - 1
-    place, ways = mesh.get_local_rank(axis), mesh.size(axis)
     setattr(
         model,
         _SHARDS,
         Shards(
             sharded,
             own,
-            {name: rows_of(len(p), place, ways) for name, p in sharded.items()},
+            {name: _rows(parameter) for name, parameter in sharded.items()},
             mesh.get_group(axis),
             writes=axis == 0 or mesh.get_local_rank(0) == 0,
             keeps_whole=keeps_whole,
@@ -115,6 +164,27 @@ def _mesh(config: ParallelConfig, ranks: Ranks) -> DeviceMesh:
         )
     shape = (ranks.world_size // local, local)
     return init_device_mesh(ranks.device.type, shape, mesh_dim_names=("nodes", "gpus"))
+
+
+def _with_memory(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return a sharded tensor like ``tensor`` with memory for its rows."""
+    from torch.distributed.tensor import DTensor
+
+    assert isinstance(tensor, DTensor)
+    # Made of its rows: ``empty_like`` of the whole would show in a memory trace.
+    return DTensor.from_local(
+        torch.empty_like(tensor.to_local(), device=device),
+        tensor.device_mesh,
+        tensor.placements,
+        run_check=False,
+        shape=tensor.shape,
+        stride=tensor.stride(),
+    )
+
+
+def _rows(parameter: DTensor) -> Rows:
+    mesh, axis = parameter.device_mesh, parameter.device_mesh.ndim - 1
+    return rows_of(len(parameter), mesh.get_local_rank(axis), mesh.size(axis))
 
 
 def rows_of(whole: int, place: int, ways: int) -> Rows:

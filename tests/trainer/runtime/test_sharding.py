@@ -1,0 +1,142 @@
+"""A sharded model is built, restored and saved without ever being whole on a rank."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from lehr_trainer.assemble import StepParts, build_parts
+from lehr_trainer.checkpointing import checkpoint, optimizer_state, state
+from lehr_trainer.checkpointing.saved_tensors import RankPart
+from lehr_trainer.checkpointing.staging import HostCopy
+from lehr_trainer.configs.train import TrainConfig
+from lehr_trainer.diagnostics.memory_trace import _ranks
+from lehr_trainer.diagnostics.phase_memory import PhaseMemory
+from lehr_trainer.runtime.precision import Precision
+from lehr_trainer.runtime.sharding import own_parameters, rows_of_state, shards_of
+
+CPU = torch.device("cpu")
+LLAMA = {"kind": "llama", "num_attention_heads": 32, "num_key_value_heads": 8}
+LLAMA_8B = {
+    **LLAMA, "vocab_size": 128256, "hidden_size": 4096, "intermediate_size": 14336,
+    "num_hidden_layers": 32, "max_sequence_length": 8192, "tie_embeddings": False,
+}  # fmt: skip
+LLAMA_25M = {
+    **LLAMA, "vocab_size": 8192, "hidden_size": 512, "intermediate_size": 2048,
+    "num_hidden_layers": 5, "max_sequence_length": 64,
+}  # fmt: skip
+
+
+def build(model: dict[str, Any], world_size: int, **changes: Any) -> StepParts:
+    """Build what rank 0 of so many has; one rank has all."""
+    batch = {"sequences": 64, "sequence_length": 64}
+    parallel = {"shard": "all" if world_size > 1 else "none"}
+    data = {"corpus": {"kind": "stdlib"}}
+    values = {"device": "cpu", "steps": 4, "batch": batch, "parallel": parallel, "data": data}
+    config = TrainConfig.model_validate({**values, "model": model, **changes}).on("cpu")
+    with _ranks(world_size, CPU) as ranks:
+        return build_parts(config, ranks, Precision.choose(config.precision, CPU))
+
+
+@pytest.mark.parametrize(
+    ("model", "changes"),
+    [
+        ({"preset": "tiny", "tie_embeddings": False}, {}),
+        ({"preset": "tiny", "stable_embedding": True}, {}),
+        ({"kind": "gpt2", "preset": "gpt2-tiny"}, {}),
+        ({"preset": "tiny"}, {"precision": {"fp8": {"recipe": "tensorwise", "emulate": True}}}),
+    ],
+)
+def test_first_weights_are_rows_of_an_unsharded_models(
+    model: dict[str, Any], changes: dict[str, Any]
+) -> None:
+    whole, part = (build(model, ranks, **changes).model for ranks in (1, 8))
+    shards, weights = shards_of(part), dict(whole.named_parameters())
+    assert shards is not None
+    assert shards.own.keys() == weights.keys()
+    for name, own in shards.own.items():
+        rows = shards.rows[name]
+        assert torch.equal(own, weights[name][rows.first : rows.last]), name
+    buffers = dict(part.named_buffers())
+    assert all(torch.equal(buffers[name], each) for name, each in whole.named_buffers())
+
+
+@pytest.mark.parametrize("ranks", [8, 64])
+def test_build_takes_the_memory_of_a_ranks_part_and_one_weight(ranks: int) -> None:
+    memory = PhaseMemory(CPU)
+    with FakeTensorMode(), memory, memory.phase("build"):
+        parts = build(LLAMA_8B, ranks)
+    part = sum(4 * own.numel() for own in own_parameters(parts.model).values())
+    tables = sum(buffer.nbytes for buffer in parts.model.buffers())
+    largest = 4 * 128256 * 4096
+    assert memory.readings()["build"].total == pytest.approx(part + largest + tables, rel=0.01)
+
+
+def test_restore_and_save_take_the_host_memory_of_a_ranks_part(tmp_path: Path) -> None:
+    """Each in a process of its own, as its greatest resident memory (VmHWM), of 25 M parameters."""
+    context = multiprocessing.get_context("spawn")
+    for act in (_save_whole, _restore_and_save_a_part):
+        process = context.Process(target=act, args=(tmp_path,))
+        process.start()
+        process.join()
+        assert process.exitcode == 0
+    part, restored, saved = json.loads((tmp_path / "bytes.json").read_text())
+    assert restored < 1.2 * part
+    assert saved < 1.2 * part
+
+
+def _write(directory: Path, parts: StepParts, part: RankPart | None = None, **tensors: Any) -> None:
+    document = {
+        "step": 1, "tokens": 1, "best_val_loss": None,
+        "optimizer": optimizer_state.capture(parts.model, parts.optimizer)[0],
+        "generators": [json.loads(state.save_generators())],
+    }  # fmt: skip
+    manifest = checkpoint.Manifest(step=1, tokens=1, val_loss=None, reason="order", code="")
+    checkpoint.write_checkpoint(
+        directory, tensors=tensors, documents={"state": document}, manifest=manifest, part=part
+    )
+
+
+def _update(parts: StepParts) -> None:
+    for own in own_parameters(parts.model).values():
+        own.grad = torch.ones_like(own)
+    parts.optimizer.step()
+    parts.optimizer.zero_grad()
+
+
+def _save_whole(folder: Path) -> None:
+    parts = build(LLAMA_25M, 1)
+    _update(parts)
+    tensors = state.all_tensors(parts.model, parts.optimizer, parts.update_step)
+    _write(folder / "step-1", parts, **tensors)
+
+
+def _restore_and_save_a_part(folder: Path) -> None:
+    parts = build(LLAMA_25M, 4)
+    before = _resident("VmRSS", reset=True)
+    state.restore(folder / "step-1", model=parts.model, optimizer=parts.optimizer, rank=0)
+    restored = _resident("VmHWM") - before
+    _update(parts)
+    tensors = state.all_tensors(parts.model, parts.optimizer, parts.update_step)
+    rows = {n: r for t in tensors.values() for n, r in rows_of_state(parts.model, t).items()}
+    before = _resident("VmRSS", reset=True)
+    copied = HostCopy(CPU).take(tensors)
+    _write(folder / "step-2", parts, RankPart(0, rows, True, lambda text: [text]), **copied)
+    saved = _resident("VmHWM") - before
+    part = sum(tensor.nbytes for named in tensors.values() for tensor in named.values())
+    (folder / "bytes.json").write_text(json.dumps([part, restored, saved]))
+
+
+def _resident(figure: str, *, reset: bool = False) -> int:
+    if reset:
+        Path("/proc/self/clear_refs").write_text("5")
+    found = re.search(rf"{figure}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert found is not None
+    return 1024 * int(found[1])
