@@ -8,6 +8,8 @@ folder that ``transformers`` loads.
 
 ``python -m lehr_trainer average PATH PATH... --out OUT_DIR``: the same of the mean of several.
 
+``python -m lehr_trainer eval PATH --tasks FILE...``: evaluate a checkpoint on tasks.
+
 ``python -m lehr_trainer trace RUN_DIR``: the memory of a step by phase and kind, without a GPU.
 ``python -m lehr_trainer count RUN_DIR``: the parameters of its model, counted by building it.
 
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
 _COMMANDS = {
     "export": "lehr_trainer.export.command:main",
     "average": "lehr_trainer.export.soup:main",
+    "eval": "lehr_trainer.tasks.command:main",
     "trace": "lehr_trainer.diagnostics.trace_command:trace",
     "count": "lehr_trainer.diagnostics.trace_command:count",
     "bench": "lehr_trainer.experiments.command:main",

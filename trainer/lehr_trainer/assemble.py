@@ -26,7 +26,7 @@ from lehr_trainer.course import Course, OpenStage, build_token_loss
 from lehr_trainer.diagnostics.diagnostics_logger import DiagnosticsLogger
 from lehr_trainer.diagnostics.profiling import Profiler
 from lehr_trainer.dry_run import compile_under_lock, dry_run_wrapped
-from lehr_trainer.errors import BadConfig
+from lehr_trainer.errors import BadConfig, BadData
 from lehr_trainer.losses.variants import TokenLoss
 from lehr_trainer.metrics_logger import MetricsLogger
 from lehr_trainer.models import build_model_of
@@ -42,6 +42,7 @@ from lehr_trainer.runtime.distributed import Ranks, overflow_counts
 from lehr_trainer.runtime.environment import RunContext
 from lehr_trainer.runtime.precision import Precision
 from lehr_trainer.step_control import StepControl
+from lehr_trainer.tasks.loop import Tasks
 from lehr_trainer.train import Training
 from lehr_trainer.update_step import UpdateStep
 from lehr_trainer.weight_average import WeightAverage
@@ -65,6 +66,10 @@ def assemble(context: RunContext) -> Training:
     timeline.mark("model")
 
     course.prepare()
+    tasks = Tasks(config.evals, config, model, ranks, precision, context.log)
+    course.tasks = tasks.digests
+    for summary in tasks.summaries:
+        context.events.write(Notice(time=time.time(), phase="evals", message=summary))
     timeline.mark("data")
 
     average = None if config.average is None else WeightAverage(config.average, model, ranks)
@@ -112,6 +117,7 @@ def assemble(context: RunContext) -> Training:
         accumulation=accumulation,
         progress=progress,
         average=average,
+        tasks=tasks,
         step_control=StepControl(
             context.place.attempt_dir / layout.ORDERS,
             context.signals,
@@ -227,6 +233,9 @@ def resume(
         # A fork may change its data; the same run may not.
         course.at(progress.step)[1].require_same(digest=saved["data"]["digest"])
         course.data[0].require_same(validation_digest=held_out)
+        for name, digest in course.tasks.items():
+            if saved.get("tasks", {}).get(name, digest) != digest:
+                raise BadData(f"evals.{name}: its items changed; restore them, or fork the run")
         chosen = str(directory.relative_to(place.run_dir))
     elif course.data[0].validation_digest != held_out:
         progress.best_val_loss = None  # A loss on another set is neither better nor worse.

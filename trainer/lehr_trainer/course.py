@@ -75,6 +75,8 @@ class Course:
         self.stages = context.config.course
         self.data: list[PreparedData] = []
         """Of each stage, once it is prepared."""
+        self.tasks: dict[str, str] = {}
+        """Digests of the tasks' items, once they are read."""
         ranks = context.ranks
         if problem := sharing_problem(context.config.spans, ranks.world_size):
             raise BadConfig(problem)
@@ -140,10 +142,11 @@ class Course:
     def described(self) -> dict[str, Any]:
         """Return what a checkpoint holds beside the config of its stage."""
         whole = self._context.config
+        tasks = {"tasks": self.tasks} if self.tasks else {}
         if not whole.stages:
-            return {}
+            return tasks
         prepared = {one.digest for data in self.data for one in data.corpora.values()}
-        return {"course": whole.model_dump(mode="json"), "corpora": sorted(prepared)}
+        return {"course": whole.model_dump(mode="json"), "corpora": sorted(prepared), **tasks}
 
     def at(self, step: int) -> tuple[TrainConfig, PreparedData]:
         """Return config and data of the last of so many steps."""

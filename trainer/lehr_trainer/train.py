@@ -38,6 +38,7 @@ from lehr_trainer.runtime.distributed import Ranks
 from lehr_trainer.runtime.event_stream import EventStream
 from lehr_trainer.runtime.precision import Precision
 from lehr_trainer.step_control import StepControl, StopReason
+from lehr_trainer.tasks.loop import Tasks
 from lehr_trainer.update_step import UpdateStep
 from lehr_trainer.weight_average import WeightAverage
 
@@ -165,6 +166,7 @@ class Training(TrainStep):
     stage: OpenStage
     progress: TrainProgress
     average: WeightAverage | None
+    tasks: Tasks
     step_control: StepControl
     checkpointer: Checkpointer
     metrics_logger: MetricsLogger
@@ -233,6 +235,9 @@ class Training(TrainStep):
 
             val_loss = self.evaluate() if ends or every(config.validation.every, step) else None
             progress.remember_best(val_loss)
+            if names := self.tasks.due(step, ends=ends):
+                with self.metrics_logger.paused():
+                    self.events.write(self.tasks.evaluate(names, progress, self.average))
             self.write_sample()
             decision = self.step_control.agree(
                 self.ranks, save_failed=self.checkpointer.poll(), again=val_loss is not None

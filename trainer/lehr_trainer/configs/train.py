@@ -45,6 +45,7 @@ from lehr_trainer.configs.parts import PartsConfig
 from lehr_trainer.configs.schedule import ScheduleConfig
 from lehr_trainer.configs.shapes import GPT2Config, LlamaConfig, expand_model_preset
 from lehr_trainer.configs.stages import CourseStage, StageConfig, StageSpan, course, span_of, spans
+from lehr_trainer.configs.tasks import Tasks
 
 __all__ = ["AdamWConfig", "BatchConfig", "Config", "GPT2Config", "LlamaConfig"]
 """Of other modules, but commonly imported from here."""
@@ -189,6 +190,8 @@ class TrainConfig(Config):
     """Keep a mean of the weights over the training beside them."""
     checkpoint: CheckpointConfig = CheckpointConfig()
     validation: ValidationConfig = ValidationConfig()
+    evals: Tasks = []
+    """Tasks that each stage is evaluated on, too: docs/tasks.md."""
     diagnostics: DiagnosticsConfig = DiagnosticsConfig()
     profile: ProfileConfig = ProfileConfig()
     parts: OrNone[PartsConfig] = None

@@ -97,6 +97,8 @@ class Evaluation(Record):
     tokens: Count
     values: dict[str, float]
     validation_digest: str | None = None
+    tasks: dict[str, str] = Field(default_factory=dict)
+    """The digest of what each task asks, by its name; of ``mean``, what all of them ask."""
 
 
 class Sample(Record):

@@ -20,6 +20,7 @@ from torch import Tensor
 from lehr_trainer.checkpointing import checkpoint
 from lehr_trainer.checkpointing.state import model_tensors
 from lehr_trainer.configs.execution import Fp8Config
+from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.contract import layout
 from lehr_trainer.data.prepare import prepare_dataset
 from lehr_trainer.errors import BadConfig, BadData, TrainerError
@@ -40,6 +41,7 @@ from lehr_trainer.export.model_card import Mean
 from lehr_trainer.models import build_model_of
 from lehr_trainer.models.attention import attention_backend, require_operands
 from lehr_trainer.models.documents import make_input_fn
+from lehr_trainer.models.module_map import Decoder
 from lehr_trainer.runtime import environment
 from lehr_trainer.runtime.distributed import Ranks
 from lehr_trainer.runtime.precision import Precision
@@ -170,15 +172,7 @@ def _score(
         trained_on=[sources[0].state["data"].get("digest", "")],
     )
     data.require_same(validation_digest=digests[0])
-    # An evaluation is never computed in FP8.
-    plain = config.precision.model_copy(update={"fp8": Fp8Config()})
-    config = config.model_copy(update={"precision": plain})
-    precision = Precision.choose(plain, ranks.device)
-    require_operands(config.attention, precision.operands, ranks.device)
-    model = build_model_of(config, device=ranks.device)
-    with torch.no_grad():
-        for name, own in model_tensors(model).items():
-            own.copy_(tensors[name])
+    model, precision = model_of(config, tensors, ranks)
     batch, scoring = config.batch, config.validation
     held_out = ValidationSet(
         data,
@@ -200,6 +194,21 @@ def _score(
         "validation_digest": digests[0],
         "device": environment.device_name(ranks.device),
     }
+
+
+def model_of(
+    config: TrainConfig, tensors: Mapping[str, Tensor], ranks: Ranks
+) -> tuple[Decoder, Precision]:
+    """Build the model of weights that are evaluated: never computed in FP8, not compiled."""
+    plain = config.precision.model_copy(update={"fp8": Fp8Config()})
+    config = config.model_copy(update={"precision": plain})
+    precision = Precision.choose(plain, ranks.device)
+    require_operands(config.attention, precision.operands, ranks.device)
+    model = build_model_of(config, device=ranks.device)
+    with torch.no_grad():
+        for name, own in model_tensors(model).items():
+            own.copy_(tensors[name])
+    return model, precision
 
 
 def main(arguments: Sequence[str]) -> int:

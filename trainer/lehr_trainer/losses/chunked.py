@@ -196,10 +196,12 @@ def token_losses(
     operands: torch.dtype = torch.float32,
     chunk_bytes: int = CHUNK_BYTES,
     pad_to: int = 1,
+    greedy: Tensor | None = None,
 ) -> Tensor:
     """Compute the loss of each target in nats, fp32 [...], without gradients.
 
-    The arguments are those of ``summed_cross_entropy``; no target is ``IGNORED``.
+    The arguments are those of ``summed_cross_entropy``; no target is ``IGNORED``. ``greedy``, bool
+    [R], gets whether each target is the likeliest word.
     """
     rows, flat = hidden.reshape(-1, hidden.shape[-1]), targets.reshape(-1)
     losses = torch.empty(flat.shape, dtype=torch.float32, device=hidden.device)
@@ -210,6 +212,8 @@ def token_losses(
             logits[:, head_weight.shape[0] :] = float("-inf")
             log_probabilities = F.log_softmax(logits, dim=-1)
             losses[chunk] = -log_probabilities.gather(-1, flat[chunk, None]).squeeze(-1)
+            if greedy is not None:
+                greedy[chunk] = log_probabilities.argmax(-1) == flat[chunk]
             # Otherwise they would live until the next chunk's logits exist beside them.
             del logits, log_probabilities
     return losses.view(targets.shape)

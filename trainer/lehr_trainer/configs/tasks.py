@@ -1,0 +1,52 @@
+"""Tasks that a training is evaluated on beside its loss: pure, no torch."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from lehr_trainer.configs.base import Config, NonNegativeInt, OrNone, PositiveInt
+from lehr_trainer.configs.corpus import PartName
+
+TaskKind = Literal["multiple_choice", "schema", "continuation", "perplexity"]
+SHIPPED = ("stdlib_modules", "stdlib_signatures")
+"""Task files that come with Lehr, about Python's standard library."""
+RESERVED = ("mean", "average")
+"""Names in metrics that no task can have: ``task/mean``, ``task/average/NAME``."""
+
+
+class TaskConfig(Config):
+    """A task: a file of items, how they are asked, and how often."""
+
+    name: PartName
+    """Of its metrics: ``task/NAME/accuracy``."""
+    path: str
+    """JSON lines: items in the form of the CORE bundle, or samples that lm-eval has logged
+    (``--log_samples``). ``stdlib_modules`` and ``stdlib_signatures`` come with Lehr."""
+    kind: OrNone[TaskKind] = None
+    """multiple_choice: one query, several choices. schema: several contexts, one continuation.
+    continuation: right if each of its tokens is the likeliest. perplexity: whole texts. Seen by the
+    fields of the first item if not given."""
+    every: NonNegativeInt = 1000
+    """Steps between evaluations; 0 evaluates only after the last step."""
+    shots: NonNegativeInt = 0
+    """Other items of the file, with their answers, before each item."""
+    limit: PositiveInt | None = 1000
+    """Most items that are scored, chosen by their hash, the same for each run; null scores all."""
+    delimiter: str = " "
+    """Between a query and its answer: ``continuation_delimiter`` of the CORE bundle."""
+
+
+def distinct(tasks: list[TaskConfig]) -> list[TaskConfig]:
+    """Raise ValueError if two tasks have one name, or one has that of other metrics."""
+    names = [*RESERVED, *(task.name for task in tasks)]
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            raise ValueError(f"evals: the name {name} is in use; choose another one")
+    return tasks
+
+
+Tasks = Annotated[
+    list[TaskConfig], Field(exclude_if=lambda tasks: not tasks), AfterValidator(distinct)
+]
