@@ -10,8 +10,10 @@ GOALS = {
     "minimize": "val/loss loss/val Loss/train evalLoss val/cross_entropy eval/nll test_ppl "
     "val/bits_per_byte raw_ce_fp32 loss_same_tokens step_time_s error_rate eval/wer losses/train",
     "maximize": "val/accuracy Accuracy/test eval_accuracy evalAccuracy top1_acc val/acc acc5 mfu "
-    "tokens_per_s eval_samples_per_second acc_norm,none exact_match eval/f1 reward/mean",
-    None: "params/head/norm train/loss_scale train/lr train/grad_norm my/score lossless forward",
+    "tokens_per_s eval_samples_per_second acc_norm,none exact_match eval/f1 reward/mean "
+    "task/mean task/average/mean task/own/accuracy_centred",
+    None: "params/head/norm train/loss_scale train/lr train/grad_norm my/score lossless forward "
+    "task/mean_stderr task/own/accuracy_stderr task/own/bits_per_byte_stderr",
 }
 
 

@@ -29,8 +29,8 @@ _SHOWN = 8
 
 
 def is_measured(metric: str) -> bool:
-    """Return whether a metric is measured on the held-out set."""
-    return metric.startswith("val/")
+    """Return whether a metric is measured on the held-out set, or on the items of a task."""
+    return metric.startswith(("val/", "task/"))
 
 
 @dataclass(frozen=True)

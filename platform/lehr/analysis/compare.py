@@ -45,6 +45,7 @@ _OUTCOME_NEUTRAL = (
     "train.forked_at",
     "train.tokens_per_parameter",
     "train.checkpoint",
+    "train.evals",
     "train.diagnostics",
     "train.validation.every",
     "train.data.loading",

@@ -72,8 +72,13 @@ _HIGHER_IS_BETTER = re.compile(
 def goal_of(metric: str) -> Goal | None:
     """Return the goal of a metric; None where its name does not show it.
 
-    The last part with a known word decides: ``val/accuracy``, ``Accuracy/test``.
+    The last part with a known word decides: ``val/accuracy``, ``Accuracy/test``. A mean of tasks is
+    one of accuracies; a standard error has no better direction.
     """
+    if metric.endswith("stderr"):
+        return None
+    if task_of(metric) == "mean":
+        return "maximize"
     for part in reversed(metric.split("/")):
         words = f"_{'_'.join(_WORD.findall(part)).lower()}_"
         if "_scale_" in words:
@@ -83,6 +88,12 @@ def goal_of(metric: str) -> Goal | None:
         if _HIGHER_IS_BETTER.search(words):
             return "maximize"
     return None
+
+
+def task_of(metric: str) -> str | None:
+    """Return the task that a metric is of; ``mean`` for that of all tasks, None if of none."""
+    parts = metric.removeprefix("task/average/").removeprefix("task/").split("/")
+    return parts[0].removesuffix("_stderr") if metric.startswith("task/") else None
 
 
 _GPU_WORD = re.compile(r"[a-z0-9]+")

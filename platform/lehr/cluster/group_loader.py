@@ -87,7 +87,9 @@ class SweepLoader:
             reports = self._read_reports(spec, progress)
             reporting = [one.run_id for one, seen in zip(progress, reports, strict=True) if seen]
             held_out = (
-                self._store.events.held_out(reporting) if is_measured(spec.metric.name) else {}
+                self._store.events.held_out(reporting, spec.metric.name)
+                if is_measured(spec.metric.name)
+                else {}
             )
             trials = [
                 _trial(one, seen, held_out.get(one.run_id))

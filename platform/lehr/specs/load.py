@@ -22,6 +22,7 @@ from lehr.specs.stages import stage_problems
 from lehr.specs.sweep import SweepSpec
 from lehr.specs.sweep_expand import TrialSpec, check_trials
 from lehr.specs.yaml12 import YamlDocument, read_json, read_yaml
+from lehr_trainer.configs.tasks import SHIPPED
 
 Spec = RunSpec | SweepSpec | RolloutSpec
 
@@ -200,9 +201,14 @@ def _absolute(path: str, folder: Path) -> str:
 
 
 def _make_absolute(data: dict[str, Any], folder: Path) -> None:
-    """Make relative corpus paths absolute, so that they do not depend on where the trainer runs."""
+    """Make relative paths of corpora and tasks absolute, wherever the trainer runs."""
     run = data.get("run", data)
     train = run.get("train") if isinstance(run, dict) else None
+    tasks = train.get("evals") if isinstance(train, dict) else None
+    for task in tasks if isinstance(tasks, list) else ():
+        path = task.get("path") if isinstance(task, dict) else None
+        if isinstance(path, str) and path and path not in SHIPPED:
+            task["path"] = _absolute(path, folder)
     staged = train.get("stages") if isinstance(train, dict) else None
     for holder in (train, *(staged if isinstance(staged, list) else ())):
         own = holder.get("data") if isinstance(holder, dict) else None

@@ -146,10 +146,12 @@ METRICS = (
     "memory/reserved_bytes", "memory/rss_bytes", "raw_ce_fp32", "loss_same_tokens", "top1_acc",
 )  # fmt: skip
 """Metrics with fixed names; ``params/`` has one for each part of the model, ``val/loss/`` one
-for each source of a corpus or part of a mix. ``val/average/`` has those of ``val/`` for an average
-of the weights (``train.average``).
+for each source of a corpus or part of a mix, ``task/`` several for each of ``train.evals``.
+``val/average/`` and ``task/average/`` have those of an average of the weights (``train.average``).
 """
 _PARTS = re.compile(r"params/[A-Za-z0-9_.]+/(norm|grad_norm|update_ratio)|val/loss/.+")
+
+_TASK = re.compile(r"task/(average/)?(mean|([^/]+)/(accuracy(_centred)?|bits_per_byte|loss))")
 
 
 def metric_problems(sweep: SweepSpec, origin: Origin) -> Iterator[SpecProblem]:
@@ -164,8 +166,17 @@ def metric_problems(sweep: SweepSpec, origin: Origin) -> Iterator[SpecProblem]:
     of_stages = {f"val/{span.name}/loss" for span in sweep.run.own.spans if span.name}
     if averaged or name in METRICS or name in of_stages or _PARTS.fullmatch(name):
         return
+    names = {task.name for task in sweep.run.own.evals}
+    task = _TASK.fullmatch(name)
+    of_average |= task is not None and task[1] is not None
+    known = names and task and (task[2] == "mean" or task[3] in names)
+    if known and (not of_average or sweep.run.own.average is not None):
+        return
     near = nearest(name.replace("_", "/", 1), METRICS) or nearest(name, METRICS)
     hint = f"Did you mean {near}?   " if near else ""
+    if name.startswith("task/"):
+        shown = ", ".join(f"task/{one}/accuracy" for one in sorted(names))
+        hint = f"Its tasks have {shown}, task/mean.   " if names else "It needs run.train.evals.   "
     if of_average:
         hint = "It needs run.train.average.   "
     yield origin.problem(

@@ -345,6 +345,28 @@ def test_loss_of_the_own_held_out_set_of_a_stage_is_a_metric():
         load_spec(data)
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("task/own/accuracy", None),
+        ("task/mean", None),
+        ("task/average/own/bits_per_byte", "It needs run.train.average"),
+        ("task/others/accuracy", "Its tasks have task/own/accuracy, task/mean"),
+        ("task/own/speed", "Its tasks have task/own/accuracy, task/mean"),
+    ],
+)
+def test_metric_of_a_task_is_one_that_the_run_has(name, hint):
+    data = read_yaml(SWEEP + f"metric: {{name: {name}}}\n").data
+    data["run"]["train"]["evals"] = [{"name": "own", "path": "/data/own.jsonl"}]
+    if hint is None:
+        assert load_spec(data).metric.goal == "maximize"
+        del data["run"]["train"]["evals"]
+        hint = "It needs run.train.evals"
+    with pytest.raises(SpecError) as refused:
+        load_spec(data)
+    assert refused.value.problems[0].hint.startswith(hint)
+
+
 def test_trials_may_differ_in_tokens_if_the_sweep_allows_it():
     text = SWEEP.replace("train.optimizer.lr", "train.steps").replace("1e-4, 1e-3", "100, 200")
     spec = load_spec(read_yaml(text + "budget: any\n").data)

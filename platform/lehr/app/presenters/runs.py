@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 CORE_METRICS = (
     "train/loss",
     "val/loss",
+    "task/mean",
     "val/bits_per_byte",
     "train/lr",
     "train/grad_norm",

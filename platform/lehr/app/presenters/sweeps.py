@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from lehr.analysis.batches import is_measured
 from lehr.analysis.noise import pooled_noise
+from lehr.analysis.task_verdict import LOSS, TASKS, TASKS_STDERR, ScoredPoint, disagreement
 from lehr.app.presenters.advice import with_advice
 from lehr.app.presenters.cost import Costs, gpu_hours
 from lehr.app.presenters.ranking import (
@@ -42,6 +45,7 @@ from lehr.schemas.sweeps import (
 from lehr_trainer.configs.stages import StageSpan, span_of, steps_within
 
 if TYPE_CHECKING:
+    from lehr.app.presenters.ranking import Point
     from lehr.app.presenters.runs import RunPresenter
     from lehr.store import Store
     from lehr.store.records.sweeps import TrialOutline
@@ -183,12 +187,35 @@ class SweepPresenter:
                     unit="step" if judged.spans else "tokens",
                 ),
                 *seed_notes(verdict.points, noise, metric, sweep.stored.goal),
+                *(self._task_notes(verdict.points) if fields["state"] == "finished" else []),
             ],
         )
         if not fitted:
             return detail
         hours = gpu_hours(self._store.attempts.times(judged.run_ids), self._store.clock())
         return with_advice(detail, verdict, sweep.stored.goal, hours / len(judged.trials))
+
+    def _task_notes(self, points: Sequence[Point]) -> list[str]:
+        """Note if tasks and loss, measured on the same items and tokens, prefer other points."""
+        ids = [run_id for point in points for run_id in point.run_ids]
+        latest = self._store.series.latest(ids, [LOSS, TASKS, TASKS_STDERR])
+        known = {run_id: own for run_id, own in latest.items() if TASKS in own and LOSS in own}
+        last = max((own[TASKS].step for own in known.values()), default=0)
+        there = [r for r, own in known.items() if own[TASKS].step == own[LOSS].step == last]
+        for metric in (LOSS, TASKS):
+            if len(set(self._store.events.held_out(there, metric).values())) > 1:
+                return []
+        scored = []
+        for point in points:
+            own = [known[run_id] for run_id in point.run_ids if run_id in there]
+            of_each = [
+                [float(one[name].value) for one in own if name in one]
+                for name in (LOSS, TASKS, TASKS_STDERR)
+            ]
+            if all(of_each) and all(map(math.isfinite, chain(*of_each))):
+                scored.append(ScoredPoint(point.parameters, *of_each))
+        sentence = disagreement(scored)
+        return [] if sentence is None else [sentence]
 
     def _noise_elsewhere(self, sweep: SweepRow) -> NoiseView | None:
         """Return the noise between seeds in other sweeps of the same training."""
@@ -238,7 +265,7 @@ class SweepPresenter:
 
         goal = sweep.stored.goal
         steps = {run_id: last.step for run_id, last in newest.items()}
-        held_out = self._store.events.held_out(steps) if is_measured(metric) else None
+        held_out = self._store.events.held_out(steps, metric) if is_measured(metric) else None
         verdict = rank(standings, goal, value_at, held_out, statuses[len(trials) :])
         note = None
         # Trials are alike in what they record: where none has a digest, a comparison says so.

@@ -25,6 +25,7 @@ from lehr.store.secret_store import SecretStore, unknown
 from lehr.store.webhooks import Webhooks
 from lehr_trainer.configs.corpus import PathsCorpus, corpora
 from lehr_trainer.configs.stages import corpus_places
+from lehr_trainer.configs.tasks import SHIPPED
 from lehr_trainer.data.checks import problems
 from lehr_trainer.data.first_file import GaveUp, Looks
 from lehr_trainer.extras import install
@@ -233,7 +234,14 @@ def _corpus_problems(specs: Sequence[RunSpec], looks: Looks | None) -> Iterator[
         if isinstance(corpus, PathsCorpus)
         for path in corpus.paths
     )
-    for path, field in dict.fromkeys(fields):
+    files = (
+        (task.path, f"train.evals.{number}.path")
+        for spec in specs
+        if spec.train is not None
+        for number, task in enumerate(spec.own.evals)
+        if task.path not in SHIPPED
+    )
+    for path, field in dict.fromkeys((*fields, *files)):
         yield from _path_problems(path, field, looks)
 
 

@@ -16,7 +16,7 @@ from lehr.analysis.groups import GroupedRun, UnknownKey, group_names, spread
 from lehr.app.presenters.runs import CORE_METRICS
 from lehr.app.presenters.streams import flops_per_token
 from lehr.app.services.many_runs import find_runs, specs_with_configs
-from lehr.base.names import Goal, goal_of
+from lehr.base.names import Goal, goal_of, task_of
 from lehr.control.lifecycle import RunState
 from lehr.errors import NotFound, UserError, did_you_mean
 from lehr.schemas.comparisons import ComparisonView, RunGroupView, RunResultView
@@ -63,7 +63,8 @@ def compare_runs(
         metric = compared_metric(logged, CORE_METRICS)
         chosen = metric_note(metric, logged)
     curves = _curves(store, runs, infos, metric, x_axis)
-    held_out = store.events.held_out(run.id for run in runs)
+    held_out = store.events.held_out((run.id for run in runs), metric)
+    tasked = task_of(metric) is not None
     specs = specs_with_configs(store, runs, shared=True)
     compared = [
         ComparedRun(
@@ -71,7 +72,7 @@ def compare_runs(
             run.name,
             spec,
             curve,
-            evaluated=any(is_measured(info.name) for info in names),
+            evaluated=metric in own if tasked else any(map(is_measured, own)),
             held_out=held_out[run.id],
             digests=_digests(store, run, names),
             own_spec=run.spec,
@@ -82,7 +83,7 @@ def compare_runs(
                 "memory_bytes": _memory(names),
             },
         )
-        for run, spec, names, curve in zip(runs, specs, infos, curves, strict=True)
+        for run, spec, names, own, curve in zip(runs, specs, infos, logged, curves, strict=True)
     ]
     view = compare_curves(compared, metric=metric, goal=_goal(store, runs, metric), x_axis=x_axis)
     if by:

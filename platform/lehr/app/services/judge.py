@@ -123,7 +123,8 @@ def _gains(context: Context, view: ClaimView) -> tuple[list[float], str]:
     names = {run.run_id: run.name for pair in pairs for run in pair}
     names |= {view.run_id: view.run_id, view.baseline: view.baseline}
     latest = store.series.latest(list(names), [metric])
-    held_out = HeldOut.of(store.events.held_out(run for run in names if latest[run]))
+    judged = (run for run in names if latest[run])
+    held_out = HeldOut.of(store.events.held_out(judged, metric))
     if is_measured(metric) and (note := held_out.note(metric, names)):
         raise Conflict(note)
     gains, training, missing = [], 0, []

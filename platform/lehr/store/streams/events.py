@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import orjson
 from pydantic import ValidationError
 
+from lehr.base.names import task_of
 from lehr.store.streams.index import Readers, run_number
 from lehr_trainer.contract.records import AnyRecord, record_adapter
 
@@ -122,21 +123,27 @@ class Events:
                         values.update(orjson.loads(body)["values"])
         return found
 
-    def held_out(self, run_ids: Iterable[str]) -> dict[str, str | None]:
-        """Return, for each run, the digest of the held-out set that it was last evaluated on.
+    def held_out(self, run_ids: Iterable[str], metric: str = "val/loss") -> dict[str, str | None]:
+        """Return, for each run, the digest of what the metric was last measured on: the held-out
+        set, or the items of a task.
 
         The digest is None for a run that has recorded none.
         """
+        task = task_of(metric)
         with self._index.read() as connection:
-            return {run_id: _held_out(connection, run_id) for run_id in run_ids}
+            return {run_id: _held_out(connection, run_id, task) for run_id in run_ids}
 
 
-def _held_out(connection: sqlite3.Connection, run_id: str) -> str | None:
+def _held_out(connection: sqlite3.Connection, run_id: str, task: str | None) -> str | None:
     # The newest row comes first and nearly always has it, so the rows are not all read.
     rows = connection.execute(
         "SELECT body FROM records WHERE run=? AND kind IN ('evaluation', 'started')"
         " ORDER BY attempt DESC, offset DESC",
         (run_number(connection, run_id),),
     )
-    digests = (orjson.loads(body).get("validation_digest") for (body,) in rows)
+    records = (orjson.loads(body) for (body,) in rows)
+    if task is None:
+        digests = (record.get("validation_digest") for record in records)
+    else:
+        digests = (record.get("tasks", {}).get(task) for record in records)
     return next((digest for digest in digests if digest), None)

@@ -128,6 +128,32 @@ def test_runs_of_different_held_out_sets_are_not_compared(server, client):
     assert "-" not in repr(by_train).removeprefix("<").split(": ")[0]
 
 
+def test_tasks_of_different_items_are_not_compared_and_a_sweep_says_when_they_disagree(
+    server, client
+):
+    sweep = client.sweep({**SWEEP_SPEC, "name": "tasks"})
+    runs = sweep.runs()
+    for run, digest, (loss, task) in zip(
+        runs, "aab", [(2.0, 0.1), (2.1, 0.3), (2.2, 0.2)], strict=True
+    ):
+        train(server[0].store, run.id, loss, tasks=(task, digest * 64))
+    found = client.compare(*runs, metric="task/mean")
+    assert [one.incomparable for one in found.results] == [None, None, "another held-out set"]
+    assert found.goal == "maximize"
+    assert [
+        one.delta for one in client.compare(*runs[:2], metric="task/mean").results
+    ] == pytest.approx([0, 0.2])
+    assert client.compare(*runs).held_out == "same"
+    sweep.refresh()
+    assert not any("Tasks and loss" in note for note in sweep.notes)
+    sweep = client.sweep({**SWEEP_SPEC, "name": "one-set"})
+    for run, (loss, task) in zip(sweep.runs(), [(2.0, 0.1), (2.1, 0.3), (2.2, 0.2)], strict=True):
+        train(server[0].store, run.id, loss, tasks=(task, "c" * 64))
+    sweep.refresh()
+    [note] = [note for note in sweep.notes if "Tasks and loss" in note]
+    assert note.startswith("Tasks and loss disagree: task/mean is best at lr ")
+
+
 def test_a_sweep_over_different_held_out_sets_has_no_best_run(server, client):
     made = client.sweep({**SWEEP_SPEC, "name": "mixed"})
     for run, digest in zip(made.runs(), "aba", strict=True):

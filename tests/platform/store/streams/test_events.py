@@ -35,3 +35,18 @@ def test_held_out_set_is_that_of_the_newest_record(store):
     # Late bytes of the older attempt.
     ingest(store, first.id, evaluated(6, "a1"))
     assert store.events.held_out([first.run_id]) == {first.run_id: "b2"}
+
+
+def test_items_of_a_task_are_those_of_its_own_newest_evaluation(store):
+    first = new_attempt(store)
+    started = line("started", attempt=1, validation_digest="a1")
+    values = {"task/own/accuracy": 0.5}
+    for step, tasks in ((5, {"own": "c1", "mean": "m1"}), (6, {"own": "c2"}), (7, {"other": "x"})):
+        evaluation = line("evaluation", step=step, tokens=step, values=values, tasks=tasks)
+        ingest(store, first.id, started, evaluation)
+    known = {
+        metric: store.events.held_out([first.run_id], metric)[first.run_id]
+        for metric in ("val/loss", "task/own/accuracy", "task/average/own/loss", "task/mean")
+    }
+    assert [*known.values()] == ["a1", "c2", "c2", "m1"]
+    assert store.events.held_out([first.run_id], "task/new/loss") == {first.run_id: None}
