@@ -63,6 +63,7 @@ _UNITS = {
     "profile.warmup": "steps",
     "profile.active": "steps",
     "newton_schulz_steps": "iterations",
+    "qkv_heads": "heads",
     "sigmas": "standard deviations",
     "temperature": "",
     "grad_clip": "gradient norm",

@@ -15,7 +15,10 @@ from lehr_trainer.configs.shapes import MODEL_PRESETS
 from lehr_trainer.configs.train import LlamaConfig
 from lehr_trainer.models.llama import Llama
 from lehr_trainer.models.module_map import initialise
-from lehr_trainer.optim import muon
+from lehr_trainer.optim import muon, orthogonal
+from lehr_trainer.runtime.sharding import rows_of
+
+OF_TODAY = {"coefficients": "polar_express", "normuon_beta": 0.9, "cautious_weight_decay": True}
 
 
 def train(settings: dict) -> dict:
@@ -23,16 +26,16 @@ def train(settings: dict) -> dict:
     values = {**MODEL_PRESETS["tiny"].values, "num_hidden_layers": 3}
     model = Llama(LlamaConfig(**values))
     initialise(model, seed=0)
-    optimizer = muon.build_muon(model, MuonConfig(**settings))
+    optimizer = muon.build_muon(model, MuonConfig(**OF_TODAY, **settings))
     orthogonalised = 0
-    original = muon.orthogonalise
+    original = orthogonal.orthogonalise
 
-    def counting(matrices: torch.Tensor, steps: int) -> torch.Tensor:
+    def counting(matrices: torch.Tensor, iteration: orthogonal.Iteration) -> torch.Tensor:
         nonlocal orthogonalised
         orthogonalised += matrices.shape[0]
-        return original(matrices, steps)
+        return original(matrices, iteration)
 
-    muon.orthogonalise = counting
+    orthogonal.orthogonalise = counting
     draw = torch.Generator().manual_seed(0)
     for _ in range(2):
         tokens = torch.randint(0, 512, (2, 33), generator=draw)
@@ -40,11 +43,38 @@ def train(settings: dict) -> dict:
         logits = model(tokens[:, :-1]) @ model.head_weight.T
         F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten()).backward()
         optimizer.step()
-    muon.orthogonalise = original
+    orthogonal.orthogonalise = original
     digest = hashlib.blake2b()
     for parameter in model.parameters():
         digest.update(parameter.detach().numpy().tobytes())
     return {"weights": digest.hexdigest(), "orthogonalised": orthogonalised}
+
+
+def rows_against_whole(rank: int, ranks: int) -> float:
+    """Update rows of sharded weights, and the whole ones; return the largest difference."""
+    draw = torch.Generator().manual_seed(0)
+    # Heads of two rows, of which ranks hold one and a half; the last rank has no row of the last.
+    whole = [torch.randn(shape, generator=draw) for shape in ((12, 8), (10, 6), (5, 8))]
+    rows = [rows_of(len(weight), rank, ranks) for weight in whole]
+    parts = [w[r.first : r.last].clone() for w, r in zip(whole, rows, strict=True)]
+    model = torch.nn.Linear(1, 1, bias=False)
+    config = MuonConfig(**OF_TODAY, distributed=False)
+    group = {**muon.build_muon(model, config).param_groups[0], "qkv_heads": 1}
+    alone = muon.Muon([{**group, "params": whole}], {whole[0]: [3, 6]})
+    sharded = muon.Muon(
+        [{**group, "params": parts}],
+        {parts[0]: [3, 6]},
+        dict(zip(parts, rows, strict=True)),
+        dist.group.WORLD,
+    )
+    for _ in range(3):
+        for weight, part, own in zip(whole, parts, rows, strict=True):
+            weight.grad = torch.randn(weight.shape, generator=draw)
+            part.grad = weight.grad[own.first : own.last]
+        alone.step()
+        sharded.step()
+    pairs = zip(whole, parts, rows, strict=True)
+    return max(float((w[r.first : r.last] - p).abs().sum()) for w, p, r in pairs)
 
 
 def main(rank: int, ranks: int, store: str, out: str) -> None:
@@ -53,6 +83,7 @@ def main(rank: int, ranks: int, store: str, out: str) -> None:
         "shared": train({}),
         "small_batches": train({"batch_mb": 1}),
         "whole": train({"distributed": False}),
+        "rows": rows_against_whole(rank, ranks),
     }
     dist.barrier()
     dist.destroy_process_group()

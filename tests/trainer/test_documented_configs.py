@@ -68,6 +68,10 @@ def test_default_config_is_a_llama_trained_by_adamw(tmp_path: Path) -> None:
             "optimizer.head_lr 0.002 differs from optimizer.embedding_lr 0.001",
         ),
         (
+            {"optimizer": {"name": "muon", "qkv_heads": 3}},
+            "optimizer.qkv_heads 3 does not divide both the 2 query heads and the 1 key-value",
+        ),
+        (
             {"model": "gpt2-134m", "batch": {"sequences": 1, "sequence_length": 1024}},
             "longer than model.max_sequence_length 512",
         ),

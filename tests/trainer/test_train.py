@@ -171,7 +171,12 @@ def test_norms_of_parts_are_measured_before_clipping(tmp_path: Path, corpus: Pat
 
 def test_each_step_uses_and_logs_the_rate_of_its_schedule(tmp_path: Path, corpus: Path) -> None:
     schedule = {"name": "constant", "warmup_steps": 4}
-    training = begin(tmp_path / "run", corpus, steps=5, schedule=schedule, **QUIET)
+    muon = {"name": "muon", "lr": 1e-3, "embedding_lr": 1e-3, "weight_decay_schedule": "cosine"}
+    training = begin(tmp_path / "run", corpus, steps=5, schedule=schedule, optimizer=muon, **QUIET)
+    decays: list[float] = []
+    training.optimizer.register_step_pre_hook(
+        lambda optimizer, *_: decays.append(optimizer.param_groups[0]["weight_decay"])
+    )
     used: list[list[float]] = []
     training.optimizer.register_step_pre_hook(
         lambda optimizer, *_: used.append([float(group["lr"]) for group in optimizer.param_groups])
@@ -181,6 +186,7 @@ def test_each_step_uses_and_logs_the_rate_of_its_schedule(tmp_path: Path, corpus
     assert [min(rates) for rates in used] == pytest.approx(want)
     assert [max(rates) for rates in used] == pytest.approx(want)
     assert [values["train/lr"] for values in metrics(training).values()] == pytest.approx(want)
+    assert decays == pytest.approx([0.1, 0.0904508, 0.0654508, 0.0345492, 0.0095492], abs=1e-6)
 
 
 def test_the_loss_is_the_mean_over_micro_batches(tmp_path: Path, corpus: Path) -> None:

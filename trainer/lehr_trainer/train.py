@@ -265,7 +265,7 @@ class Training(TrainStep):
         """Take one optimizer step and pass its figures to the loggers."""
         config, progress, step = self.config, self.progress, self.progress.step
         factor = lr_factor(config.schedule, step + 1, config.steps)
-        set_lr_factor(self.optimizer, factor)
+        set_lr_factor(self.optimizer, factor, config.optimizer.decay_factor(step / config.steps))
         waited_before = self.loader.waited_s
         diagnosed = self.diagnostics_logger.due(step + 1)
 

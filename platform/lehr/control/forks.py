@@ -219,7 +219,8 @@ def _problems(old: TrainConfig, new: TrainConfig, step: int) -> list[SpecProblem
     saved, own = (optimizer_kind(config.model_dump()) for config in (old, new))
     if saved != own and new.optimizer_state == "keep":
         same_name = old.optimizer.name == new.optimizer.name
-        field = "optimizer.library" if same_name else "optimizer.name"
+        own_field = "library" if old.optimizer.name == "adamw8bit" else "normuon_beta"
+        field = f"optimizer.{own_field if same_name else 'name'}"
         if parts[0].get("optimizer") != parts[1].get("optimizer"):
             field = "parts.optimizer"
         message = (

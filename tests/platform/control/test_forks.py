@@ -72,6 +72,19 @@ def test_every_problem_names_the_field_that_cannot_change():
     assert [problem.path for problem in caught.value.problems] == paths
 
 
+def test_fork_that_switches_normuon_names_the_field_and_may_start_without_state():
+    muon, switch = source("train.optimizer.name=muon"), ["train.optimizer.normuon_beta=0.95"]
+    with pytest.raises(SpecError) as caught:
+        fork_spec(muon, switch, step=10)
+    (problem,) = caught.value.problems
+    assert problem.message == (
+        "train.optimizer.normuon_beta: the checkpoint holds the state of the optimizer muon, and "
+        "muon with normuon_beta cannot go on from it."
+    )
+    assert fork_spec(muon, switch, step=10, optimizer_state="fresh")
+    assert fork_spec(muon, ["train.optimizer.coefficients=polar_express"], step=10)
+
+
 YARN = "{factor: 4, original_max_sequence_length: 2048}"
 LONGER = ["train.model.max_sequence_length=8192", "train.batch.sequence_length=4096"]
 

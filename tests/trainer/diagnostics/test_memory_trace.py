@@ -49,6 +49,13 @@ def recompute(policy: str, every: int = 1) -> dict[str, Any]:
     return {"activation_checkpointing": {"policy": policy, "every": every}}
 
 
+MUON: dict[str, Any] = {
+    "name": "muon",
+    "coefficients": "polar_express",
+    "normuon_beta": 0.95,
+    "qkv_heads": 1,
+    "cautious_weight_decay": True,
+}
 MASKED = {"data": {"corpus": {"kind": "stdlib"}, "loss_mask": "document_starts"}}
 BOTH_PRECISIONS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -66,6 +73,7 @@ BOTH_PRECISIONS: dict[str, dict[str, Any]] = {
     "torch-chunked": {"loss": {"name": "torch_chunked"}},
     "small-chunks": {"loss": {"chunk_mb": 16}},
     "muon": {"batch": sized(2), "optimizer": {"name": "muon"}},
+    "muon-of-today": {"batch": sized(2), "optimizer": MUON},
     "unfused": {"batch": sized(2), "optimizer": {"fused": False}},
     "8-ranks": {"batch": sized(64)},
     "muon-8-ranks": {"batch": sized(16), "optimizer": {"name": "muon", "batch_mb": 1}},
@@ -174,6 +182,7 @@ for shard in ("optimizer", "node", "all"):
     for name, changes in {
         "": {},
         "-muon": {"optimizer": {"name": "muon"}},
+        "-muon-of-today": {"optimizer": MUON},
         "-block": {"activation_checkpointing": {"policy": "block"}},
     }.items():
         GRID[f"llama-bf16-8-ranks-{shard}{name}"] = one(
@@ -181,12 +190,13 @@ for shard in ("optimizer", "node", "all"):
         )
 QUICK = {
     "llama-bf16-8-ranks-optimizer",
-    "llama-bf16-8-ranks-all-muon",
+    "llama-bf16-8-ranks-all-muon-of-today",
     "llama-fp32-average-stages",
     "llama-bf16-block",
     "llama-bf16-masked-z-loss",
     "llama-bf16-8-ranks",
     "gpt2-bf16-muon",
+    "llama-bf16-muon-of-today",
     "llama-bf16-bitsandbytes",
     "llama-bf16-tensorwise-none-plain",
 }

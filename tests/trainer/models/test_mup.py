@@ -21,6 +21,7 @@ from lehr_trainer.optim import build_optimizer
 VOCABULARY, LENGTH = 128, 32
 ADAMW = {"name": "adamw", "lr": 5e-3}
 MUON = {"name": "muon", "lr": 0.02, "embedding_lr": 3e-3}
+OF_TODAY = {**MUON, "coefficients": "polar_express", "normuon_beta": 0.95, "qkv_heads": 1}
 MOONSHOT = {**MUON, "lr": 0.03, "adjust_lr": "match_rms_adamw", "embedding_lr": 1e-4}
 
 
@@ -105,6 +106,7 @@ def growth(kind: str, optimizer: dict[str, Any], *, mup: bool) -> dict[str, floa
     [
         pytest.param("llama", ADAMW, id="llama-adamw"),
         pytest.param("gpt2", MUON, id="gpt2-muon"),
+        pytest.param("llama", OF_TODAY, id="llama-muon-of-today", marks=pytest.mark.nightly),
         pytest.param("llama", MOONSHOT, id="llama-moonshot"),
         pytest.param("gpt2", ADAMW, id="gpt2-adamw", marks=pytest.mark.nightly),
         pytest.param("llama", MUON, id="llama-muon", marks=pytest.mark.nightly),

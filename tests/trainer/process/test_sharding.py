@@ -24,7 +24,21 @@ from lehr_trainer.contract import layout
 
 BATCH = {"sequences": 4, "sequence_length": 64, "micro_batch": 1}
 TWO_NODES = "import os\nos.environ['LOCAL_WORLD_SIZE'] = '2'\n"
-OPTIMIZERS: dict[str, dict[str, Any]] = {"adamw": {}, "muon": {"optimizer": {"name": "muon"}}}
+MUON = {
+    "name": "muon",
+    "coefficients": "polar_express",
+    "normuon_beta": 0.9,
+    "qkv_heads": 1,
+    "cautious_weight_decay": True,
+    "weight_decay_schedule": "cosine",
+}
+OPTIMIZERS: dict[str, dict[str, Any]] = {
+    "adamw": {},
+    "muon": {"optimizer": {"name": "muon"}},
+    "muon of today": {"optimizer": MUON},
+}
+TOLERANCES = {"adamw": 2e-5, "muon": 2e-4, "muon of today": 5e-4}
+"""Of a loss. Muon computes in bf16, and its ranks divide the matrices in other ways."""
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +57,7 @@ def same(*attempts: Path, as_in: Path, tolerance: float = 2e-5) -> None:
     assert series("data/digest", *attempts) == series("data/digest", as_in)
     assert losses(*attempts) == pytest.approx(losses(as_in), abs=tolerance)
     norms = series("train/grad_norm", *attempts)
-    assert norms == pytest.approx(series("train/grad_norm", as_in), rel=1e-3)
+    assert norms == pytest.approx(series("train/grad_norm", as_in), rel=max(1e-3, 20 * tolerance))
     values = records(attempts[-1], "evaluation")[-1]["values"]
     assert values == pytest.approx(records(as_in, "evaluation")[-1]["values"], abs=tolerance)
 
@@ -52,8 +66,10 @@ def same(*attempts: Path, as_in: Path, tolerance: float = 2e-5) -> None:
 @pytest.mark.parametrize(
     ("optimizer", "shard", "ranks", "code"),
     [
-        ("muon", "all", 2, ""),
-        ("muon", "node", 4, TWO_NODES),
+        ("muon of today", "all", 2, ""),
+        ("muon of today", "node", 4, TWO_NODES),
+        pytest.param("muon", "all", 2, "", marks=pytest.mark.nightly),
+        pytest.param("muon", "node", 4, TWO_NODES, marks=pytest.mark.nightly),
         pytest.param("muon", "optimizer", 2, "", marks=pytest.mark.nightly),
         pytest.param("adamw", "optimizer", 2, "", marks=pytest.mark.nightly),
         pytest.param("adamw", "all", 4, "", marks=pytest.mark.nightly),
@@ -67,16 +83,21 @@ def test_sharded_ranks_train_as_one(
     changes = {**OPTIMIZERS[optimizer], "parallel": {"shard": shard}}
     run = make_run(tmp_path / "run", corpus, batch=BATCH, **changes)
     train_to_end(run, ranks=ranks, data=data, code=code)
-    # Muon computes in bf16, and its ranks divide the matrices in other ways.
-    same(run / "attempt-1", as_in=whole[optimizer], tolerance=2e-4 if optimizer == "muon" else 2e-5)
+    same(run / "attempt-1", as_in=whole[optimizer], tolerance=TOLERANCES[optimizer])
     mine, theirs = final_state(run / "attempt-1"), final_state(whole[optimizer])
     assert mine.keys() == theirs.keys()
     for key, tensor in mine.items():
         assert tensor.shape == theirs[key].shape, key
 
 
-def test_any_ranks_resume_what_others_saved(tmp_path: Path, corpus: Path, data: Path) -> None:
+@pytest.mark.parametrize(
+    "optimizer", ["adamw", pytest.param("muon of today", marks=pytest.mark.nightly)]
+)
+def test_any_ranks_resume_what_others_saved(
+    tmp_path: Path, corpus: Path, data: Path, optimizer: str
+) -> None:
     changes = {
+        **OPTIMIZERS[optimizer],
         "batch": BATCH,
         "average": {"last": 3, "every": 1},
         "checkpoint": {"every": 2},
@@ -108,7 +129,7 @@ def test_any_ranks_resume_what_others_saved(tmp_path: Path, corpus: Path, data: 
     attempts = layout.attempts(run)
     steps = [records(attempt, "resumed")[0]["step"] for attempt in attempts[1:]]
     assert steps == [2, 4, 6, 8]
-    same(*attempts, as_in=undisturbed / "attempt-1")
+    same(*attempts, as_in=undisturbed / "attempt-1", tolerance=TOLERANCES[optimizer])
     parts = [
         {
             (record["step"], name): value
@@ -120,7 +141,7 @@ def test_any_ranks_resume_what_others_saved(tmp_path: Path, corpus: Path, data: 
         for group in (attempts, [undisturbed / "attempt-1"])
     ]
     assert len(parts[0]) == 36  # Three figures of three parts at four steps.
-    assert parts[0] == pytest.approx(parts[1], rel=1e-3)
+    assert parts[0] == pytest.approx(parts[1], rel=max(1e-3, 20 * TOLERANCES[optimizer]))
 
 
 SLOW_LOADER = """

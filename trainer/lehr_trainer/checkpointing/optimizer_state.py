@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from lehr_trainer.checkpointing.checkpoint import DTYPES, SavedTensors
 from lehr_trainer.errors import BadCheckpoint, BadConfig
-from lehr_trainer.runtime.sharding import own_parameters, shards_of
+from lehr_trainer.runtime.sharding import is_by_rows, own_parameters, shards_of
 
 Tensors = dict[str, Tensor]
 
@@ -106,9 +106,9 @@ def restore(
         values: Mapping[str, Any], name: str = "", device: torch.device | None = None
     ) -> dict[str, Any]:
         def held(tensor: str) -> Tensor:
-            """Return a tensor; of one like a sharded parameter, this rank's rows."""
-            like = name in rows and tensors.shape(tensor) == whole[name]
-            return tensors.rows(tensor, rows[name] if like else None)
+            """Return a tensor; of one with the rows of a sharded parameter, this rank's rows."""
+            by_rows = name in rows and is_by_rows(tensors.shape(tensor), whole[name])
+            return tensors.rows(tensor, rows[name] if by_rows else None)
 
         try:
             return {key: _decode(value, held, device) for key, value in values.items()}

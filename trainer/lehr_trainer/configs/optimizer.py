@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
-from lehr_trainer.configs.base import Config, PositiveInt, must_name, tagged
+from lehr_trainer.configs.base import Config, OrNone, PositiveInt, must_name, tagged
 from lehr_trainer.configs.sizes import BF16, FP32, ParameterCounts
 
 Rate = Annotated[float, Field(gt=0)]
@@ -34,6 +35,10 @@ class BaseOptimizerConfig(Config, ABC):
             width: hidden_size / base_width.
         """
         return None
+
+    def decay_factor(self, done: float) -> float:
+        """Return the share of the weight decay at a step before which ``done`` of all is done."""
+        return 1.0
 
     @abstractmethod
     def state_bytes(self, counts: ParameterCounts) -> int:
@@ -137,7 +142,9 @@ class MuonConfig(BaseOptimizerConfig):
     """Muon for the matrices of the blocks, AdamW for embedding, head, norms and biases.
 
     Muon (Jordan et al. 2024) replaces a matrix's momentum by the nearest orthogonal
-    matrix, so each matrix moves by about the same amount in every direction.
+    matrix, so each matrix moves by about the same amount in every direction. ``coefficients``,
+    ``normuon_beta``, ``qkv_heads``, ``cautious_weight_decay`` and ``weight_decay_schedule`` are
+    later changes of it; each is off unless it is set.
     """
 
     model_config = ConfigDict(json_schema_extra=must_name("name"))
@@ -156,12 +163,32 @@ class MuonConfig(BaseOptimizerConfig):
     """Look ahead by the momentum."""
     newton_schulz_steps: Annotated[int, Field(ge=1, lt=100)] = 5
     """Iterations of the orthogonalisation."""
+    coefficients: Annotated[
+        Literal["jordan", "polar_express"], Field(exclude_if=lambda kind: kind == "jordan")
+    ] = "jordan"
+    """Polynomials of the iterations: Jordan's, the same in each, or those of Polar Express (Amsel
+    et al. 2025, arXiv:2505.16932), which come closer to an orthogonal matrix in as many."""
+    normuon_beta: OrNone[Beta] = None
+    """Divides each row of an orthogonalised matrix by the root of its average mean square, so that
+    neurons move alike (NorMuon, Li et al. 2025, arXiv:2510.05491): the decay of that average,
+    which is 0.95 in the paper and 0.9 in nanochat. Off if not given."""
+    qkv_heads: OrNone[PositiveInt] = None
+    """How many heads of a query, key or value are orthogonalised together: 1 in Kimi K3
+    (arXiv:2607.24653) and GLM-5 (arXiv:2602.15763), 2 of query and key in modded-nanogpt. All if
+    not given; GPT-2's joint query, key and value are three matrices either way."""
     adjust_lr: Literal["original", "match_rms_adamw"] = "original"
     """How a matrix's shape enters its rate: original is Jordan's sqrt(max(1, rows/columns));
     match_rms_adamw is Moonshot's 0.2 sqrt(max(rows, columns)), under which ``lr`` means what it
     means to AdamW (arXiv:2502.16982)."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.1
     """Decays the matrices only."""
+    cautious_weight_decay: Annotated[bool, Field(exclude_if=lambda is_on: not is_on)] = False
+    """Decay only weights that the update moves towards 0 too (Chen et al. 2025,
+    arXiv:2510.12402)."""
+    weight_decay_schedule: Annotated[
+        Literal["constant", "cosine"], Field(exclude_if=lambda kind: kind == "constant")
+    ] = "constant"
+    """cosine: the decay falls to 0 as half a cosine over all steps of the run, as in nanochat."""
     embedding_lr: Rate = 3e-4
     """Peak rate of the embeddings, positions included; of the head too when it is tied."""
     head_lr: Rate | None = None
@@ -189,9 +216,19 @@ class MuonConfig(BaseOptimizerConfig):
         """
         return 1.0 if self.adjust_lr == "original" else width**-0.5
 
+    def decay_factor(self, done: float) -> float:
+        """Return 1, or the height of the cosine."""
+        constant = self.weight_decay_schedule == "constant"
+        return 1.0 if constant else 0.5 * (1.0 + math.cos(math.pi * done))
+
     def state_bytes(self, counts: ParameterCounts) -> int:
-        """Count one fp32 momentum for the blocks' matrices, both moments for other parameters."""
-        return 2 * FP32 * counts.total - FP32 * counts.layers
+        """Count one fp32 momentum for the blocks' matrices, both moments for other parameters.
+
+        NorMuon has a number for each row of a matrix besides.
+        """
+        rows = sum(rows * number for rows, _, number in counts.matrices)
+        of_rows = 0 if self.normuon_beta is None else FP32 * rows
+        return 2 * FP32 * counts.total - FP32 * counts.layers + of_rows
 
     def sharded_workspace_bytes(self, counts: ParameterCounts, ways: int) -> int:
         """Count the same for matrices of which a rank has some rows: a share of them is gathered.
@@ -217,7 +254,8 @@ class MuonConfig(BaseOptimizerConfig):
         It computes a batch while the results of the one before are exchanged, then casts those to
         fp32. Held are: the directions in fp32 if they look ahead, a rank's share of them stacked in
         fp32 and two stages of the iteration in 16 bits with Gram matrix and polynomial, the
-        16-bit results of both batches, and the cast ones.
+        16-bit results of both batches, and the cast ones; to decay cautiously, the products with a
+        matrix's weights and their signs.
         """
         ranks = ranks if self.distributed else 1
         most = before_results = before_cast = before_directions = 0
@@ -239,7 +277,21 @@ class MuonConfig(BaseOptimizerConfig):
                 )
                 before_results, before_directions = results, directions
                 before_cast = FP32 * size * together
+                if self.cautious_weight_decay:
+                    before_cast += (FP32 + 1) * size
         return max(most, before_results + before_directions + before_cast)
+
+    def check_heads(self, heads: int, kv_heads: int) -> None:
+        """Check that query and key-value heads can be taken ``qkv_heads`` at a time.
+
+        Raises:
+            ValueError: they do not divide into such groups.
+        """
+        if self.qkv_heads is not None and (heads % self.qkv_heads or kv_heads % self.qkv_heads):
+            raise ValueError(
+                f"optimizer.qkv_heads {self.qkv_heads} does not divide both the {heads} query "
+                f"heads and the {kv_heads} key-value heads of the model; 1 does"
+            )
 
     def check_tied(self, *, tie_embeddings: bool) -> None:
         """Check that tied weights, which are one weight, have one learning rate.
@@ -279,4 +331,6 @@ def optimizer_kind(train: Mapping[str, Any]) -> str:
         return str(replaced)
     optimizer = train["optimizer"]
     library = optimizer.get("library")
+    if optimizer.get("normuon_beta") is not None:
+        return f"{optimizer['name']} with normuon_beta"
     return f"{optimizer['name']} of {library}" if library else str(optimizer["name"])

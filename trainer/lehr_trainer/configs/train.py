@@ -250,6 +250,8 @@ class TrainConfig(Config):
             self.average.check_fits(self.steps)
         if isinstance(self.optimizer, MuonConfig):
             self.optimizer.check_tied(tie_embeddings=self.model.tie_embeddings)
+            heads = self.model.num_attention_heads
+            self.optimizer.check_heads(heads, getattr(self.model, "num_key_value_heads", heads))
         if self.model.parametrization == "mup" and self.optimizer.mup_rate(1.0) is None:
             raise ValueError(
                 f"model.parametrization mup is not defined for optimizer {self.optimizer.name}; "

@@ -20,7 +20,7 @@ SECTIONS: dict[str, str] = {
     "fp8": "the FP8 recipes beside bf16",
     "compile": "eager and each way of compiling",
     "options": "joint products and a bf16 residual stream",
-    "optimizers": "AdamW plain, fused and in 8 bits, and Muon",
+    "optimizers": "AdamW plain, fused and in 8 bits, Muon and its changes",
     "masks": "document masks",
     "attention": "attention kernels, eager and compiled",
     "context": "attention by sequence length, at the same tokens a step",

@@ -36,6 +36,13 @@ _LADDER: dict[str, dict[str, Any]] = {
     "+ FP8": {"precision": {"fp8": {"recipe": "tensorwise"}}},
 }
 """What each rung changes. The first are those of the GPT-2 134M study (docs/reference-runs.md)."""
+_MUON: dict[str, dict[str, Any]] = {
+    "Polar Express": {"coefficients": "polar_express"},
+    "NorMuon": {"normuon_beta": 0.95},
+    "one head at a time": {"qkv_heads": 1},
+    "cautious decay": {"cautious_weight_decay": True},
+}
+"""The changes of Muon that cost time or memory."""
 _POLICIES = ("none", "embedding", "norms", "attention", "swiglu", "block, every 2nd layer", "block")
 
 
@@ -289,6 +296,8 @@ def _techniques(whole: int, quarter: int, eighth: int) -> Iterator[_Plan]:
         "adamw8bit, bitsandbytes": {"name": "adamw8bit"},
         "adamw8bit, torchao": {"name": "adamw8bit", "library": "torchao"},
         "muon": {"name": "muon"},
+        **{f"muon, {name}": {"name": "muon", **changes} for name, changes in _MUON.items()},
+        "muon, all four": {"name": "muon", **{k: v for c in _MUON.values() for k, v in c.items()}},
     }
     for name, optimizer in optimizers.items():
         yield _Plan("optimizers", name, quarter, {**_BLOCK, "optimizer": optimizer})

@@ -115,11 +115,11 @@ class GPT2(nn.Module):
         assert isinstance(head.weight, nn.Parameter)
         return head.weight
 
-    def joined_linears(self) -> Iterator[tuple[nn.Linear, int]]:
-        """List the linears whose weight is several matrices, one below the other; how many."""
+    def joined_linears(self) -> Iterator[tuple[nn.Linear, int, int]]:
+        """List the linears whose rows are those of heads; of how many matrices, and heads."""
         for block in self.h:
             assert isinstance(block, GPT2Block)
-            yield block.attn.c_attn, 3  # query, key, value
+            yield block.attn.c_attn, 3, 3 * block.attn.heads  # query, key, value
 
     def residual_projections(self) -> Iterator[nn.Linear]:
         """List the linears whose output is added to the residual stream."""

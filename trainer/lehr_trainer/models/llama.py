@@ -97,6 +97,14 @@ class Llama(nn.Module):
             yield layer.self_attn.o_proj
             yield layer.mlp.down_proj
 
+    def joined_linears(self) -> Iterator[tuple[nn.Linear, int, int]]:
+        """List the linears whose rows are those of heads; of how many matrices, and heads."""
+        for module in self.modules():
+            if isinstance(module, LlamaAttention):
+                yield module.q_proj, 1, module.heads
+                yield module.k_proj, 1, module.kv_heads
+                yield module.v_proj, 1, module.kv_heads
+
 
 class LlamaBlock(nn.Module):
     def __init__(self, config: LlamaConfig) -> None:

@@ -70,9 +70,14 @@ def mup_width(model: nn.Module) -> float | None:
     return width_ratio(config)
 
 
-def set_lr_factor(optimizer: torch.optim.Optimizer, factor: float) -> None:
-    """Set each group's rate to ``factor`` of its peak; a tensor rate is filled, not replaced."""
+def set_lr_factor(optimizer: torch.optim.Optimizer, factor: float, decay: float = 1.0) -> None:
+    """Set each group's rate to ``factor`` of its peak; a tensor rate is filled, not replaced.
+
+    ``decay`` does the same with the weight decay of groups that have a ``peak_weight_decay``.
+    """
     for group in optimizer.param_groups:
+        if "peak_weight_decay" in group:
+            group["weight_decay"] = group["peak_weight_decay"] * decay
         rate = group["peak_lr"] * factor
         if isinstance(group["lr"], Tensor):
             group["lr"].fill_(rate)

@@ -16,20 +16,21 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import is_fake
 from torch.optim.adam import adam
 
 from lehr_trainer.configs.optimizer import MuonConfig
+from lehr_trainer.errors import BadConfig
 from lehr_trainer.optim.adamw import by_role, mup_width
-from lehr_trainer.runtime.sharding import Rows, own_parameters, rows_of, shards_of
+from lehr_trainer.optim.orthogonal import Exchange, Iteration, Shares
+from lehr_trainer.runtime.sharding import Rows, own_parameters, shards_of
 
-_COEFFICIENTS = (3.4445, -4.7750, 2.0315)
-_EPS = 1e-7
+_EPS = 1e-8
+"""Of NorMuon's division; its paper gives no other."""
 
 
 def build_muon(model: nn.Module, config: MuonConfig) -> Muon:
@@ -37,6 +38,9 @@ def build_muon(model: nn.Module, config: MuonConfig) -> Muon:
 
     Under muP the matrices' rate has the factor of ``MuonConfig.mup_rate``, and their decay its
     inverse.
+
+    Raises:
+        BadConfig: ``qkv_heads`` is set, and the model does not tell its heads.
     """
     lists = by_role(model)
     config.check_tied(tie_embeddings=not lists["head"])
@@ -53,9 +57,13 @@ def build_muon(model: nn.Module, config: MuonConfig) -> Muon:
         "lr": config.lr * rate,
         "peak_lr": config.lr * rate,
         "weight_decay": config.weight_decay / rate,
+        "peak_weight_decay": config.weight_decay / rate,
+        "cautious": config.cautious_weight_decay,
         "momentum": config.momentum,
         "nesterov": config.nesterov,
-        "newton_schulz_steps": config.newton_schulz_steps,
+        "iteration": (config.coefficients, config.newton_schulz_steps),
+        "normuon_beta": config.normuon_beta,
+        "qkv_heads": config.qkv_heads,
         "adjust_lr": config.adjust_lr,
         "batch_bytes": config.batch_mb * 2**20,
         "distributed": config.distributed,
@@ -75,8 +83,13 @@ def build_muon(model: nn.Module, config: MuonConfig) -> Muon:
         }
         for name, rate in rates.items()
     ]
-    joined: Iterable[tuple[nn.Linear, int]] = getattr(model, "joined_linears", tuple)()
-    numbers = {linear.weight: number for linear, number in joined}
+    joined: Iterable[tuple[nn.Linear, int, int]] = getattr(model, "joined_linears", tuple)()
+    numbers = {linear.weight: counts for linear, *counts in joined}
+    if config.qkv_heads is not None and not numbers:
+        raise BadConfig(
+            f"optimizer.qkv_heads {config.qkv_heads}: {type(model).__name__} does not tell which "
+            "weights have heads; leave it out, or give the model Llama's joined_linears()"
+        )
     own, shards = own_parameters(model), shards_of(model)
     return Muon(
         [group for group in (muon, *adamw) if group["params"]],
@@ -96,11 +109,11 @@ class Muon(torch.optim.Optimizer):
     def __init__(
         self,
         groups: Iterable[dict[str, Any]],
-        joined: Mapping[Tensor, int] | None = None,
+        joined: Mapping[Tensor, list[int]] | None = None,
         rows: Mapping[Tensor, Rows] | None = None,
         group: dist.ProcessGroup | None = None,
     ) -> None:
-        """Build it; ``joined`` has the number of matrices that a parameter's rows are.
+        """Build it; ``joined`` has the numbers of matrices, and of heads, that are a parameter.
 
         Of a sharded model, ``rows`` has those that this rank holds, and ``group`` is its ranks.
         """
@@ -126,13 +139,15 @@ class Muon(torch.optim.Optimizer):
         else:
             shares = Shares.of_all_ranks() if group["distributed"] else Shares(0, 1)
         before: tuple[list[Matrix], Exchange] | None = None
-        matrices = itertools.chain.from_iterable(map(self._matrices, group["params"]))
+        iteration = Iteration.of(*group["iteration"])
+        matrices = itertools.chain.from_iterable(self._matrices(group, p) for p in group["params"])
         for batch in batches(matrices, group["batch_bytes"], shares.ranks):
-            directions, steps = self._directions(group, batch), group["newton_schulz_steps"]
-            if self._group is None:
-                exchange = shares.orthogonalise(directions, steps)
+            directions, like = self._directions(group, batch), batch[0]
+            if like.rows is None:
+                exchange = shares.orthogonalise(directions, iteration)
             else:
-                exchange = shares.orthogonalise_rows(batch[0], directions, steps)
+                whole = like.rows.whole
+                exchange = shares.orthogonalise_rows(whole, like.shape, directions, iteration)
             # The ranks exchange one batch while they compute the next.
             if before is not None:
                 self._move(group, *before)
@@ -140,15 +155,21 @@ class Muon(torch.optim.Optimizer):
         if before is not None:
             self._move(group, *before)
 
-    def _matrices(self, parameter: Tensor) -> Iterator[Matrix]:
+    def _matrices(self, group: dict[str, Any], parameter: Tensor) -> Iterator[Matrix]:
         """List the matrices of a parameter; none if it has no gradient."""
         if parameter.grad is not None:
-            parts = parameter, parameter.grad, self._buffer(parameter)
-            number = self._joined.get(parameter, 1)
+            momentum = self._buffer(parameter, "momentum_buffer", parameter)
+            parts, moments = (parameter, parameter.grad, momentum), None
+            if group["normuon_beta"] is not None:
+                moments = self._buffer(parameter, "row_moments", parameter[:, :1])
+            number, heads = self._joined.get(parameter, (1, 1))
+            if parameter in self._joined and group["qkv_heads"] is not None:
+                number = heads // group["qkv_heads"]
             if rows := self._rows.get(parameter):
-                yield Matrix(*parts, rows.whole, number)
+                yield Matrix(*parts, moments, rows, number)
             else:
-                yield from map(Matrix, *(part.chunk(number) for part in parts))
+                apart = [None] * number if moments is None else moments.chunk(number)
+                yield from map(Matrix, *(part.chunk(number) for part in parts), apart)
 
     def _directions(self, group: dict[str, Any], batch: list[Matrix]) -> list[Tensor]:
         """Add the gradients to the momenta; return what is to be orthogonalised."""
@@ -175,18 +196,51 @@ class Muon(torch.optim.Optimizer):
         scale = lr * shape_factor(batch[0].shape, group["adjust_lr"])
         decay = lr * group["weight_decay"]
         found_inf: Tensor | None = getattr(self, "found_inf", None)
-        if found_inf is None:
-            torch._foreach_mul_(weights, 1 - decay)
-        else:
-            torch._foreach_mul_(weights, 1 - decay * (1 - found_inf))
+        if found_inf is not None:
+            decay = decay * (1 - found_inf)
             update *= 1 - found_inf
-        torch._foreach_add_(weights, list(update.to(weights[0].dtype)), alpha=-scale)
+        # Of a tall matrix, what this rank computed lies transposed, and what it received does not.
+        moves = update.to(weights[0].dtype, memory_format=torch.contiguous_format)
+        if group["normuon_beta"] is not None:
+            self._equalise_rows(group["normuon_beta"], batch, moves)
+        if group["cautious"]:
+            for weight, move in zip(weights, moves, strict=True):
+                weight.mul_(torch.where(weight * move >= 0, 1 - decay, 1.0))
+        else:
+            torch._foreach_mul_(weights, 1 - decay)
+        torch._foreach_add_(weights, list(moves), alpha=-scale)
 
-    def _buffer(self, parameter: Tensor) -> Tensor:
+    def _equalise_rows(self, beta: float, batch: list[Matrix], moves: Tensor) -> None:
+        """Divide each row of ``moves`` [N, R, C] by the root of its average mean square (NorMuon).
+
+        A matrix then gets the norm of a semi-orthogonal one: with ``adjust_lr: match_rms_adamw``
+        that is the paper's rate, and with the original factor it is Muon's. Ranks that hold other
+        rows of it send each other one number for each matrix.
+        """
+        found_inf: Tensor | None = getattr(self, "found_inf", None)
+        moments = [m.row_moments for m in batch if m.row_moments is not None]
+        squares = torch.linalg.vector_norm(moves, dim=2, keepdim=True).square() / moves.shape[2]
+        new = squares
+        if found_inf is not None:
+            new = torch.where(found_inf.bool(), torch.stack(moments), squares)
+        torch._foreach_lerp_(moments, list(new), 1 - beta)
+        inverse = 1 / (torch.stack(moments).sqrt() + _EPS)
+        heights = batch[0].heights
+        parts = torch.split(squares * inverse.square(), heights, dim=1)
+        totals = torch.stack([part.sum((1, 2)) for part in parts])
+        if batch[0].rows is not None:
+            dist.all_reduce(totals, group=self._group)
+        rows, columns = batch[0].shape
+        factors = (min(rows, columns) / (columns * totals).clamp(min=_EPS)).sqrt()
+        for part, factor in zip(torch.split(inverse, heights, dim=1), factors, strict=True):
+            part.mul_(factor[:, None, None])
+        moves.mul_(inverse)
+
+    def _buffer(self, parameter: Tensor, name: str, like: Tensor) -> Tensor:
         state = self.state[parameter]
-        if "momentum_buffer" not in state:
-            state["momentum_buffer"] = torch.zeros_like(parameter)
-        buffer: Tensor = state["momentum_buffer"]
+        if name not in state:
+            state[name] = torch.zeros_like(like, memory_format=torch.contiguous_format)
+        buffer: Tensor = state[name]
         return buffer
 
     def _adamw(self, group: dict[str, Any]) -> None:
@@ -230,8 +284,10 @@ class Matrix:
     weight: Tensor
     gradient: Tensor
     momentum: Tensor
-    whole_rows: int | None = None
-    """Rows of the sharded parameter."""
+    row_moments: Tensor | None = None
+    """NorMuon's average of each row's mean square, [R, 1]."""
+    rows: Rows | None = None
+    """Which rows of the sharded parameter these are."""
     number: int = 1
     """How many matrices the sharded parameter is, one below the other."""
 
@@ -239,7 +295,16 @@ class Matrix:
     def shape(self) -> tuple[int, int]:
         """Rows and columns of what is orthogonalised."""
         rows, columns = self.weight.shape
-        return (self.whole_rows or rows) // self.number, columns
+        return (self.rows.whole if self.rows else rows) // self.number, columns
+
+    @property
+    def heights(self) -> list[int]:
+        """How many of the rows that this rank holds are of each matrix."""
+        if self.rows is None:
+            return [len(self.weight)]
+        ends = [i * self.shape[0] for i in range(self.number + 1)]
+        within = [min(max(end, self.rows.first), self.rows.last) for end in ends]
+        return [last - first for first, last in itertools.pairwise(within)]
 
 
 def batches(matrices: Iterable[Matrix], most_bytes: int, ranks: int) -> list[list[Matrix]]:
@@ -259,122 +324,6 @@ def batches(matrices: Iterable[Matrix], most_bytes: int, ranks: int) -> list[lis
         most = -(-most // ranks) * ranks
         found += [members[i : i + most] for i in range(0, len(members), most)]
     return found
-
-
-@dataclass(frozen=True)
-class Exchange:
-    """Orthogonalised matrices [N, R, C] that the ranks send each other."""
-
-    matrices: Tensor
-    sent: dist.Work | None = None
-
-    def wait(self) -> Tensor:
-        if self.sent is not None:
-            self.sent.wait()
-        return self.matrices
-
-
-@dataclass(frozen=True)
-class Shares:
-    """The share of this rank in the matrices of a batch: one of equal, contiguous parts."""
-
-    rank: int
-    ranks: int
-    group: dist.ProcessGroup | None = None
-
-    @classmethod
-    def of_all_ranks(cls) -> Shares:
-        if not (dist.is_available() and dist.is_initialized()):
-            return cls(0, 1)
-        return cls(dist.get_rank(), dist.get_world_size())
-
-    def orthogonalise(self, directions: list[Tensor], steps: int) -> Exchange:
-        """Orthogonalise this rank's share, and begin to exchange it for the others'."""
-        if self.ranks == 1:
-            return Exchange(orthogonalise(torch.stack(directions), steps))
-        size = -(-len(directions) // self.ranks)
-        mine = directions[self.rank * size : (self.rank + 1) * size]
-        rows, columns = directions[0].shape
-        part = directions[0].new_zeros(size, rows, columns, dtype=torch.bfloat16)
-        if mine:
-            part[: len(mine)] = orthogonalise(torch.stack(mine), steps)
-        every = part.new_empty(self.ranks * size, rows, columns)
-        sent = _all_gather()(every, part, async_op=True)
-        return Exchange(every[: len(directions)], sent)
-
-    def orthogonalise_rows(self, like: Matrix, directions: list[Tensor], steps: int) -> Exchange:
-        """Do the same with matrices of which each rank has some rows; it gets its rows back.
-
-        Each rank is sent all rows of its share, in bf16, in which the iteration begins anyway.
-        """
-        assert like.whole_rows is not None
-        columns = directions[0].shape[1]
-        rows = [rows_of(like.whole_rows, rank, self.ranks) for rank in range(self.ranks)]
-        heights = [part.last - part.first for part in rows]
-        mine, size = heights[self.rank], -(-len(directions) // self.ranks)
-        counts = [len(directions[rank * size : (rank + 1) * size]) for rank in range(self.ranks)]
-        own = counts[self.rank]
-        to_owners = [count * mine * columns for count in counts]
-        to_holders = [own * height * columns for height in heights]
-        sent = torch.stack(directions).bfloat16().flatten()
-        received = sent.new_empty(sum(to_holders))
-        dist.all_to_all_single(received, sent, to_holders, to_owners, group=self.group)
-        blocks = torch.split(received, to_holders)
-        whole = torch.cat(
-            [b.view(own, height, columns) for b, height in zip(blocks, heights, strict=True)], dim=1
-        )
-        if own:
-            whole = orthogonalise(whole.reshape(-1, *like.shape), steps).reshape(whole.shape)
-        back = torch.cat([part.flatten() for part in torch.split(whole, heights, dim=1)])
-        result = torch.empty_like(sent)
-        work = dist.all_to_all_single(
-            result, back, to_owners, to_holders, group=self.group, async_op=True
-        )
-        return Exchange(result.view(len(directions), mine, columns), work)
-
-
-def _all_gather() -> Callable[..., dist.Work]:
-    """Return the gathering of equal parts; torch 2.13 has a new name for it, 2.11 has not."""
-    name = "all_gather_single"
-    found: Any = getattr(dist, name, None) or dist.all_gather_into_tensor
-    return cast("Callable[..., dist.Work]", found)
-
-
-def orthogonalise(matrices_NRC: Tensor, steps: int) -> Tensor:
-    """Replace each of N matrices by a matrix near its nearest semi-orthogonal one, in bf16.
-
-    A quintic Newton-Schulz iteration: it drives every singular value to about 1 (0.5 to 1.5, by
-    design), and keeps the singular vectors.
-    """
-    a, b, c = _COEFFICIENTS
-    tall = matrices_NRC.shape[1] > matrices_NRC.shape[2]
-    x = matrices_NRC.bfloat16()
-    if tall:
-        x = x.mT
-    x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=_EPS)
-    for _ in range(steps):
-        gram = _added_product(x, x, x.mT, beta=0.0, alpha=1.0)
-        polynomial = _added_product(gram, gram, gram, beta=b, alpha=c)
-        x = _added_product(x, polynomial, x, beta=a, alpha=1.0)
-    return x.mT if tall else x
-
-
-def _added_product(
-    added: Tensor, left: Tensor, right: Tensor, *, beta: float, alpha: float
-) -> Tensor:
-    """Return ``beta * added + alpha * left @ right``, summed in fp32 and rounded once.
-
-    A CPU without bf16 instructions emulates them, 50 times slower than fp32; this has its rounding.
-    Fake tensors on a CPU stand for a GPU's (``memory_trace``), so they take the GPU's way.
-    """
-    if left.device.type == "cpu" and not is_fake(left):
-        wide = torch.bmm(left.float(), right.float()).mul_(alpha)
-        if beta:
-            wide.add_(added.float(), alpha=beta)
-        return wide.bfloat16()
-    if not beta:
-        return torch.bmm(left, right)
-    return torch.baddbmm(added, left, right, beta=beta, alpha=alpha)
 
 
 def shape_factor(shape: tuple[int, int], adjust_lr: str) -> float:

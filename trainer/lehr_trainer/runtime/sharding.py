@@ -275,6 +275,11 @@ def rows_of_state(model: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, 
         return rows
     for name, tensor in tensors.items():
         for base in (name, name.rpartition("/")[0], name.partition("/")[2]):
-            if base in shards.own and tensor.shape == shards.own[base].shape:
+            if base in shards.own and is_by_rows(tensor.shape, shards.own[base].shape):
                 rows[name] = shards.rows[base]
     return rows
+
+
+def is_by_rows(shape: Sequence[int], parameter: Sequence[int]) -> bool:
+    """Return whether state of this shape has a value, or several, for each row of a parameter."""
+    return len(shape) == len(parameter) and shape[0] == parameter[0]
