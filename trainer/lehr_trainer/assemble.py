@@ -181,6 +181,11 @@ def _started(
         host=environment.host(ranks.device),
         code=layout.code_digest(),
         compile=config.compile.scope,
+        bucket_mb=(
+            ranks.bucket_mb(config.parallel)
+            if ranks.world_size > 1 and config.parallel.shard == "none"
+            else None
+        ),
         startup_s=context.timeline.phases,
     )
 

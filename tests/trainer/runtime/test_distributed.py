@@ -55,6 +55,16 @@ def test_accumulating_micro_batches_send_nothing_and_the_last_sends_all(ranks: R
         assert step == 0 or len(sent) > 2, "1 MB buckets go one after another"
 
 
+@pytest.mark.parametrize(
+    ("local_size", "asked", "chosen"), [(None, None, 25), (16, None, 25), (8, None, 100), (8, 5, 5)]
+)
+def test_buckets_are_larger_across_nodes_unless_the_config_says(
+    local_size: int | None, asked: float | None, chosen: float
+) -> None:
+    ranks = Ranks(0, 16, torch.device("cpu"), local_size=local_size)
+    assert ranks.bucket_mb(ParallelConfig(bucket_mb=asked)) == chosen
+
+
 def test_single_process_does_not_wrap_the_model() -> None:
     model = torch.nn.Linear(2, 2)
     alone = Ranks(0, 1, torch.device("cpu"))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from lehr_trainer.configs.base import Config, NonNegativeInt, PositiveInt
+from lehr_trainer.configs.base import Config, NonNegativeInt, OrNone, PositiveInt
 from lehr_trainer.configs.sizes import FP32
 
 if TYPE_CHECKING:
@@ -131,8 +131,9 @@ class ParallelConfig(Config):
     """What the ranks divide among them (FSDP2). none: nothing, DDP. optimizer: gradients and the
     optimizer's state; weights are whole during a step. all: weights, too, gathered block by block.
     node: as all, within each node; nodes hold the same."""
-    bucket_mb: Annotated[float, Field(gt=0)] = 25.0
-    """DDP's gradient bucket size in MB (1e6 bytes): smaller ones leave earlier, more of them."""
+    bucket_mb: OrNone[Annotated[float, Field(gt=0)]] = None
+    """DDP's gradient bucket size in MB (1e6 bytes): smaller ones leave earlier, more of them.
+    null: 25 on one node, 100 across nodes, where each costs a round trip."""
     compression: Literal["none", "fp16", "bf16"] = "none"
     """Send gradients in 16 bits: half the traffic. bf16 keeps the range and loses digits; fp16
     keeps digits and needs ``compression_scale``."""

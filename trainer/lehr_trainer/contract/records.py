@@ -55,6 +55,8 @@ class Started(Record):
     """Digest of the capsule that the attempt trains with; None outside the platform."""
     compile: str | None = None
     """What is compiled: none, block or model; None in records of older versions."""
+    bucket_mb: float | None = None
+    """Size of DDP's buckets of gradients in MB (1e6 bytes); None without DDP."""
     startup_s: dict[str, float] = Field(default_factory=dict)
     """Seconds from process start, by phase: imports, data, model, compile, first_batch."""
 

@@ -144,14 +144,10 @@ class Ranks:
             dist.init_process_group("nccl", device_id=device)
         else:
             dist.init_process_group("gloo")
-        return cls(
-            rank,
-            world_size,
-            device,
-            dist.new_group(backend="gloo", timeout=TIMEOUT),
-            local_size=int(os.environ.get("LOCAL_WORLD_SIZE", world_size)),
-            waits=Waits(Clock(device)),
-        )
+        local = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
+        group = dist.new_group(backend="gloo", timeout=TIMEOUT)
+        waits = Waits(Clock(device))
+        return cls(rank, world_size, device, group, local_size=local, waits=waits)
 
     def destroy(self, *, together: bool = True) -> None:
         """Leave the process group at a normal exit. Do not use the group afterwards.
@@ -200,7 +196,7 @@ class Ranks:
             device_ids=[self.device] if self.device.type == "cuda" else None,
             **_NO_BUFFER_SYNC,
             gradient_as_bucket_view=True,
-            bucket_cap_mb=config.bucket_mb * 1e6 / 2**20,
+            bucket_cap_mb=self.bucket_mb(config) * 1e6 / 2**20,
             static_graph=config.static_graph,
             init_sync=self.agree_at_start,
         )
@@ -208,6 +204,11 @@ class Ranks:
         if self.waits is not None:
             self.waits.watch(wrapped)
         return wrapped
+
+    def bucket_mb(self, config: ParallelConfig) -> float:
+        """Return the size of DDP's buckets in MB (1e6 bytes): the config's, or one by the link."""
+        on_one_node = self.local_size in {None, self.world_size}
+        return config.bucket_mb or (25.0 if on_one_node else 100.0)
 
     @staticmethod
     def no_sync_while(model: nn.Module, *, keep: bool) -> AbstractContextManager[None]:
