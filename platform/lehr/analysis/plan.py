@@ -19,7 +19,7 @@ from lehr.analysis.plan_fit import (
     ways_to_fit,
 )
 from lehr.analysis.plan_stages import StagePlan, stage_flops, stage_plans
-from lehr.analysis.plan_time import Before, estimate_time, nothing_before
+from lehr.analysis.plan_time import Before, estimate_time, link_lines, nothing_before
 from lehr.analysis.replaced_parts import BuiltModel, changes_memory, replaced_model, still_known
 from lehr.base import formats
 from lehr.errors import PlanRefused
@@ -77,6 +77,8 @@ class RunPlan:
     seconds: float | None
     basis: str
     """Source of the time estimate, or why there is none."""
+    link: list[str]
+    """What nodes send each other in a step, in words; empty on one node."""
     dollars_per_gpu_hour: float | None
     replaced_parts: list[str]
     """What is known of the parts that the project replaces, and what is not."""
@@ -220,6 +222,9 @@ def plan_run(
         parameters=counts.total,
         measured=before(spec, counts.total),
     )
+    nodes = spec.resources.nodes
+    step_s = time.seconds and time.seconds * train.tokens_per_step / train.total_tokens
+    lines = link_lines(train, nodes=nodes, ranks=ranks, step_s=step_s)
     return RunPlan(
         model=model_name(train),
         parameters=counts,
@@ -240,6 +245,7 @@ def plan_run(
         largest_micro_batch=None if judged is None else largest_micro_batch(largest, ranks, judged),
         seconds=time.seconds,
         basis=time.basis,
+        link=list(lines) if nodes > 1 else [],
         dollars_per_gpu_hour=gpu.dollars_per_hour if price is None and gpu is not None else price,
         replaced_parts=still_known(train, built),
         not_counted=not_counted(train),

@@ -67,6 +67,7 @@ def plan_json(plan: RunPlan, cluster: ClusterView | None = None) -> dict[str, An
         "gpu_hours": plan.gpu_hours,
         "dollars": plan.dollars,
         "basis": plan.basis,
+        "link": plan.link,
     }
 
 

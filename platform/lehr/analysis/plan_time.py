@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lehr.analysis.replaced_parts import not_ours
 from lehr_trainer.configs.shapes import ROTARY_FIELDS
 from lehr_trainer.configs.train import TrainConfig
+from lehr_trainer.planning.counts import bytes_between_nodes
 from lehr_trainer.planning.hardware import Arithmetic, GpuType, usual_mfu
 
 if TYPE_CHECKING:
@@ -210,6 +211,34 @@ def arithmetic_of(train: TrainConfig) -> Arithmetic:
     if train.precision.compute == "fp32":
         return "tf32" if train.precision.tf32 else "fp32"
     return "bf16"
+
+
+LINK_GBITS = 100  # Assumed between nodes, in each direction.
+LINK_SHARE = 0.1  # Of a step, from which a plan names a change that sends less.
+
+
+def link_lines(
+    train: TrainConfig, *, nodes: int, ranks: int, step_s: float | None
+) -> Iterator[str]:
+    """Yield what nodes send each other in a step of ``step_s`` seconds, and a change if it is much.
+
+    The change is only named, since it may change the result.
+    """
+
+    def sent(**changes: str) -> float:
+        parallel = train.parallel.model_copy(update=changes)
+        changed = train.model_copy(update={"parallel": parallel})
+        return bytes_between_nodes(changed, nodes=nodes, ranks=ranks) / 1e9
+
+    seconds = 8 * sent() / LINK_GBITS
+    share = seconds / step_s if step_s else 0.0
+    of_step = f", {share:.0%} of a step if nothing hides it" if share else ""
+    speed = f"{LINK_GBITS} Gbit/s (assumed; measure: lehr doctor --link)"
+    yield f"{sent():.1f} GB a step from each node: {seconds:.2f} s at {speed}{of_step}"
+    gathers = train.parallel.shard in {"optimizer", "all"}
+    name, value = ("shard", "node") if gathers else ("compression", "bf16")
+    if share > LINK_SHARE and (less := sent(**{name: value})) < sent():
+        yield f"train.parallel.{name}={value} sends {less:.1f} GB"
 
 
 def _nearest_kind(measured: Sequence[Measured]) -> str:

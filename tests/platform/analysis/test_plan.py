@@ -17,7 +17,7 @@ from lehr.analysis.plan import (
     refuse_without_space,
 )
 from lehr.analysis.plan_fit import usable_bytes, ways_to_fit
-from lehr.analysis.plan_time import Measured
+from lehr.analysis.plan_time import Measured, link_lines
 from lehr.base.formats import millions
 from lehr.errors import PlanRefused
 from lehr.faces.cli.plan_text import plan_text
@@ -104,6 +104,35 @@ def test_time_and_cost_follow_from_flops_and_the_dense_peak():
     assert plan.gpu_hours == pytest.approx(plan.seconds / 3600)
     assert plan.dollars == pytest.approx(plan.gpu_hours * 2.0)
     assert "no measured run" in plan.basis
+
+
+@pytest.mark.parametrize(
+    ("parallel", "gb", "change"),
+    [
+        ("{}", "5.0", "train.parallel.compression=bf16 sends 2.5 GB"),
+        ("{compression: bf16}", "2.5", None),
+        # In each of two micro-batches: weights, those of the blocks again, and gradients.
+        ("{shard: all}", "13.8", "train.parallel.shard=node sends 5.0 GB"),
+        ("{shard: optimizer}", "7.4", "train.parallel.shard=node sends 5.0 GB"),
+        ("{shard: node}", "5.0", "train.parallel.compression=bf16 sends 2.5 GB"),
+    ],
+)
+def test_plan_over_nodes_names_what_a_step_sends_and_a_change(parallel, gb, change):
+    """llama-1b has 4.97 GB of weights; of two nodes each sends half of twice as much."""
+    changes = (
+        "run.train.model=llama-1b",
+        "run.train.batch={sequences: 32, sequence_length: 2048, micro_batch: 1}",
+        f"run.train.parallel={parallel}",
+    )
+    two = "run.resources={gpus: 16, nodes: 2, gpu_type: A100}"
+    text, *named = plan_run(grid(*changes, two).run).link
+    assert text.startswith(f"{gb} GB a step from each node: ")
+    assert "at 100 Gbit/s (assumed" in text
+    assert named == ([] if change is None else [change])
+    assert plan_run(grid(*changes, "run.resources={gpus: 16}").run).link == []
+    # Where a step is long, nothing is proposed.
+    train = grid(*changes, two).run.train
+    assert len([*link_lines(train, nodes=2, ranks=16, step_s=60.0)]) == 1
 
 
 def test_cost_of_each_stage_follows_its_sequence_length():

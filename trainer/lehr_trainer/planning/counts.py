@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from math import lcm
 
 from lehr_trainer.configs.shapes import head_std, output_multiplier
-from lehr_trainer.configs.sizes import FP32, ParameterCounts
+from lehr_trainer.configs.sizes import BF16, FP32, ParameterCounts
 from lehr_trainer.configs.stages import CourseStage
 from lehr_trainer.configs.train import GPT2Config, LlamaConfig, ModelConfig, TrainConfig
 
@@ -159,3 +159,20 @@ def _first_saved_when_evaluated(stages: Sequence[CourseStage], every: int) -> in
         if 0 < step <= span.last:
             return step
     return 0
+
+
+def bytes_between_nodes(config: TrainConfig, *, nodes: int, ranks: int) -> int:
+    """Count the bytes that each node sends to the others in a step, at the least: its ranks first
+    add up, and share what they get. ``ranks``: of all nodes.
+    """
+    counts, shard = parameter_counts(config.model), config.parallel.shard
+    gradients = (FP32 if config.parallel.compression == "none" else BF16) * counts.total
+    weights = FP32 * counts.total
+    share = max(1, config.batch.sequences // ranks)
+    micro_steps = -(-share // (config.batch.micro_batch or share))
+    sent = 2 * gradients  # One sum over nodes, there and back.
+    if shard == "optimizer":
+        sent = weights + micro_steps * gradients
+    elif shard == "all":  # Blocks are gathered for the forward and for the backward pass.
+        sent = micro_steps * (weights + FP32 * counts.layers + gradients)
+    return round(sent * (nodes - 1) / nodes)

@@ -71,7 +71,8 @@ def plan(
     lr, flops, share, memory_bytes, seconds, dollars}],
     memory_stages: [{stage, shape, overhead_bytes, phases}],
     checkpoint_copy_bytes, average_bytes, checkpoints: {size_bytes, saves, kept, keeps_best},
-    replaced_parts, not_counted, fits, fits_in, free_nodes, seconds, gpu_hours, dollars, basis}; an
+    replaced_parts, not_counted, fits, fits_in, free_nodes, seconds, gpu_hours, dollars, basis,
+    link: [text]}; an
     unknown value is null. ``free_nodes`` names the nodes on which it could start now.
     ``corpus_tokens`` has the tokens of each corpus of a mix.
     ``stages`` are those of ``train.stages``, empty without; ``lr`` is the first, the highest and

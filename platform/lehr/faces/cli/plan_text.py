@@ -40,6 +40,7 @@ def _run_lines(plan: RunPlan, cluster: ClusterView | None) -> list[str]:
     return [
         *_need_lines([plan], details=details),
         _line("place", f"{place}{_now(plan, cluster)}"),
+        *map(_line, ("link", ""), plan.link),
         _time_line(plan.seconds, plan.gpu_hours, plan.dollars, plan.basis),
     ]
 
