@@ -6,6 +6,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -106,13 +107,34 @@ def _check_cuda(gpus: list[str], cuda: str | None, nccl: str | None) -> Check:
         kinds = ", ".join(f"{gpus.count(name)} x {name}" for name in dict.fromkeys(gpus))
         return Check("GPUs", "ok", f"{kinds}; NCCL {nccl}")
     if driver:
-        fix = (
-            "This torch is built without CUDA: install the CUDA wheel of the same version."
-            if cuda is None
-            else "The driver may be too old for this CUDA: compare nvidia-smi's version."
-        )
+        fix = "Compare the driver with what torch needs."
+        if cuda is None:
+            fix = "This torch is built without CUDA: install the CUDA wheel of the same version."
         return Check("GPUs", "bad", f"{len(driver)} GPUs found by the driver, none by torch", fix)
     return Check("GPUs", "note", "none: training runs on the CPU, on logical GPUs", None)
+
+
+_LEAST_DRIVER = {11: 450, 12: 525, 13: 580}
+"""By CUDA's major version, the first series of the driver that runs it (CUDA's release notes)."""
+_CUDA_OF_PINNED = 13
+"""CUDA's major version in the wheels of the torch that Lehr pins."""
+
+
+def check_driver() -> list[Check]:
+    """Check the driver against the CUDA of torch: of the installed one, else of the pinned one."""
+    drivers = sorted(row.strip() for row in _nvidia_smi("driver_version"))
+    installed = _version("torch") or ""
+    if not drivers or installed.endswith("+cpu"):
+        return []
+    which = f"torch {installed}" if installed else f"torch {_pinned('torch')} (not installed yet)"
+    needed = " ".join(importlib.metadata.requires("torch") or ()) if installed else ""
+    named = re.search(r"[+-]cu(\d\d)|cuda-\w+[^;]*?==(\d+)", f"{installed} {needed}")
+    cuda = int(named[1] or named[2]) if named else _CUDA_OF_PINNED
+    least = _LEAST_DRIVER.get(cuda, 0)
+    found = f"{drivers[0]}; {which} is built for CUDA {cuda}, which needs {least} or newer"
+    if float(drivers[0].partition(".")[0]) >= least:
+        return [Check("driver", "ok", found)]
+    return [Check("driver", "bad", found, "Install such a driver, or rent a machine with it.")]
 
 
 def check_gpu_use() -> list[Check]:
@@ -251,6 +273,7 @@ CHECKS: tuple[Callable[[], list[Check]], ...] = (
     check_python,
     check_packages,
     check_torch,
+    check_driver,
     check_gpu_use,
     check_compiler,
     check_disk,

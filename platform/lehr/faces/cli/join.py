@@ -13,6 +13,7 @@ import typer
 from lehr.base import home
 from lehr.errors import Conflict, LehrError, UserError
 from lehr.faces.cli import doctor
+from lehr.faces.cli.checks import check_driver
 from lehr.faces.cli.output import JsonOption, console, escaped, notes, print_json
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ def join(
     )
     machine.refuse_changes(where, wanted)
     found = machine.without_own_ports(where, found)
-    checks = check_machine(found, view, Ports(base_port or DEFAULT_BASE))
+    checks = [*check_machine(found, view, Ports(base_port or DEFAULT_BASE)), *check_driver()]
     bad = doctor.bad(checks)
     unit_path: Path | None = None
     joined = False

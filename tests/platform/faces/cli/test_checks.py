@@ -100,11 +100,33 @@ def test_torch_without_cuda_beside_a_driver_is_an_error(monkeypatch):
     assert "built without CUDA" in gpus.fix
 
 
-def test_old_driver_is_an_error(monkeypatch):
-    says(monkeypatch, seen=CPU | {"cuda": "12.8"}, driver=["NVIDIA H100, 470.1"])
-    _, gpus = checks.check_torch()
-    assert gpus.status == "bad"
-    assert "driver may be too old" in gpus.fix
+@pytest.mark.parametrize(
+    ("torch", "requires", "driver", "status"),
+    [
+        ("2.13.0", ["cuda-toolkit[cudart]==13.0.3; platform_system == 'Linux'"], "570.1", "bad"),
+        ("2.13.0", ["cuda-toolkit[cudart]==13.0.3; platform_system == 'Linux'"], "580.95", "ok"),
+        ("2.8.0", ["nvidia-cudnn-cu12==9.10"], "570.1", "ok"),
+        ("2.13.0+cu126", ["nvidia-nccl-cu13==2"], "570.1", "ok"),
+        ("2.8.0+cu128", [], "470.1", "bad"),
+        (None, [], "570.1", "bad"),
+        (None, [], "580.0", "ok"),
+    ],
+)
+def test_driver_is_checked_against_the_cuda_of_torch(monkeypatch, torch, requires, driver, status):
+    monkeypatch.setattr(checks, "_version", lambda _name: torch)
+    monkeypatch.setattr(checks, "_nvidia_smi", lambda _fields: [driver] * 8)
+    monkeypatch.setattr(checks.importlib.metadata, "requires", lambda _name: requires)
+    check = one(checks.check_driver())
+    assert (check.name, check.status) == ("driver", status)
+    assert check.found.startswith(driver)
+
+
+def test_driver_without_a_gpu_or_a_torch_for_gpus_is_no_finding(monkeypatch):
+    monkeypatch.setattr(checks, "_nvidia_smi", lambda _fields: [])
+    assert checks.check_driver() == []
+    monkeypatch.setattr(checks, "_nvidia_smi", lambda _fields: ["470.1"])
+    monkeypatch.setattr(checks, "_version", lambda _name: "2.13.0+cpu")
+    assert checks.check_driver() == []
 
 
 def test_gpus_are_counted_by_type_and_their_absence_is_a_warning(monkeypatch):
