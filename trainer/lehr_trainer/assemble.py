@@ -42,7 +42,7 @@ from lehr_trainer.runtime.distributed import Ranks, overflow_counts
 from lehr_trainer.runtime.environment import RunContext
 from lehr_trainer.runtime.precision import Precision
 from lehr_trainer.step_control import StepControl
-from lehr_trainer.tasks.loop import Tasks
+from lehr_trainer.tasks.scoring import Tasks
 from lehr_trainer.train import Training
 from lehr_trainer.update_step import UpdateStep
 from lehr_trainer.weight_average import WeightAverage
@@ -65,11 +65,9 @@ def assemble(context: RunContext) -> Training:
         parts.require_resumable(config.parts.optimizer, model, config.optimizer)
     timeline.mark("model")
 
-    course.prepare()
     tasks = Tasks(config.evals, config, model, ranks, precision, context.log)
     course.tasks = tasks.digests
-    for summary in tasks.summaries:
-        context.events.write(Notice(time=time.time(), phase="evals", message=summary))
+    course.prepare()
     timeline.mark("data")
 
     average = None if config.average is None else WeightAverage(config.average, model, ranks)

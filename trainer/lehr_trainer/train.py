@@ -38,7 +38,7 @@ from lehr_trainer.runtime.distributed import Ranks
 from lehr_trainer.runtime.event_stream import EventStream
 from lehr_trainer.runtime.precision import Precision
 from lehr_trainer.step_control import StepControl, StopReason
-from lehr_trainer.tasks.loop import Tasks
+from lehr_trainer.tasks.scoring import Tasks
 from lehr_trainer.update_step import UpdateStep
 from lehr_trainer.weight_average import WeightAverage
 

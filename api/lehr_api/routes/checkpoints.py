@@ -6,7 +6,7 @@ import re
 from typing import Annotated
 from urllib.parse import quote
 
-from fastapi import APIRouter, Header, Path, Query
+from fastapi import APIRouter, Body, Header, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
@@ -28,11 +28,13 @@ from lehr_api.problems import (
 )
 from lehr_api.tagged_route import TaggedRoute
 from lehr_api.threads import VERIFICATIONS, until_left
+from lehr_trainer.contract.records import Evaluation
 
 router = APIRouter(prefix="/runs/{ref}/checkpoints", tags=["checkpoints"], route_class=TaggedRoute)
 
 _RANGE = re.compile(r"bytes=([0-9]{1,18})?-([0-9]{1,18})?")
 
+EVALUATION = {"time": 0, "step": 250, "tokens": 512000, "values": {"task/own/accuracy": 0.5}}
 StepPath = Annotated[int, Path(ge=0, le=1 << 60, description="The checkpoint's.", examples=[250])]
 AttemptQuery = Annotated[
     int | None,
@@ -62,6 +64,18 @@ async def verify(
         VERIFICATIONS,
         lambda stopped: service.verify(services, run, step, attempt, stopped),
     )
+
+
+@router.post("/{step}/evaluations", responses=problem_responses(400, 404, 409))
+def evaluation(
+    run: ChangedRun,
+    made: Annotated[Evaluation, Body(examples=[EVALUATION])],
+    services: ServicesDep,
+    step: StepPath,
+    attempt: AttemptQuery = None,
+) -> Evaluation:
+    """Add the values of tasks on which the checkpoint was evaluated to the run's curves, once."""
+    return service.record_evaluation(services, run, step, attempt, made)
 
 
 @router.get("/{step}/files", responses=problem_responses(404, 409))

@@ -4,55 +4,37 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
 
 from lehr.analysis.noise import pooled_noise
-from lehr.base import formats
 
-LOSS, TASKS, TASKS_STDERR = "val/loss", "task/mean", "task/mean_stderr"
+LOSS, TASKS, TASKS_STDERR = MEASURED = "val/loss", "task/mean", "task/mean_stderr"
 _BEYOND = 2.0
 """Standard errors: about 95 % of differences by chance are smaller."""
 
 
-@dataclass(frozen=True)
-class ScoredPoint:
-    """What the trials of a point have at one step, each with another seed."""
-
-    parameters: Mapping[str, Any]
-    losses: Sequence[float]
-    tasks: Sequence[float]
-    """Means of centred accuracies."""
-    stderrs: Sequence[float]
-    """Of these, by the items alone."""
-
-
-def disagreement(points: Sequence[ScoredPoint]) -> str | None:
+def disagreement(points: Mapping[str, Sequence[Sequence[float]]]) -> str | None:
     """Return in a sentence that tasks prefer another point than the loss; None if they do not.
 
     Both must prefer theirs by more than noise: tasks by that of their items and between seeds, the
-    loss by that between seeds, where there are several.
+    loss by that between seeds, where there are several. ``points`` have, by their name, for each
+    seed ``MEASURED``; the last is by the items alone.
     """
-    if len(points) < 2:
+    if not points:
         return None
-    by_loss = min(points, key=lambda point: fmean(point.losses))
-    by_tasks = max(points, key=lambda point: fmean(point.tasks))
-    both = (by_loss, by_tasks)
-    losses, tasks = [fmean(one.losses) for one in both], [fmean(one.tasks) for one in both]
-    ways = math.sqrt(sum(1 / len(one.losses) for one in both))
-    of_loss = pooled_noise([point.losses for point in points])
-    of_tasks = pooled_noise([point.tasks for point in points])
+    by_loss = min(points, key=lambda name: fmean(points[name][0]))
+    by_tasks = max(points, key=lambda name: fmean(points[name][1]))
+    one, other = points[by_loss], points[by_tasks]
+    ways = math.sqrt(1 / len(one[0]) + 1 / len(other[0]))
+    noises = [pooled_noise(point[which] for point in points.values()) for which in (0, 1)]
+    seeds = [noise.deviation * ways if noise else 0.0 for noise in noises]
     # Trials answer the same items, so more seeds do not lower what the items contribute.
-    items = (fmean(one.stderrs) for one in both)
-    noise = math.hypot(*items, of_tasks.deviation * ways if of_tasks else 0.0)
-    if losses[1] - losses[0] <= _BEYOND * (of_loss.deviation * ways if of_loss else 0.0):
+    noise = math.hypot(seeds[1], fmean(one[2]), fmean(other[2]))
+    worse, better = fmean(other[0]) - fmean(one[0]), fmean(other[1]) - fmean(one[1])
+    if worse <= _BEYOND * seeds[0] or better <= _BEYOND * noise:
         return None
-    if not tasks[1] - tasks[0] > _BEYOND * noise:
-        return None
-    worse, better = (formats.point(one.parameters) for one in both)
     return (
-        f"Tasks and loss disagree: {TASKS} is best at {better}, {tasks[1]:.3f} against "
-        f"{tasks[0]:.3f} (standard error of the difference {noise:.3f}) at {worse}, which {LOSS} "
-        f"prefers by {losses[1] - losses[0]:.3g}."
+        f"Tasks and loss disagree: {TASKS} is best at {by_tasks}, {fmean(other[1]):.3f} against "
+        f"{fmean(one[1]):.3f} (standard error of the difference {noise:.3f}) at {by_loss}, which "
+        f"{LOSS} prefers by {worse:.3g}."
     )

@@ -29,7 +29,8 @@ def test_training_evaluates_weights_and_average_at_their_steps_and_keeps_its_ite
     file.write_text('{"context": "the lehr", "continuation": "warms"}\n' * 3)
     own = {"name": "own", "path": str(file), "every": 0}
     changes = {**SETTINGS, "evals": [MODULES, own], "average": {"last": 2, "every": 2}}
-    made = begin(tmp_path / "run", corpus, **changes)
+    logged: list[str] = []
+    made = begin(tmp_path / "run", corpus, log=logged.append, **changes)
     with made.loader:
         made.run()
     found = evaluations(recorded(made, "evaluation"))
@@ -46,8 +47,7 @@ def test_training_evaluates_weights_and_average_at_their_steps_and_keeps_its_ite
     rates = [last[f"task/{name}modules/bits_per_byte"] for name in ("", "average/")]
     assert rates[0] != rates[1]
     assert "task/mean" not in found[0]["values"]
-    notices = [one["message"] for one in recorded(made, "notice") if one["phase"] == "evals"]
-    assert notices[0].startswith("task modules: 30 of 150 multiple_choice items; digest ")
+    assert logged[0].startswith("task modules: 30 of 150 multiple_choice items; digest ")
     out = tmp_path / "record.json"
     assert evaluate([str(tmp_path / "run"), "--out", str(out)]) == 0
     by_hand = json.loads(out.read_text())

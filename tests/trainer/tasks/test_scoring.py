@@ -23,7 +23,7 @@ from lehr_trainer.runtime.distributed import Ranks
 from lehr_trainer.runtime.precision import Precision
 from lehr_trainer.tasks import scoring
 from lehr_trainer.tasks.command import main
-from lehr_trainer.tasks.items import Item, ItemSet
+from lehr_trainer.tasks.items import Item
 from lehr_trainer.tasks.scoring import PreparedTask, log_likelihoods, prepare_task, values_of
 
 WITNESS = Path(__file__).parents[2] / "data" / "lm_eval"
@@ -52,7 +52,7 @@ def scored(model: tuple[Decoder, Precision], task: PreparedTask, ranks: Ranks = 
 
 
 def in_order(task: PreparedTask, wanted: dict[Any, Any]) -> list[Any]:
-    return [wanted[pair] for item in task.items.items for pair in item.pairs]
+    return [wanted[pair] for item in task.items for pair in item.pairs]
 
 
 @pytest.mark.parametrize("form", ["rows", "samples"])
@@ -68,7 +68,7 @@ def test_scores_are_those_that_lm_eval_recorded(
             prepared(run, path)
         return
     task = prepared(run, path)
-    assert task.items.kind == kind
+    assert task.kind == kind
     likelihoods, likeliest, tokens = scored(model, task)
     wanted = {}
     for sample in logged:
@@ -77,7 +77,7 @@ def test_scores_are_those_that_lm_eval_recorded(
             value = answer[0] if isinstance(answer[0], str) else answer[0][0]
             wanted[pair if len(pair) == 2 else ("", *pair)] = float(value)
     np.testing.assert_allclose(likelihoods, in_order(task, wanted), rtol=1e-5)
-    values = values_of(task.items, likelihoods, likeliest, tokens)
+    values = values_of(task, likelihoods, likeliest, tokens)
     results = json.loads((WITNESS / "results.json").read_text())[kind]
     assert values.get("accuracy") == results.get("acc,none")
     if kind == "perplexity":
@@ -101,7 +101,7 @@ def test_log_likelihoods_equal_those_of_transformers(
     path.write_text("\n".join(map(json.dumps, rows)))
     task = prepared(run, path, shots=2)
     likelihoods, likeliest, _ = scored(model, task)
-    pairs = [pair for item in task.items.items for pair in item.pairs]
+    pairs = [pair for item in task.items for pair in item.pairs]
     for (context, continuation), value, best in zip(pairs, likelihoods, likeliest, strict=True):
         asked = context.split("\n\n")
         assert len(asked) == 3
@@ -134,9 +134,10 @@ def test_shares_of_ranks_add_up_to_the_values_of_one(
 
 def test_values_and_their_standard_errors_are_those_worked_out_by_hand() -> None:
     items = [Item([("q", " ab"), ("q", " c")], gold) for gold in (0, 1, 1, 0)]
+    task = PreparedTask(None, "multiple_choice", items, "", [], "", 8)
     likelihoods = np.array([-2.0, -3.0, -2.0, -3.0, -4.0, -1.5, -3.0, -1.0])
     likeliest, tokens = np.zeros(8, bool), np.ones(8, int)
-    values = values_of(ItemSet("multiple_choice", items, 4), likelihoods, likeliest, tokens)
+    values = values_of(task, likelihoods, likeliest, tokens)
     # Picked: 0, 0, 1, 1 of which the first and third are right.
     assert values["accuracy"] == 0.5
     assert values["accuracy_stderr"] == pytest.approx(math.sqrt(0.25 / 3))
@@ -145,7 +146,7 @@ def test_values_and_their_standard_errors_are_those_worked_out_by_hand() -> None
     nats, sizes = np.array([2.0, 3.0, 1.5, 3.0]), np.array([3, 2, 2, 3])
     assert values["bits_per_byte"] == pytest.approx(nats.sum() / sizes.sum() / math.log(2))
     likelihoods[3] = math.nan
-    damaged = values_of(ItemSet("multiple_choice", items, 4), likelihoods, likeliest, tokens)
+    damaged = values_of(task, likelihoods, likeliest, tokens)
     assert all(map(math.isnan, damaged.values()))
 
 
@@ -173,16 +174,17 @@ def test_command_writes_one_record_and_refuses_nan_logits(
 ) -> None:
     files = list(map(str, write_rows(tmp_path).values()))
     out = tmp_path / "record.json"
-    assert main([str(run), "--step", "2", "--out", str(out), "--tasks", *files]) == 0
+    to = ["--out", str(out)]
+    assert main([str(run), "--step", "2", *to, "--tasks", *files]) == 0
     record = json.loads(out.read_text())
     assert (record["kind"], record["step"], record["tokens"]) == ("evaluation", 2, 192)
     assert {*record["tasks"]} == {*ROWS, "mean"}
     assert "task/perplexity/bits_per_byte" in record["values"]
     centred = [v for n, v in record["values"].items() if n.endswith("/accuracy_centred")]
     assert record["values"]["task/mean"] == pytest.approx(sum(centred) / 3)
-    assert main([str(run), "--tasks", str(tmp_path / "none.jsonl")]) == 2
+    assert main([str(run), *to, "--tasks", str(tmp_path / "none.jsonl")]) == 2
     assert "none.jsonl cannot be read: No such file" in capsys.readouterr().err
-    assert main([str(run)]) == 2
+    assert main([str(run), *to]) == 2
     assert "has no train.evals; name files of tasks" in capsys.readouterr().err
     source = open_source(run, 2)
     tensors = checkpoint.read_tensors(source.directory, source.manifest, "model")
@@ -195,5 +197,5 @@ def test_command_writes_one_record_and_refuses_nan_logits(
         documents={"state": state},
         manifest=checkpoint.Manifest(step=2, tokens=192, reason="interval"),
     )
-    assert main([str(folder), "--tasks", files[0]]) == 2
+    assert main([str(folder), *to, "--tasks", files[0]]) == 2
     assert "is NaN, because its logits are" in capsys.readouterr().err

@@ -22,8 +22,8 @@ class TaskConfig(Config):
     name: PartName
     """Of its metrics: ``task/NAME/accuracy``."""
     path: str
-    """JSON lines: items in the form of the CORE bundle, or samples that lm-eval has logged
-    (``--log_samples``). ``stdlib_modules`` and ``stdlib_signatures`` come with Lehr."""
+    """JSON lines in the form of the CORE bundle, or samples that lm-eval has logged; or
+    ``stdlib_modules`` and ``stdlib_signatures``, which come with Lehr."""
     kind: OrNone[TaskKind] = None
     """multiple_choice: one query, several choices. schema: several contexts, one continuation.
     continuation: right if each of its tokens is the likeliest. perplexity: whole texts. Seen by the
@@ -41,9 +41,8 @@ class TaskConfig(Config):
 def distinct(tasks: list[TaskConfig]) -> list[TaskConfig]:
     """Raise ValueError if two tasks have one name, or one has that of other metrics."""
     names = [*RESERVED, *(task.name for task in tasks)]
-    for number, name in enumerate(names):
-        if name in names[:number]:
-            raise ValueError(f"evals: the name {name} is in use; choose another one")
+    if twice := [name for number, name in enumerate(names) if name in names[:number]]:
+        raise ValueError(f"evals: the name {twice[0]} is in use; choose another one")
     return tasks
 
 

@@ -22,7 +22,7 @@ from lehr_trainer.export.soup import model_of
 from lehr_trainer.models.attention import attention_backend
 from lehr_trainer.runtime import environment
 from lehr_trainer.runtime.distributed import Ranks
-from lehr_trainer.tasks.loop import Tasks
+from lehr_trainer.tasks.scoring import Tasks
 
 
 def evaluate_checkpoint(
@@ -30,9 +30,7 @@ def evaluate_checkpoint(
 ) -> Evaluation:
     """Evaluate a checkpoint on tasks; if there are none, on those of its own training.
 
-    ``path`` is a run directory or the folder of one checkpoint; ``tokenizer`` is where its
-    tokenizer is on this machine, if not where the training found it. Under torchrun the ranks share
-    the items.
+    The arguments are those of ``export``. Under torchrun the ranks share the items.
 
     Raises:
         BadConfig: there is no such run, or it names no tasks.
@@ -49,11 +47,7 @@ def evaluate_checkpoint(
     ranks = Ranks.join("auto")
     tensors = checkpoint.read_tensors(source.directory, manifest, "model")
     model, precision = model_of(config, tensors, ranks)
-
-    def log(line: str) -> None:
-        print(line, file=sys.stderr)
-
-    own = Tasks(tasks, config, model, ranks, precision, log, used)
+    own = Tasks(tasks, config, model, ranks, precision, print, used)
     with attention_backend(config.attention, ranks.device):
         progress = TrainProgress(step=manifest.step, tokens=manifest.tokens)
         evaluation = own.evaluate([task.name for task in tasks], progress)
@@ -66,23 +60,15 @@ def evaluate_checkpoint(
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command line; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m lehr_trainer eval",
-        description="Evaluate a checkpoint on tasks, as one record of events.jsonl.",
-    )
+    parser = argparse.ArgumentParser("python -m lehr_trainer eval", description=__doc__)
     parser.add_argument("path", type=Path, help="a run directory, or a checkpoint's folder")
     parser.add_argument("--step", type=step_of, default="last", help="a step, last or best")
     parser.add_argument("--tasks", nargs="+", default=[], metavar="FILE", help="if not of the run")
-    parser.add_argument("--shots", type=int, default=0, help="examples before each item")
-    parser.add_argument("--limit", type=int, help="most items of a task; all if not given")
     parser.add_argument("--tokenizer", help="where the run's tokenizer is on this machine")
     parser.add_argument("--out", type=Path, required=True, help="file of the record")
     options = parser.parse_args(arguments)
     try:
-        tasks = [
-            TaskConfig(name=Path(file).stem, path=file, shots=options.shots, limit=options.limit)
-            for file in options.tasks
-        ]
+        tasks = [TaskConfig(name=Path(one).stem, path=one, limit=None) for one in options.tasks]
         made = evaluate_checkpoint(options.path, options.step, distinct(tasks), options.tokenizer)
     except (TrainerError, ValueError) as error:
         print(f"eval: {' '.join(str(error).split())}", file=sys.stderr)

@@ -9,7 +9,6 @@ import hashlib
 import json
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,12 +20,10 @@ _SHUFFLE = 1234
 
 
 class Item(NamedTuple):
-    """What the model is asked: one pair, or one for each choice."""
+    """What the model is asked: pairs of context and continuation, and which of them is right."""
 
     pairs: list[tuple[str, str]]
-    """Context and continuation; of a perplexity item, no context and the text."""
     gold: int
-    """Number of the right pair."""
 
 
 _WRITTEN: dict[TaskKind, tuple[tuple[str, ...], Callable[..., list[tuple[str, str]]]]] = {
@@ -48,23 +45,8 @@ _WRITTEN: dict[TaskKind, tuple[tuple[str, ...], Callable[..., list[tuple[str, st
 _LISTS = ("choices", "context_options")
 
 
-@dataclass(frozen=True)
-class ItemSet:
-    """The items of a task that are scored, in a fixed order."""
-
-    kind: TaskKind
-    items: list[Item]
-    total: int
-    """Items of the file."""
-
-    @property
-    def digest(self) -> str:
-        """Digest of what is asked: equal digests make the values of a task comparable."""
-        return hashlib.sha256(json.dumps([self.kind, self.items]).encode()).hexdigest()
-
-
-def read_items(task: TaskConfig) -> ItemSet:
-    """Read a task's file and write out the items that are scored.
+def read_items(task: TaskConfig) -> tuple[TaskKind, list[Item], int]:
+    """Return a task's kind, the items that are scored, in a fixed order, and how many there are.
 
     Raises:
         BadData: the file cannot be read, or a row is wrong; it names the line.
@@ -99,8 +81,8 @@ def read_items(task: TaskConfig) -> ItemSet:
             + " of lm-eval, with their examples" * sampled
         )
     # In the order of their hashes, so that a limit does not take the file's beginning.
-    order = sorted(range(len(every)), key=lambda number: _hash(every[number]))[: task.limit]
-    return ItemSet(kind, [_after_examples(every, n, task.shots) for n in order], len(every))
+    order = sorted(range(len(every)), key=lambda number: digest(every[number]))[: task.limit]
+    return kind, [_after_examples(every, n, task.shots) for n in order], len(every)
 
 
 def _row(row: Any, kind: TaskKind | None, delimiter: str) -> tuple[TaskKind, Item]:
@@ -163,5 +145,5 @@ def _after_examples(items: list[Item], number: int, shots: int) -> Item:
     return item._replace(pairs=[(before + context, text) for context, text in item.pairs])
 
 
-def _hash(item: Item) -> bytes:
-    return hashlib.sha256(json.dumps(item).encode()).digest()
+def digest(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lehr.analysis.batches import is_measured
 from lehr.analysis.noise import pooled_noise
-from lehr.analysis.task_verdict import LOSS, TASKS, TASKS_STDERR, ScoredPoint, disagreement
+from lehr.analysis.task_verdict import LOSS, MEASURED, TASKS, disagreement
 from lehr.app.presenters.advice import with_advice
 from lehr.app.presenters.cost import Costs, gpu_hours
 from lehr.app.presenters.ranking import (
@@ -31,6 +31,7 @@ from lehr.app.presenters.sweep_progress import (
     trials_remaining,
     trunk_note,
 )
+from lehr.base import formats
 from lehr.base.names import is_rate, is_seed
 from lehr.control.lifecycle import RunState
 from lehr.schemas.runs import RunView
@@ -198,23 +199,18 @@ class SweepPresenter:
     def _task_notes(self, points: Sequence[Point]) -> list[str]:
         """Note if tasks and loss, measured on the same items and tokens, prefer other points."""
         ids = [run_id for point in points for run_id in point.run_ids]
-        latest = self._store.series.latest(ids, [LOSS, TASKS, TASKS_STDERR])
-        known = {run_id: own for run_id, own in latest.items() if TASKS in own and LOSS in own}
+        latest = self._store.series.latest(ids, MEASURED)
+        known = {run_id: own for run_id, own in latest.items() if {*MEASURED} <= own.keys()}
         last = max((own[TASKS].step for own in known.values()), default=0)
-        there = [r for r, own in known.items() if own[TASKS].step == own[LOSS].step == last]
-        for metric in (LOSS, TASKS):
-            if len(set(self._store.events.held_out(there, metric).values())) > 1:
-                return []
-        scored = []
+        there = {r: own for r, own in known.items() if own[TASKS].step == own[LOSS].step == last}
+        sets = [{*self._store.events.held_out(there, metric).values()} for metric in (LOSS, TASKS)]
+        scored = {}
         for point in points:
-            own = [known[run_id] for run_id in point.run_ids if run_id in there]
-            of_each = [
-                [float(one[name].value) for one in own if name in one]
-                for name in (LOSS, TASKS, TASKS_STDERR)
-            ]
-            if all(of_each) and all(map(math.isfinite, chain(*of_each))):
-                scored.append(ScoredPoint(point.parameters, *of_each))
-        sentence = disagreement(scored)
+            own = [there[run_id] for run_id in point.run_ids if run_id in there]
+            of_each = [[float(one[metric].value) for one in own] for metric in MEASURED]
+            if own and all(map(math.isfinite, chain(*of_each))):
+                scored[formats.point(point.parameters)] = of_each
+        sentence = disagreement(scored) if max(map(len, sets)) == 1 else None
         return [] if sentence is None else [sentence]
 
     def _noise_elsewhere(self, sweep: SweepRow) -> NoiseView | None:

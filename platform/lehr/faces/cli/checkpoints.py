@@ -286,6 +286,33 @@ def average_checkpoints(
     print_result({"averaged": {"path": str(folder), "bytes": size, **made}}, text, as_json=as_json)
 
 
+@app.command("eval")
+def evaluate_checkpoint(
+    ref: Ref,
+    step: Annotated[
+        str, typer.Option(metavar="N|best|last", help="Step of the checkpoint.")
+    ] = "last",
+    tasks: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE", help="File of a task; repeat it for several."),
+    ] = None,
+    tokenizer: TokenizerOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Evaluate a checkpoint on tasks, and add the values to the run's curves at its step.
+
+    Without --tasks, on those of its spec (train.evals), as they are set there. This machine needs
+    `lehr[trainer]` and the files of the tasks. Doing so again adds nothing.
+
+    JSON: {evaluated: {kind, time, step, tokens, values, validation_digest, tasks}}.
+    """
+    run = connect().run(ref)
+    made = run.evaluate(parse_step(step), tasks or [], tokenizer=tokenizer)
+    text = f"{escaped(run.name)} at step {made.step:,}:"
+    text += "".join(f"\n  {name}  {value:.4f}" for name, value in made.values.items())
+    print_result({"evaluated": made.model_dump(mode="json")}, text, as_json=as_json)
+
+
 def parse_step(text: str, option: str = "--step") -> int | Literal["best", "last"]:
     """Parse the value of an option for the step of a checkpoint.
 

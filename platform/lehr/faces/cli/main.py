@@ -44,6 +44,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "diagnose": ("diagnose", "Find problems in the curves of a run or of a file"),
         "logs": ("logs", "Print the output of a run; -f follows it"),
         "checkpoints": ("checkpoints", "List, verify, download or delete checkpoints of a run"),
+        "eval": ("checkpoints", "Evaluate a checkpoint on tasks, and add the values to its run"),
         "export": ("export", "Export metrics of a run as JSON lines, CSV or Parquet"),
         "report": ("export", "Write a report of a run, sweep or rollout: one HTML file"),
         "open": ("bundle", "Bring the runs of a report NAME.lehr.html into the server"),

@@ -139,7 +139,7 @@ def convert(
     points: Sequence[tuple[str, int, int | None]],
     folder: Path,
     arguments: Sequence[str],
-    facts: Mapping[str, Any],
+    facts: Mapping[str, Any] | None,
     *,
     kinds: Collection[str] = KINDS,
     tokenizer: str | None = None,
@@ -216,7 +216,7 @@ def facts(run: RunDetail) -> dict[str, Any]:
     }
 
 
-def _convert(arguments: Sequence[str], facts: Mapping[str, Any]) -> None:
+def _convert(arguments: Sequence[str], facts: Mapping[str, Any] | None) -> None:
     with (
         tempfile.TemporaryDirectory(prefix="lehr-export-") as scratch,
         tempfile.TemporaryFile() as errors,
@@ -224,7 +224,7 @@ def _convert(arguments: Sequence[str], facts: Mapping[str, Any]) -> None:
         file = Path(scratch) / "facts.json"
         file.write_text(json.dumps(facts), encoding="utf-8")
         process = subprocess.Popen(
-            [*_TRAINER, *arguments, f"--facts={file}"],
+            [*_TRAINER, *arguments, *([] if facts is None else [f"--facts={file}"])],
             stdout=subprocess.DEVNULL,
             stderr=errors,
         )

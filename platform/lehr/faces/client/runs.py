@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from lehr.schemas.checkpoints import CheckpointDeletion, CheckpointVerdict, Chec
 from lehr.schemas.comparisons import ClaimView
 from lehr.schemas.runs import Deletion, RunDetail
 from lehr.schemas.sweeps import SweepDetail
+from lehr_trainer.contract.records import Evaluation
 
 if TYPE_CHECKING:
     from lehr.control.cooldowns import Cooldown, Shape
@@ -127,6 +129,32 @@ class Run(RunData):
             progress=progress,
         )
         return folder
+
+    def evaluate(
+        self,
+        step: int | Literal["best", "last"] = "last",
+        tasks: Sequence[Path | str] = (),
+        *,
+        tokenizer: str | None = None,
+    ) -> Evaluation:
+        """Evaluate a checkpoint on files of tasks, by default on ``train.evals``, and add the
+        values to the run's curves at that step.
+
+        The weights are downloaded and evaluated on this machine, which needs ``lehr[trainer]`` and
+        the files. Raises what ``export_model`` does, and Conflict while its attempt still runs.
+        """
+        chosen = checkpoints.choose(self.detail, self.checkpoints(), step)
+        arguments = ["eval", *(["--tasks", *map(str, tasks)] if tasks else [])]
+        with tempfile.TemporaryDirectory(prefix="lehr-eval-") as scratch:
+            record, folder = Path(scratch) / "record.json", Path(scratch) / "checkpoint"
+            point = (self.id, chosen.step, chosen.attempt)
+            arguments.insert(1, f"--out={record}")
+            checkpoints.convert(
+                self._transport, [point], folder, arguments, None, tokenizer=tokenizer
+            )
+            body = json.loads(record.read_text("utf-8"))
+        path = f"{self._path}/checkpoints/{chosen.step}/evaluations?attempt={chosen.attempt}"
+        return Evaluation.model_validate_json(self._transport.post(path, body))
 
     def checkpoint_deletion(self, step: int, *, attempt: int | None = None) -> CheckpointDeletion:
         """Return what ``delete_checkpoint`` would free."""

@@ -127,6 +127,37 @@ def test_command_averages_checkpoints_and_lists_them(server, tmp_path: Path) -> 
         assert problem in " ".join(wrong.stderr.split())
 
 
+def test_command_evaluates_a_checkpoint_and_adds_the_values_to_its_run_once(
+    server, tmp_path: Path
+) -> None:
+    api, address = server
+    run, _ = trained(api)
+    transport, path = Client(address, token=TOKEN).transport, f"/runs/{run.id}/checkpoints/5"
+    values = {"task/own/accuracy": 0.5, "task/own/accuracy_stderr": "NaN"}
+    body = {"time": 0, "step": 5, "tokens": 160, "values": values, "tasks": {"own": "c1"}}
+    with pytest.raises(Conflict, match="attempt 1 of one still sends its events"):
+        transport.post(f"{path}/evaluations", body)
+    ingest(api.store, f"{run.id}-1", b'{"kind": "torn')
+    end(api.store, run.id)
+    for _ in range(2):
+        recorded = json.loads(transport.post(f"{path}/evaluations", body))
+        assert recorded["values"] == values
+    with pytest.raises(UserError, match="val/loss is not of a task"):
+        transport.post(f"{path}/evaluations", {**body, "values": {"val/loss": 1.0}})
+
+    access = {"LEHR_SERVER": address, "LEHR_TOKEN": TOKEN}
+    arguments = ["eval", "one", "--step", "5", "--tasks", "stdlib_modules", "--json"]
+    done = call(*arguments, cwd=tmp_path, **access)
+    assert done.returncode == 0, done.stderr
+    evaluated = json.loads(done.stdout)["evaluated"]
+    for name, value in {**evaluated["values"], "task/own/accuracy": 0.5}.items():
+        series = api.store.series.read(run.id, name, exact=True)
+        assert (list(series.step), list(series.y)) == ([5], [value]), name
+    asked = api.store.events.held_out([run.id], "task/stdlib_modules/accuracy")[run.id]
+    assert asked == evaluated["tasks"]["stdlib_modules"]
+    assert len(api.store.events.records(run.id, {"evaluation"})) == 2
+
+
 def test_commands_verify_and_download_a_checkpoint(server, tmp_path: Path) -> None:
     api, address = server
     run, _ = trained(api)
