@@ -345,20 +345,16 @@ def test_loss_of_the_own_held_out_set_of_a_stage_is_a_metric():
         load_spec(data)
 
 
-@pytest.mark.parametrize(
-    ("name", "hint"),
-    [
-        ("task/own/accuracy", None),
-        ("task/mean", None),
-        ("task/average/own/bits_per_byte", "It needs run.train.average"),
-        ("task/others/accuracy", "Its tasks have task/own/accuracy, task/mean"),
-        ("task/own/speed", "Its tasks have task/own/accuracy, task/mean"),
-    ],
-)
-def test_metric_of_a_task_is_one_that_the_run_has(name, hint):
+OWN = "Its tasks have task/own/accuracy, task/mean"
+HINTS = {"task/average/own/loss": "It needs run.train.average", "task/others/accuracy": OWN}
+
+
+@pytest.mark.parametrize("name", ["task/mean", "task/own/accuracy", *HINTS, "task/own/speed"])
+def test_metric_of_a_task_is_one_that_the_run_has(name):
     data = read_yaml(SWEEP + f"metric: {{name: {name}}}\n").data
     data["run"]["train"]["evals"] = [{"name": "own", "path": "/data/own.jsonl"}]
-    if hint is None:
+    hint = HINTS.get(name, OWN)
+    if name in {"task/mean", "task/own/accuracy"}:
         assert load_spec(data).metric.goal == "maximize"
         del data["run"]["train"]["evals"]
         hint = "It needs run.train.evals"
