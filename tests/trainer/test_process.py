@@ -9,7 +9,7 @@ import resource
 import signal
 import subprocess
 import sys
-import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,15 +23,10 @@ from lehr_trainer.contract import layout
 from lehr_trainer.contract.records import Metrics, record_adapter
 from lehr_trainer.errors import BadConfig, DataUnreachable, DiskFull, NanLoss, error_of
 from lehr_trainer.runtime import launch
+from lehr_trainer.runtime.channel import Channel
 from lehr_trainer.runtime.distributed import Ranks
 from lehr_trainer.runtime.event_stream import EventStream
-from lehr_trainer.runtime.failures import (
-    Failure,
-    explain,
-    leave_note,
-    root_cause,
-    watch_others,
-)
+from lehr_trainer.runtime.failures import Failure, explain
 from lehr_trainer.step_control import (
     Interrupted,
     StepControl,
@@ -265,12 +260,28 @@ def test_missing_compiler_is_named_with_what_to_install(message: str) -> None:
     )
 
 
-def test_reason_of_a_lost_peer_is_reported(tmp_path: Path) -> None:
-    leave_note(tmp_path, Failure(1, "out_of_memory", "out of memory: 2 GiB"))
-    mine = Failure(0, "peer_lost", "another rank has ended")
-    leave_note(tmp_path, mine)
-    assert root_cause(tmp_path, mine, wait=True).message == "rank 1: out of memory: 2 GiB"
-    assert root_cause(tmp_path, Failure(0, "nan_loss", "m"), wait=True).cause == "nan_loss"
+@pytest.fixture
+def channels(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Channel]]:
+    """The connections of two ranks to one store."""
+    store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", str(store.port))
+    yield [Channel(rank) for rank in (0, 1)]
+    del store
+
+
+def test_reason_of_a_lost_peer_is_reported(channels: list[Channel]) -> None:
+    lost = Failure(0, "peer_lost", "another rank has ended")
+    channels[0].fail(lost)
+    cause = Failure(1, "out_of_memory", "out of memory: 2 GiB")
+    assert channels[1].root_cause(cause) == cause
+    assert channels[0].root_cause(lost).message == "rank 1: out of memory: 2 GiB"
+    assert channels[0].root_cause(Failure(0, "nan_loss", "m")).cause == "nan_loss"
+    assert [one.rank for one in channels[0].failures()] == [1, 0, 0, 0], "what follows comes last"
+
+
+def test_sentence_of_a_hang_names_its_ranks_itself() -> None:
+    assert Failure(-1, "hang", "hang at step 3: rank 1").named.message == "hang at step 3: rank 1"
 
 
 @pytest.mark.parametrize("own", [{}, {"PYTORCH_ALLOC_CONF": "x"}, {"PYTORCH_CUDA_ALLOC_CONF": "y"}])
@@ -311,15 +322,6 @@ def test_runs_and_benches_have_the_memory_pool_that_grows_in_place(
         process.end_session()
         process.close()
     assert "expandable_segments:True" in output
-
-
-def test_finished_rank_ignores_failures_of_others(tmp_path: Path) -> None:
-    leave_note(tmp_path, Failure(1, "error", "in its teardown"))
-    reported: list[Failure] = []
-    stop = watch_others(tmp_path, 0, reported.append)  # seen at once; reported some seconds later
-    stop()
-    assert reported == []
-    assert all(thread.name != "watch-others" for thread in threading.enumerate())
 
 
 def test_error_keeps_its_type_across_ranks() -> None:

@@ -23,9 +23,9 @@ import os
 import pkgutil
 import signal
 import sys
+import threading
 import time
 import traceback
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,18 +37,12 @@ from lehr_trainer.contract.records import Finished, Stopping
 from lehr_trainer.errors import DiskFull, NanLoss, TrainerError
 from lehr_trainer.runtime import launch
 from lehr_trainer.runtime.event_stream import EventStream
-from lehr_trainer.runtime.failures import (
-    Failure,
-    OtherRankFailed,
-    explain,
-    leave_note,
-    notes,
-    root_cause,
-    watch_others,
-)
+from lehr_trainer.runtime.failures import Failure, OtherRankFailed, explain
 
 if TYPE_CHECKING:
+    from lehr_trainer.runtime.channel import Channel
     from lehr_trainer.runtime.distributed import Ranks
+    from lehr_trainer.runtime.hangs import BlackBox
     from lehr_trainer.train import Training
 
 
@@ -96,7 +90,9 @@ class RankProcess:
         self.ranks: Ranks | None = None
         self.training: Training | None = None
         self.events = EventStream(None)
-        self.stop_watching: Callable[[], None] = lambda: None
+        self.channel: Channel | None = None
+        self.black_box: BlackBox | None = None
+        self.reporting = threading.Lock()
         self.in_step_with_others = True
 
     def run(self) -> int:
@@ -114,7 +110,8 @@ class RankProcess:
                 sys.stderr.flush()
                 os._exit(code)
             return code
-        self.stop_watching()
+        if self.black_box is not None:
+            self.black_box.stop()
         self.events.write(finished)
         self.events.fsync()
         self.log(f"{finished.outcome} at step {finished.step}")
@@ -151,8 +148,10 @@ class RankProcess:
         # torch from here on.
         from lehr_trainer.assemble import assemble
         from lehr_trainer.runtime import environment
+        from lehr_trainer.runtime.channel import Channel
         from lehr_trainer.runtime.distributed import Ranks
         from lehr_trainer.runtime.environment import RunContext
+        from lehr_trainer.runtime.hangs import BlackBox, buckets
         from lehr_trainer.step_control import Interrupted, StopSignal
 
         timeline = environment.Timeline()
@@ -168,12 +167,10 @@ class RankProcess:
                 self._open_files(found)
             place = self._known_place()
             if self.ranks.world_size > 1:
+                self.channel = Channel(self.rank)
                 # So that every rank has a log, and a reader sees which process it was.
                 where = f"pid {os.getpid()}, {self.ranks.device}"
                 print(f"rank {self.rank} of {self.ranks.world_size}: {where}", flush=True)
-                self.stop_watching = watch_others(
-                    place.attempt_dir, self.rank, self._end_for_another
-                )
             timeline.mark("ranks")
             context = RunContext(
                 config=config,
@@ -185,13 +182,16 @@ class RankProcess:
                 log=self.log,
                 known_checkpoint_seq=known_seq,
             )
-            training = self.training = assemble(context)
+            box = self.black_box = BlackBox(context, self.channel, self._end_for_another)
+            box.training = self.training = assemble(context)
+            box.buckets = buckets(self.training.wrapped)
             signals.wait_for_boundary = True
-            return training.run()
+            return self.training.run()
         except Interrupted:
-            if self.place is not None and (others := notes(self.place.attempt_dir)):
-                # torchrun ends us because another rank failed: report that failure.
-                raise OtherRankFailed(others[0]) from None
+            with contextlib.suppress(RuntimeError):  # torchrun's store may have ended before.
+                if self.channel is not None and (others := self.channel.failures()):
+                    # torchrun ends us because another rank failed: report that failure.
+                    raise OtherRankFailed(others[0]) from None
             self.in_step_with_others = False
             step, now = self.events.last_step, time.time()
             self.events.write(Stopping(time=now, step=step, reason="signal"))
@@ -211,13 +211,12 @@ class RankProcess:
         # keep it from reporting why.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)
-        alone = self.ranks is None or self.ranks.world_size == 1
         if self.place is None:
             print(f"error: {own.message}", file=sys.stderr)
             return 1
-        if not alone and own.rank == self.rank:
-            leave_note(self.place.attempt_dir, own)
-        failure = root_cause(self.place.attempt_dir, own, wait=not alone)
+        failure = own
+        if self.channel is not None and own.rank == self.rank:
+            failure = self.channel.root_cause(own)
         if lost_weights:
             failure = self._name_last_good(failure)
         self._report(failure)
@@ -247,6 +246,8 @@ class RankProcess:
 
     def _report(self, failure: Failure) -> None:
         """Report the failure in the log, on the terminal and in the ``finished`` record."""
+        # The black box and the main thread may fail at once: who comes second waits for the end.
+        self.reporting.acquire()
         print(f"error: {failure.message}", file=sys.stderr)
         if self.terminal is not None:
             os.write(self.terminal, f"error: {failure.message}\n".encode())

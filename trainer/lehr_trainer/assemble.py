@@ -132,6 +132,7 @@ def assemble(context: RunContext) -> Training:
             total_steps=config.steps,
             gradients_may_overflow=precision.scales_loss,
             ranks=ranks,
+            pulse=context.pulse,
         ),
         diagnostics_logger=DiagnosticsLogger(
             stage.config,

@@ -25,6 +25,7 @@ from lehr_trainer.errors import NanLoss
 from lehr_trainer.runtime.distributed import Ranks
 from lehr_trainer.runtime.environment import memory_values
 from lehr_trainer.runtime.event_stream import EventStream, SystemSamples
+from lehr_trainer.runtime.hangs import Pulse
 from lehr_trainer.runtime.waits import Clock, Span, Waits, over_ranks
 
 _LOG_EVERY_S = 1.0
@@ -69,6 +70,7 @@ class MetricsLogger:
         total_steps: int | None = None,
         gradients_may_overflow: bool = False,
         ranks: Ranks | None = None,
+        pulse: Pulse | None = None,
         clock: Clock | None = None,
     ) -> None:
         """Start the clock.
@@ -84,6 +86,7 @@ class MetricsLogger:
             gradients_may_overflow: an infinite gradient norm is normal, as with fp16: its step is
                 skipped, and the training goes on.
             ranks: of the run, if several; a record then has figures over all of them.
+            pulse: learns of each step, and of what is none.
             clock: for tests.
         """
         self._clock = clock or Clock(device)
@@ -98,10 +101,12 @@ class MetricsLogger:
         self._pending: _Pending | None = None
         self._latest: tuple[int, Tensor] | None = None
         self._logged_at = 0.0
+        self._pulse = pulse or Pulse()
         self.start_at(0, 0)
 
     def start_at(self, step: int, tokens: int) -> None:
         """Start the clock, with ``step`` steps taken and ``tokens`` trained on."""
+        self._pulse.move(step, "first step")
         self._timed_step = step
         self._more_tokens = tokens - step * self._config.tokens_per_step
         self._spans: list[Span] = []
@@ -149,6 +154,7 @@ class MetricsLogger:
             data: called when the record is written.
             always: as ``extra``, but no reason to log a step.
         """
+        self._pulse.took(step, last=step == self._config.steps)
         logged = self.due(step) or bool(extra)
         extra = {**(always or {}), **(extra or {})}
         values = torch.stack([loss.detach(), grad_norm.detach(), *map(_fp32, extra.values())])
@@ -215,7 +221,8 @@ class MetricsLogger:
         self._spans.append((self._span_began, self._clock.mark()))
         self._waits_before += self._waits.take()
         try:
-            yield
+            with self._pulse.lasting("beside its steps"):
+                yield
         finally:
             self._waits.take()
             self._span_began = self._clock.mark()

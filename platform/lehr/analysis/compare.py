@@ -55,6 +55,7 @@ _OUTCOME_NEUTRAL = (
     "resources",
     "time_limit_s",
     "train.threads",
+    "train.parallel.hang_limit_s",
 )
 """Fields that change speed or memory, but by contract not the losses."""
 _FACTORS = {"code": {"digest"}, "trainer": {"script", "module", "args", "argv", "data_files"}}

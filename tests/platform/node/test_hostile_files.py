@@ -22,13 +22,13 @@ from lehr.node.programs.keeper import Keeper
 from lehr.node.programs.log_tail import LogTail
 from lehr.node.programs.program_dir import ProgramDir, read_program
 from lehr.node.programs.recorder import Recorder
+from lehr.node.programs.supervisor import notes
 from lehr.node.shipper import Shipper
 from lehr.specs.program import Program
 from lehr_testing import hostile
 from lehr_trainer.contract.orders import read_orders
 from lehr_trainer.errors import BadConfig
 from lehr_trainer.runtime.event_stream import EventStream
-from lehr_trainer.runtime.failures import notes
 
 FINISHED = hostile.fields("finished")
 NESTED = tuple('{"a":' * depth + "1" + "}" * depth for depth in (300, 960, 990, 8_000))

@@ -114,7 +114,8 @@ class Checkpointer:
         Raises:
             DiskFull: on every rank, where that save met it.
         """
-        self._on_writers(self._background.wait)
+        with self._context.pulse.lasting("save"):
+            self._on_writers(self._background.wait)
 
     def _on_writers(self, act: Callable[[], None]) -> None:
         ranks = self._context.ranks

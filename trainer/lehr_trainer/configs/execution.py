@@ -121,6 +121,9 @@ class Fp8Config(Config):
         return self.recipe if self.recipe in {"tensorwise", "rowwise"} else ""
 
 
+_HANG_LIMIT_S = 60.0
+
+
 class ParallelConfig(Config):
     """Data parallel over torchrun's ranks."""
 
@@ -143,6 +146,11 @@ class ParallelConfig(Config):
     static_graph: bool = False
     """Tells DDP that every step uses the same parameters in the same order. Not with gradient
     accumulation, which it does not know."""
+    hang_limit_s: Annotated[float | None, Field(gt=0, exclude_if=lambda s: s == _HANG_LIMIT_S)] = (
+        _HANG_LIMIT_S
+    )
+    """Seconds without a step after which the run records what each rank does, and ends: at least 10
+    times the mean step, and 30 times this in evaluation, save, compilation. null: it waits."""
 
     @model_validator(mode="after")
     def _check_sharding(self) -> Self:

@@ -11,6 +11,7 @@
         media.bin                     images, tables and files that a program logs, end to end
         rank-0.log ...                stdout and stderr, one file a rank
         launcher.log                  torchrun's own output
+        hang.log, hang.json           where steps stopped, and what each rank did then
         checkpoints/step-00002500/    data files, then manifest.json last
         profiles/
         exit.json                     written last, by whoever waited for torchrun

@@ -139,6 +139,8 @@ class Loader:
         """Total seconds that callers of ``batch`` have waited."""
         self.digest = 0
         """Digest of this rank's sequences of a step: of those taken since its micro-step 0."""
+        self.taken: deque[tuple[int, int, int]] = deque(maxlen=8)
+        """Step (from 1), micro-step and ``digest`` of the last batches."""
 
     def micro_steps(self, step: int = 0) -> int:
         """Count this rank's forward passes in that step."""
@@ -154,6 +156,7 @@ class Loader:
         both, digest, counted = self._take((step, micro_step))
         self.digest = added(self.digest, digest) if micro_step else digest
         self.counted = self.counted if micro_step else counted
+        self.taken.append((step + 1, micro_step, self.digest))
         if both.device != self._device:
             both = both.to(self._device, non_blocking=True)
         self.waited_s += time.perf_counter() - began

@@ -7,7 +7,7 @@ import platform
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata
 from typing import Any
@@ -21,6 +21,7 @@ from lehr_trainer.contract.records import LogFn
 from lehr_trainer.errors import BadConfig
 from lehr_trainer.runtime.distributed import Ranks
 from lehr_trainer.runtime.event_stream import EventStream
+from lehr_trainer.runtime.hangs import Pulse
 from lehr_trainer.runtime.installed import distributions, driver_version
 from lehr_trainer.runtime.launch import RunPaths
 from lehr_trainer.step_control import StopSignal
@@ -216,6 +217,7 @@ class RunContext:
     """Prints a line of progress, on rank 0 only."""
     known_checkpoint_seq: int = 0
     """Sequence number in the orders when the attempt began."""
+    pulse: Pulse = field(default_factory=Pulse)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "config", self.config.on(self.ranks.device.type))

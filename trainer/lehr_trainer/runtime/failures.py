@@ -1,27 +1,18 @@
 """Failures of a training run: the cause in a word, the reason in a sentence.
 
 The rank that fails is often not rank 0, which writes the ``finished`` record and would hang in the
-next exchange of gradients until somebody kills it. So a failing rank leaves a note in the attempt's
-folder. The others watch for it, and rank 0 reports that cause as the run's.
+next exchange of gradients until somebody kills it. So ranks report failures to each other
+(``channel.py``), and rank 0 reports the first cause as the run's.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import threading
-import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 
 from lehr_trainer.errors import BadConfig, DiskFull, TrainerError
-from lehr_trainer.files import open_regular, write_atomically
 from lehr_trainer.runtime.event_stream import NO_SPACE
 
-_LOOK_EVERY_S = 0.5
-_WAIT_FOR_NOTES_S = 3.0
+HANG = "hang"
 _NO_COMPILER = ("No working C++ compiler found", "Failed to find C compiler", "cuda_utils.c")
 """Words of Inductor's and Triton's errors. The last is a file that Triton compiles before its first
 kernel, which fails without Python's headers."""
@@ -32,15 +23,22 @@ class Failure:
     rank: int
     cause: str
     """nan_loss, out_of_memory, disk_full, bad_config, bad_data, bad_checkpoint, missing_checkpoint,
-    peer_lost, gpu_error or error."""
+    peer_lost, gpu_error, hang or error."""
     message: str
+
+    @property
+    def named(self) -> Failure:
+        """The same, with its rank in the message; that of a hang names ranks already."""
+        if self.cause == HANG:
+            return self
+        return Failure(self.rank, self.cause, f"rank {self.rank}: {self.message}")
 
 
 class OtherRankFailed(Exception):
     """This rank ends because another rank failed."""
 
     def __init__(self, failure: Failure) -> None:
-        super().__init__(f"rank {failure.rank}: {failure.message}")
+        super().__init__(failure.named.message)
         self.failure = failure
 
 
@@ -85,72 +83,3 @@ def _lost_peer(text: str) -> bool:
 
 def _first_line(text: str) -> str:
     return text.strip().splitlines()[0] if text.strip() else "no message"
-
-
-def _note_path(attempt_dir: Path, rank: int) -> Path:
-    return attempt_dir / f"failure-rank-{rank}.json"
-
-
-def leave_note(attempt_dir: Path, failure: Failure) -> None:
-    path = _note_path(attempt_dir, failure.rank)
-    with contextlib.suppress(OSError):  # The finished record and the log have it too.
-        write_atomically(path, json.dumps(asdict(failure)))
-
-
-def notes(attempt_dir: Path) -> list[Failure]:
-    """List the notes, oldest first, so that consequences of another failure come later."""
-    found: list[tuple[int, Failure]] = []
-    for path in attempt_dir.glob("failure-rank-*.json"):
-        with contextlib.suppress(OSError, ValueError, TypeError), open_regular(path) as file:
-            found.append((path.stat().st_mtime_ns, Failure(**json.loads(file.read()))))
-    return [failure for _, failure in sorted(found, key=lambda pair: pair[0])]
-
-
-def root_cause(attempt_dir: Path, own: Failure, *, wait: bool) -> Failure:
-    """Choose the failure to report: another rank's, if ours only reports that one as lost.
-
-    ``wait``: there are other ranks, whose note may still be on its way.
-    """
-    if own.cause != "peer_lost" or not wait:
-        return own
-    deadline = time.monotonic() + _WAIT_FOR_NOTES_S
-    while time.monotonic() < deadline:
-        for failure in notes(attempt_dir):
-            if failure.cause != "peer_lost":
-                return Failure(
-                    failure.rank, failure.cause, f"rank {failure.rank}: {failure.message}"
-                )
-        time.sleep(0.1)
-    return own
-
-
-def watch_others(
-    attempt_dir: Path, rank: int, report: Callable[[Failure], None]
-) -> Callable[[], None]:
-    """Start a thread that ends this process when another rank has failed.
-
-    A rank that waits inside NCCL for one that is gone runs no Python and sees no signal; with
-    a shutdown timeout that leaves time for a save, it would hold its GPU for minutes.
-
-    Returns:
-        What ends the thread: once this rank is done, no other's failure is its own.
-    """
-    done = threading.Event()
-
-    def look() -> None:
-        while not done.wait(_LOOK_EVERY_S):
-            others = [one for one in notes(attempt_dir) if one.rank != rank]
-            # This process's main thread may be about to fail of it too, with a better message.
-            if others and not done.wait(_WAIT_FOR_NOTES_S + 1):
-                first = others[0]
-                report(Failure(first.rank, first.cause, f"rank {first.rank}: {first.message}"))
-                os._exit(1)
-
-    thread = threading.Thread(target=look, name="watch-others", daemon=True)
-    thread.start()
-
-    def stop() -> None:
-        done.set()
-        thread.join()
-
-    return stop

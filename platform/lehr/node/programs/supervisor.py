@@ -9,10 +9,13 @@ After the program's end, the copies that are due are waited for.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import time
 import traceback
+from dataclasses import asdict
+from pathlib import Path
 
 from lehr.base import procfs
 from lehr.control.error_patterns import exit_reason
@@ -25,8 +28,9 @@ from lehr.specs.program import Program
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.orders import LaunchNote, read_orders
 from lehr_trainer.contract.records import Finished, Stopping
+from lehr_trainer.files import open_regular, write_atomically
 from lehr_trainer.runtime.event_stream import EventStream
-from lehr_trainer.runtime.failures import Failure, leave_note, notes
+from lehr_trainer.runtime.failures import Failure
 
 _POLL_S = 0.25
 _COPIES_S = {"signal": 25.0, "pause": 280.0}
@@ -210,3 +214,19 @@ class Supervisor:
         )
         self._events.finish()
         return int(outcome == "failed")
+
+
+def leave_note(attempt_dir: Path, failure: Failure) -> None:
+    """Leave the failure of this rank to the others: rank 0 reports the first."""
+    name = f"failure-rank-{failure.rank}.json"
+    with contextlib.suppress(OSError):  # The log has it too.
+        write_atomically(attempt_dir / name, json.dumps(asdict(failure)))
+
+
+def notes(attempt_dir: Path) -> list[Failure]:
+    """List the notes, oldest first, so that consequences of another failure come later."""
+    found: list[tuple[int, Failure]] = []
+    for path in attempt_dir.glob("failure-rank-*.json"):
+        with contextlib.suppress(OSError, ValueError, TypeError), open_regular(path) as file:
+            found.append((path.stat().st_mtime_ns, Failure(**json.loads(file.read()))))
+    return [failure for _, failure in sorted(found, key=lambda pair: pair[0])]
