@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +14,7 @@ from lehr_testing.faults.second_node import with_second_node
 from lehr_testing.server import Server, marked_processes
 from lehr_testing.specs import run as run_spec
 from lehr_testing.specs import text_corpus
+from lehr_testing.trainer import MANY, reached
 from lehr_testing.waiting import until
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -60,3 +64,39 @@ def test_gang_over_two_networks_has_the_weights_of_two_ranks_on_one_node(server,
     assert weights(server, apart.id) == weights(server, together.id)
     names = {stream.name for stream in apart.log_streams()}
     assert {"rank-0.log", "rank-1.log"} <= names
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_node_on_which_a_run_hangs_twice_is_avoided_if_another_can_hold_it(server, tmp_path, nodes):
+    server, network = server
+    corpus = text_corpus(tmp_path / "corpus")
+    spec = run_spec(corpus, f"hangs-{nodes}", gpus=2, steps=MANY, parallel={"hang_limit_s": 5})
+    spec["resources"]["nodes"] = nodes
+    spec["env"] = {"GLOO_SOCKET_IFNAME": network.device} if nodes == 2 else {}
+    run = server.client().submit(spec)
+    for attempt in (1, 2):
+        reached(server.home / "runs" / run.id / f"attempt-{attempt}", 5)
+        hung = run.refresh().detail.placement[-1].node
+        [last] = [
+            pid
+            for pid in marked_processes(f"{run.id}-{attempt}")
+            if b"\0RANK=1\0" in Path(f"/proc/{pid}/environ").read_bytes()
+        ]
+        os.kill(last, signal.SIGSTOP)
+        until(lambda a=attempt: run.refresh().attempt > a, within_s=200, what="another attempt")
+    moves = [event.message for event in run.events() if event.kind == "transition"]
+    hangs = [message for message in moves if message and "hang at step" in message]
+    assert len(hangs) == 2
+    assert all(f"rank 1 on {hung} cannot answer: its process is stopped" in one for one in hangs)
+    names = {stream.name for stream in run.log_streams()}
+    assert "hang.log" in names
+    until(lambda: run.refresh().state == "running", within_s=120, what="the third attempt")
+    used = {gpu.node for gpu in run.detail.placement}
+    if nodes == 1:
+        assert hung not in used
+        assert f"not on node {hung}, which failed it twice" in moves
+    else:
+        assert hung == "n2"
+        assert "node n2 failed it twice, but no others can hold it" in moves
+    run.cancel()
+    run.wait(timeout_s=120)

@@ -55,6 +55,12 @@ MESSAGES: dict[str, tuple[str, ...]] = {
         "RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized",
         "cuInit: 802 System not yet initialized",
     ),
+    "hang": (
+        (
+            "error: hang at step 1,204: rank 5 on n2 has not entered all-reduce 4,211 (layers.7); "
+            "its Python is in `Loader.batch` (data/loader.py:165)"
+        ),
+    ),
     "stalled": ("no step for 612 s: stall_limit_s is 600",),
     "out_of_memory": (
         (

@@ -41,7 +41,9 @@ from lehr_trainer.contract.orders import Orders
 PROTOCOL = 1
 """Version of the attempt protocol. Shims outlive upgrades, so the previous one is supported."""
 OLDEST_PROTOCOL = 1
-STREAM = re.compile(r"events\.jsonl|media\.bin|launcher(-[0-9]{1,4})?\.log|rank-[0-9]{1,5}\.log")
+STREAM = re.compile(
+    r"events\.jsonl|media\.bin|(launcher|hang)(-[0-9]{1,4})?\.log|rank-[0-9]{1,5}\.log"
+)
 
 
 async def speaks_our_protocol(
@@ -77,7 +79,7 @@ router = APIRouter(
 StreamName = Annotated[
     str,
     Path(
-        description="`events.jsonl`, `media.bin`, `rank-<r>.log` or `launcher.log`.",
+        description="`events.jsonl`, `media.bin`, `rank-<r>.log`, `launcher.log` or `hang.log`.",
         examples=["events.jsonl"],
         max_length=64,
     ),
@@ -219,7 +221,7 @@ async def append(
     if not STREAM.fullmatch(name):
         raise UserError(
             f"{name!r} is not a stream of an attempt.",
-            hint="There are events.jsonl, media.bin, launcher.log and rank-<r>.log.",
+            hint="There are events.jsonl, media.bin, launcher.log, hang.log and rank-<r>.log.",
         )
     services.intake.check()
     try:

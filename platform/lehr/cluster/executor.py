@@ -109,7 +109,7 @@ class Executor:
             case reconcile.CloseAttempt():
                 self._store.attempts.close(action.attempt_id)
             case queue.StartRun():
-                self._launcher.begin(action.run_id, action.placement, action.resume_from)
+                self._launcher.begin(action)
             case QueueOrder():
                 self._publish_order(action)
             case nodes.Exclude():

@@ -21,6 +21,7 @@ from lehr.cluster.heartbeats import GATHER_S, Alarm, HeartbeatTable
 from lehr.cluster.membership import Cluster
 from lehr.cluster.ray_ports import RENDEZVOUS
 from lehr.control import reconcile as rc
+from lehr.control.queue import StartRun
 from lehr.control.resources import NodeShare, Placement
 from lehr.control.saved_points import Rewound, skipped_through
 from lehr.errors import LehrError
@@ -144,7 +145,7 @@ def launches(
             "environment": code.get("environment"),
             "gang": gang._asdict(),
             "gpus": list(share.gpus),
-            "env": run_env | own,
+            "env": run_env | own | {"LEHR_NODE_NAME": share.node},
             # The agent keeps these apart from the rest: see lehr.node.attempt_dir.
             "secrets": hidden,
             "files": files,
@@ -213,18 +214,16 @@ class Launcher:
         self._answered_all: set[str] = set()
         self._asked: dict[tuple[str, str, rc.StopLevel], float] = {}
 
-    def begin(self, run_id: str, placement: Placement, resume_from: str | None) -> None:
-        """Record the attempt, then start it: agents only see attempts that are recorded.
-
-        ``resume_from``: the checkpoint that it resumes from.
-        """
-        run = self._store.runs.get(run_id)
+    def begin(self, start: StartRun) -> None:
+        """Record the attempt, then start it: agents only see attempts that are recorded."""
+        run = self._store.runs.get(start.run_id)
         attempt_id = f"{run.id}-{run.attempt + 1}"
         attempt = self._store.transitions.begin_attempt(
             run.id,
-            placement=placement_json(placement),
-            resume_from=resume_from,
+            placement=placement_json(start.placement),
+            resume_from=start.resume_from,
             token_sha256=self._tokens.sha256(attempt_id),
+            message=start.message,
         )
         if attempt is not None:
             assert attempt.id == attempt_id

@@ -67,6 +67,7 @@ PATTERNS: tuple[Pattern, ...] = (
         r"[Ss]ystem not yet initialized",
         node_fault=True,
     ),
+    _pattern("hang", Budget.INFRASTRUCTURE, "steps stopped", r"hang at step [\d,]+: "),
     _pattern(
         "stalled",
         Budget.INFRASTRUCTURE,

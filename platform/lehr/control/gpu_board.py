@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import nsmallest
 
-from lehr.control.pending_reasons import Blocker
+from lehr.control.pending_reasons import Blocker, avoided
 from lehr.control.queue_entries import Active, Reach, Saved, Waiting, reach, shown_name
 from lehr.control.resources import Need, Node, NodeShare, Placement, can_ever_place, matching
 
@@ -138,6 +138,11 @@ class GpuBoard:
         if run.excluded_nodes and can_ever_place(run.need, self._without(key)) is not None:
             return frozenset(), *key[1:]
         return key
+
+    def avoided(self, run: Waiting) -> str | None:
+        """Return what becomes of the nodes that failed the run twice; None if none did."""
+        nodes = sorted(run.excluded_nodes & self.nodes.keys())
+        return avoided(nodes, used=not self.excludes(run)[0]) if nodes else None
 
     def fit(self, run: Waiting) -> Placement | None:
         """Place the whole gang on free, unreserved GPUs; None if it does not fit."""

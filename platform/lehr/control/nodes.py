@@ -7,11 +7,13 @@ errors and cancels. A fault in an attempt that was stopped at the end of its nod
 The last usable node is never excluded, because then nothing would run.
 
 A single run avoids a node that failed it twice, for ``AVOIDED_S`` and as long as another node can
-hold it (``GpuBoard.excludes``). A full disk is no fault of a node.
+hold it (``GpuBoard.excludes``). A full disk is no fault of a node. A hang counts for its run alone:
+the cause may be in its code.
 """
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,6 +34,9 @@ FAULTS = frozenset(
     }
 )
 """Causes that lie in the node: reasons of the shim, and causes read from the output."""
+HANG = "hang"
+_HUNG = re.compile(r"hang at step [\d,]+: ranks? [\d, ]+ on ([^\s:]+)")
+"""The trainer's sentence, where it names ranks of one node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +75,7 @@ def failing(
     left = set(usable)
     for node, mine in sorted(of_node.items()):
         last = sorted(mine, key=lambda end: (end.at, end.attempt))[-LIMIT:]
-        if len(last) < LIMIT or any(end.fault is None for end in last):
+        if len(last) < LIMIT or any(end.fault in {None, HANG} for end in last):
             continue
         if not left - {node}:
             continue
@@ -120,6 +125,9 @@ def faulty_nodes(nodes: Sequence[str], note: Mapping[str, Any]) -> dict[str, str
     parts = note.get("parts")
     if not isinstance(parts, dict) or not parts:
         parts = {"0": note}
+    hung = [node for node in _HUNG.findall(str(note)) if node in nodes]
+    if hung:
+        return {hung[0]: HANG}
     found = {}
     for rank, part in parts.items():
         if not isinstance(part, dict):

@@ -80,6 +80,15 @@ def only_on(nodes: Sequence[str]) -> str:
     return f"; only {_names(nodes)} {'has' if len(nodes) == 1 else 'have'} its checkpoint"
 
 
+def avoided(nodes: Sequence[str], *, used: bool) -> str:
+    """Return the part that names the nodes that failed a run twice. ``used``: no others can hold
+    it, so it starts on them nevertheless.
+    """
+    if used:
+        return f"{_names(nodes)} failed it twice, but no others can hold it"
+    return f"not on {_names(nodes)}, which failed it twice"
+
+
 def no_usable_node(
     need: Need,
     silent: Sequence[str],

@@ -48,6 +48,8 @@ class StartRun:
     placement: Placement
     resume_from: str | None = None
     """The checkpoint that it resumes from."""
+    message: str | None = None
+    """Why it starts there, if that is not obvious."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,8 @@ def plan(
         placement = None if kind in unplaceable else board.fit(run)
         if placement is not None:
             board.take(placement)
-            starts.append(StartRun(run.run_id, placement, run.resume_from))
+            why_there = board.avoided(run)
+            starts.append(StartRun(run.run_id, placement, run.resume_from, why_there))
             continue
         unplaceable.add(kind)
         next_in_line = run.priority not in first_of
@@ -135,6 +138,8 @@ def _reason(
     need = run.need
     candidates = board.candidates(run)
     only = pending_reasons.only_on(sorted(board.reach(run).allowed or ()))
+    if (avoided := board.avoided(run)) is not None:
+        only += f"; {avoided}"
     if not need.gpus:
         places = sum(node.cpu_places for node in candidates if node.gpus)
         return pending_reasons.cpu_places(places) + only

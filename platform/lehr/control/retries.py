@@ -75,6 +75,7 @@ _OWN_CAUSES: dict[str, Budget] = {
     "missing_checkpoint": Budget.INFRASTRUCTURE,
     "nan_loss": Budget.NONE,
     "disk_full": Budget.INFRASTRUCTURE,
+    "hang": Budget.INFRASTRUCTURE,
 }
 """Causes that the trainer names with certainty."""
 

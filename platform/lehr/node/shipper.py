@@ -131,8 +131,8 @@ class Shipper:
     def streams(self) -> dict[str, str]:
         """Return the streams that this node sends, by name: events first, images last."""
         rank = self.gang.node_rank
-        names = [f"launcher-{rank}.log" if rank else "launcher.log"]
-        names = [*(f"rank-{r}.log" for r in self.gang.ranks), *names]
+        of_node = [f"{name}-{rank}.log" if rank else f"{name}.log" for name in ("launcher", "hang")]
+        names = [*(f"rank-{r}.log" for r in self.gang.ranks), *of_node]
         if rank == 0:
             names = [EVENTS, *names, MEDIA]
         return {name: os.path.join(self.attempt_dir, name) for name in names}

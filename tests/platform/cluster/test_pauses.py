@@ -70,6 +70,20 @@ def test_node_is_avoided_for_a_time_and_no_longer_when_a_person_retries(bench):
     assert nodes_to_avoid(bench.store, bench.store.runs.get(run)) == {}
 
 
+def test_node_on_which_a_run_hung_twice_is_used_again_only_if_no_other_can_hold_it(bench):
+    run = bench.waiting()
+    wait(bench, 1)
+    hang = "hang at step 7: rank 0 on n1: it takes no step; its Python is in `f` (a/b.py:1)"
+    for attempt in (1, 2):
+        bench.exited(f"{run}-{attempt}", code=1, log_tail=f"error: {hang}")
+        wait(bench, 1)
+    assert bench.state(run) == ("starting", 3)
+    moves = bench.store.transitions.of_run(run)
+    assert [move.cause for move in moves if move.new == RunState.QUEUED][-2:] == ["hang", "hang"]
+    assert hang in moves[-2].message
+    assert moves[-1].message == "node n1 failed it twice, but no others can hold it"
+
+
 @pytest.fixture
 def ends(store):
     return RecentEnds(store, Isolation(lambda subject, reason: None))

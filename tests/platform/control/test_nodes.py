@@ -74,6 +74,32 @@ def test_only_the_faulty_node_of_a_gang_is_blamed():
     assert faulty_nodes(("n1", "n2"), nobody) == {}
 
 
+@pytest.mark.parametrize(
+    ("sentence", "node"),
+    [
+        ("hang at step 1,204: rank 5 on n2 has not entered all-reduce 4,211; its Python", "n2"),
+        ("hang at step 3: ranks 4, 5 on n2 cannot answer: it runs no Python; rank 0 is in x", "n2"),
+        ("hang at step 3: rank 0 on n1: it takes no step; its Python is in `f` (a/b.py:3)", "n1"),
+        ("hang at step 3: ranks 1 (n1), 5 (n2) have not entered all-reduce 7; rank 1's", None),
+        ("hang at step 3: all ranks have entered all-reduce 7, and none waits for another", None),
+        ("hang at step 3: rank 5 on elsewhere has not entered all-reduce 7; its Python", None),
+    ],
+)
+def test_hang_is_the_fault_of_the_one_node_that_its_sentence_names(sentence, node):
+    failed = {"reason": "", "code": 1}
+    by_record = {**failed, "finished": {"outcome": "failed", "message": sentence}}
+    by_log = {**failed, "parts": {"0": {**failed, "log_tail": f"error: {sentence}"}, "1": failed}}
+    for note in (by_record, by_log):
+        assert faulty_nodes(BOTH, note) == ({} if node is None else {node: "hang"})
+
+
+def test_node_that_hangs_twice_is_avoided_by_that_run_alone():
+    history = ends("hang", "hang")
+    assert failing(history, {}, BOTH) == []
+    assert failing(ends("gpu_busy", "hang"), {}, BOTH) == []
+    assert avoided(history, {}, 2.0) == {"n1": AVOIDED_S}
+
+
 def test_causes_found_in_the_output_are_hardware_faults():
     assert {pattern.cause for pattern in PATTERNS} & FAULTS == {"ecc_error", "gpu_lost"}
 

@@ -89,13 +89,18 @@ def test_node_that_failed_a_run_twice_is_used_only_if_no_other_can_hold_it():
     run = Waiting("r", 1, Need(8), excluded_nodes=frozenset({"n1"}))
     [start] = plan([run], [], [node("n0", 8), node("n1", 8)]).starts
     assert [share.node for share in start.placement] == ["n0"]
+    assert start.message == "not on node n1, which failed it twice"
     # A smaller node is no other place for it, and one that does not answer is none now.
     for other in (node("n0", 4), node("n0", 8, usable=False)):
         [start] = plan([run], [], [other, node("n1", 8)]).starts
         assert [share.node for share in start.placement] == ["n1"]
+        assert start.message == "node n1 failed it twice, but no others can hold it"
     busy = plan([run], [active("a", ("n0", tuple(range(8))))], [node("n0", 8), node("n1", 8)])
     assert busy.starts == ()
-    assert busy.reasons["r"].startswith("waits for 8 GPUs (all 8 are busy)")
+    assert busy.reasons["r"] == (
+        "waits for 8 GPUs (all 8 are busy); next in line at priority 0; not on node n1, which "
+        "failed it twice"
+    )
 
 
 def test_reason_names_a_node_that_has_not_come_back():

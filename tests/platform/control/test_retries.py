@@ -14,6 +14,7 @@ from lehr_testing.failures import MESSAGES
 BUDGETS = {
     "ecc_error": "infrastructure",
     "gpu_lost": "infrastructure",
+    "hang": "infrastructure",
     "stalled": "infrastructure",
     "out_of_memory": "none",
     "shared_memory_full": "none",
@@ -49,6 +50,7 @@ BY_THE_TRAINER = {
     "missing_checkpoint": "infrastructure",
     "nan_loss": "none",
     "disk_full": "infrastructure",
+    "hang": "infrastructure",
     "peer_lost": "infrastructure",
     "gpu_error": "infrastructure",
     "data_unreachable": "infrastructure",
@@ -140,6 +142,13 @@ def test_tables_here_have_each_reason_of_the_shim_and_cause_of_the_trainer():
     assert retries._SHIM_REASONS.keys() == BY_THE_SHIM.keys()
     named = retries._OWN_CAUSES.keys() | retries._OWN_SUSPICIONS
     assert named == BY_THE_TRAINER.keys() - {"error", "anything else"}
+
+
+def test_stall_that_the_platform_ends_is_a_hang_if_the_trainer_named_one():
+    why = "no step for 612 s: stall_limit_s is 600"
+    hang = "error: hang at step 7: rank 0 on n1 cannot answer: it runs no Python; rank 1 is in x"
+    assert classify(ExitReport(reason="stopped", log_tail=f"{hang}\n{why}"), None).name == "hang"
+    assert classify(ExitReport(reason="stopped", log_tail=why), None).name == "stalled"
 
 
 def test_pause_for_storage_doubles_to_a_quarter_of_an_hour_whatever_the_budget():

@@ -56,7 +56,13 @@ def test_shipper_sends_as_often_as_the_server_asks(tmp_path):
         ends[2],
         reply(b'{"closed": true}'),
     )
-    assert [*sender.streams()] == ["events.jsonl", "rank-0.log", "launcher.log", "media.bin"]
+    assert [*sender.streams()] == [
+        "events.jsonl",
+        "rank-0.log",
+        "launcher.log",
+        "hang.log",
+        "media.bin",
+    ]
     log = tmp_path / "attempt-1" / "launcher.log"
     sender.launch["program"] = True
     (tmp_path / "attempt-1/checkpoints/step-00000001.tmp").mkdir(parents=True)

@@ -73,6 +73,7 @@ class Transitions(Records):
         placement: list[dict[str, Any]],
         resume_from: str | None,
         token_sha256: str,
+        message: str | None = None,
         actor: str = "dispatcher",
     ) -> Attempt | None:
         """Move the run from queued to starting and create its attempt, in one transaction.
@@ -88,7 +89,7 @@ class Transitions(Records):
                 "resume_from": resume_from,
                 "token_sha256": token_sha256,
             }
-            how = {"cause": "placed", "actor": actor, "at": self._clock()}
+            how = {"cause": "placed", "message": message, "actor": actor, "at": self._clock()}
             return self._begin(session, run, columns, new=RunState.STARTING, **how)
 
     def begin_external(
