@@ -23,7 +23,8 @@ from lehr_trainer.contract import layout
 
 Plain = dict[str, Any]
 Values = dict[tuple[int, str], Any]
-_OF_THE_MACHINE = re.compile(r"^(memory|system)/|time|^mfu$|_(s|ms|bytes)$|per_s")
+# Or of tasks, which may have been added by hand: no training repeats these.
+_OF_THE_MACHINE = re.compile(r"^(memory|system|task)/|time|^mfu$|_(s|ms|bytes)$|per_s")
 
 
 def first_difference(recorded: Values, here: Values, tolerance: float = 0.0) -> str | None:

@@ -48,6 +48,10 @@ def test_each_kind_is_written_out_and_seen_by_its_fields(tmp_path: Path) -> None
 
 def test_examples_are_other_items_and_a_limit_takes_the_same_ones(tmp_path: Path) -> None:
     rows = [{**CHOICE, "query": f"question {n}"} for n in range(100_000)]
+    _, few, _ = read_items(written(tmp_path, *rows[:3], shots=2))
+    assert all(len({*item.pairs[0][0].split("\n\n")}) == 3 for item in few)
+    asked = [{*item.pairs[0][0].replace(" 4", "").split("\n\n")} for item in few]
+    assert asked == [{row["query"] for row in rows[:3]}] * 3
     task = written(tmp_path, *rows, shots=2, limit=50)
     _, items, total = read_items(task)
     assert (len(items), total) == (50, 100_000)

@@ -138,8 +138,7 @@ def record_evaluation(
     """Add an evaluation of a checkpoint to the events of its attempt, once; return it as recorded.
 
     Raises:
-        NotFound: there is no such checkpoint.
-        UserError: it has other values than those of tasks.
+        UserError: it has other values than those of tasks, or NotFound: of no checkpoint.
         Conflict: the attempt still sends its own events.
     """
     store, row = context.store, _locate(context, run, step, attempt).row

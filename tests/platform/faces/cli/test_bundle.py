@@ -16,7 +16,7 @@ import yaml
 from lehr.base.bundle import RECORD, SPEC, BundleWriter
 from lehr.code import archive
 from lehr.code.collect import trainer_sources
-from lehr.faces.verify import first_difference, weights
+from lehr.faces.verify import first_difference, read, weights
 from lehr.specs import RunSpec
 from lehr_testing import cli
 from lehr_testing.paths import ROOT
@@ -144,6 +144,10 @@ def test_first_tensor_that_differs_is_named_and_a_near_one_is_allowed_elsewhere(
     here[name].view("u4")[7] ^= 1
     assert first_difference(saved, here) == f"step 3: {name[1]} differs"
     assert first_difference(saved, here, 0.02) is None
+    by_hand = (
+        b'{"kind": "evaluation", "step": 3, "values": {"task/own/accuracy": 1, "val/loss": 2}}'
+    )
+    assert read(by_hand)[1] == {(3, "val/loss"): 2}
     assert first_difference(saved, {**saved, name: saved[name] * 1.1}, 0.02) is not None
 
 
