@@ -55,6 +55,13 @@ def test_rank_that_enters_nothing_more_is_named(culprit: int, done: int) -> None
     )
 
 
+def test_buckets_are_counted_anew_after_what_is_none() -> None:
+    """What the recorder still has may begin in the middle of a step."""
+    late = [(ALL, "all_reduce", 900), (ALL, "all_reduce", 5)]
+    found = sentence(report(0, late, ranks=2), report(1, [*late, late[0]], ranks=2))
+    assert "has not entered all-reduce 3 (layers.1); its" in found
+
+
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 @pytest.mark.parametrize("skipped", [0, 1])
 def test_rank_that_leaves_out_a_collective_is_named(ranks: int, skipped: int) -> None:
