@@ -56,6 +56,10 @@ def test_more_gpus_than_the_cluster_has_are_rejected_at_submission(api):
     assert problem["path"] == "resources.gpus"
     assert "needs 16 GPUs" in problem["message"]
     assert "8 x logical GPU" in problem["message"]
+    evaluation = {"name": "a", "command": ["python", "eval.py", "{checkpoint}"], "gpus": 16}
+    answer = client.post("/api/v1/runs", json={"spec": {**RUN_SPEC, "evaluations": [evaluation]}})
+    [problem] = answer.json()["problems"]
+    assert problem["message"].startswith("evaluations.0.gpus: needs 16 GPUs")
     sweep = changed(SWEEP_SPEC, "run.resources.gpus", 16)
     sweep = changed(sweep, "run.train.batch.sequences", 16)
     answer = client.post("/api/v1/sweeps", json={"spec": sweep})

@@ -46,6 +46,7 @@ _OUTCOME_NEUTRAL = (
     "train.tokens_per_parameter",
     "train.checkpoint",
     "train.evals",
+    "evaluations",
     "train.diagnostics",
     "train.validation.every",
     "train.data.loading",

@@ -20,6 +20,7 @@ from lehr.control.lifecycle import RunState, orders
 from lehr.control.liveness import STOPPING, Pace, pace
 from lehr.errors import StoreUnavailable, UserError
 from lehr.store import Store
+from lehr.store.scores import report_scores
 from lehr.store.tables import Attempt, RunRow
 
 log = logging.getLogger(__name__)
@@ -140,6 +141,7 @@ class AttemptProtocol:
                     store.attempts.update(attempt_id, exit=payload["exit"], exited_at=ended_at)
         if complete_as_a_whole:
             self._finalize(attempt_id)
+            report_scores(store, attempt.run_id)  # Its end may have come before its streams.
             store.attempts.close(attempt_id)
         self._wake()
         killpoints.reached("server: before an exit report is answered")

@@ -5,24 +5,28 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
 from structlog.contextvars import bound_contextvars
 
 from lehr.analysis.gates import Judgement
+from lehr.base import home as homes
 from lehr.cluster.exits import EXCLUDED
 from lehr.cluster.isolation import Isolation
 from lehr.cluster.launcher import Launcher
 from lehr.cluster.membership import Cluster
-from lehr.control import nodes, queue, reconcile, rollouts, sweeps
+from lehr.control import evaluations, nodes, queue, reconcile, rollouts, sweeps
 from lehr.control.exits import listed_exit, synthetic_exit
 from lehr.control.finalize import Finalize
-from lehr.control.lifecycle import RunState, StateChange
+from lehr.control.lifecycle import Desired, RunState, StateChange
 from lehr.control.retries import internal
 from lehr.control.step import DECISIONS, Action, Fault, QueueOrder, Subject, subject_of
+from lehr.errors import Conflict
 from lehr.store import Store
-from lehr.store.ids import attempt_id
+from lehr.store.ids import attempt_id, run_of
+from lehr.store.scores import report_scores
 from lehr.store.tables import GateVerdict
 
 log = logging.getLogger(__name__)
@@ -107,6 +111,7 @@ class Executor:
             case reconcile.RecordExit():
                 return self._record_exit(action)
             case reconcile.CloseAttempt():
+                report_scores(self._store, run_of(action.attempt_id))
                 self._store.attempts.close(action.attempt_id)
             case queue.StartRun():
                 self._launcher.begin(action)
@@ -126,6 +131,23 @@ class Executor:
                 | rollouts.FailRollout()
             ):
                 return self._apply_to_rollout(action)
+            case evaluations.Evaluate():
+                runs = self._store.runs
+                run = runs.get(action.of.run_id)
+                runs.create(
+                    action.spec,
+                    actor=DISPATCHER,
+                    submitted_by=run.submitted_by,
+                    provenance=runs.provenance(run),
+                    resume_from=str(homes.runs_dir(self._store.home) / run.id / action.path),
+                    forked_from=run.id,
+                    evaluates=str(action.of),
+                )
+                return True
+            case evaluations.CancelEvaluation():
+                with suppress(Conflict):  # It has ended meanwhile.
+                    requests = self._store.requests
+                    requests.set_desired(action.run_id, Desired.CANCEL, actor=DISPATCHER)
         return False
 
     def _transition(self, action: StateChange) -> bool:
@@ -245,6 +267,7 @@ def _attempt_fields(action: Action) -> dict[str, str]:
 
 def finalize(store: Store, action: Finalize) -> bool:
     """Carry out the transitions of an exit. Return False if the run had changed meanwhile."""
+    report_scores(store, action.run_id, action.state)  # First, so that a crash repeats it.
     state, changes = action.old, dict[str, float | None](action.changes)
     if state is RunState.EXTERNAL:  # It may have ended days ago, and was only reported now.
         attempt = store.attempts.get(attempt_id(action.run_id, action.attempt))

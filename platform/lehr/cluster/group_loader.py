@@ -11,12 +11,14 @@ from lehr.analysis.batches import is_measured
 from lehr.base.lru import Lru
 from lehr.cluster.isolation import Isolation, Noted
 from lehr.cluster.rollout_loader import RolloutLoader
+from lehr.control.evaluations import EvaluatedRun, Evaluates, EvaluationRun
 from lehr.control.lifecycle import Desired, RunState
 from lehr.control.rollouts import OpenRollout
 from lehr.control.search import TrialReport
 from lehr.control.step import Subject
 from lehr.control.sweeps import OpenSweep, TrialState, Trunk, needs_reports, pause_of_pruning_s
 from lehr.errors import NotFound
+from lehr.specs.run import RunSpec
 from lehr.specs.sweep import SweepSpec
 from lehr.store import Change, Store
 from lehr.store.records.sweeps import TrialOutline
@@ -194,12 +196,14 @@ class GroupLoader:
         self._store = store
         self._sweeps = SweepLoader(store, runs_dir, now)
         self._rollouts = RolloutLoader(store, runs_dir)
+        self._changed_runs = Noted()
         self._isolation = isolation
 
     def enqueue_all(self) -> None:
         """Load every open group with the next snapshot, as a new server must."""
         self._sweeps.changed.add(self._store.sweeps.unended())
         self._rollouts.changed.add(self._store.rollouts.unended())
+        self._changed_runs.add(self._store.runs.evaluated())
 
     def enqueue(self, subject: Subject) -> None:
         """Load the group again with the next snapshot. Subjects of other kinds are ignored."""
@@ -207,6 +211,8 @@ class GroupLoader:
             self._sweeps.changed.add([subject.id])
         elif subject.kind == "rollout":
             self._rollouts.changed.add([subject.id])
+        elif subject.kind == "evaluations":
+            self._changed_runs.add([subject.id])
 
     def changed(self, change: Change) -> None:
         """Note a change of the record. May be called from any thread; fast."""
@@ -216,7 +222,9 @@ class GroupLoader:
             self._rollouts.changed.add([change.id])
         elif change.kind in {"run", "metrics"}:
             self._rollouts.changed_runs.add([change.id])
-            if change.kind == "metrics":
+            if change.kind == "run":
+                self._changed_runs.add([change.id])
+            else:
                 self._sweeps.measured_runs.add([change.id])
 
     def sweeps(self) -> list[OpenSweep]:
@@ -232,9 +240,28 @@ class GroupLoader:
     def rollouts(self) -> list[OpenRollout]:
         return self._load("rollout", self._rollouts.take_changed(), self._rollouts.load)
 
+    def evaluated(self) -> list[EvaluatedRun]:
+        """Return the runs with evaluations of which something has changed since the last call."""
+        changed = self._changed_runs.take()
+        run_ids = self._store.runs.evaluated(changed) if changed else changed
+        return self._load("evaluations", run_ids, self._load_evaluated)
+
+    def _load_evaluated(self, run_id: str) -> EvaluatedRun:
+        run, own = self._store.runs.get(run_id), self._store.runs.evaluations(run_id)
+        parse = Evaluates.parse
+        return EvaluatedRun(
+            run_id,
+            RunSpec.model_validate(run.spec),
+            RunState(run.state),
+            Desired(run.desired),
+            run.archived,
+            self._store.checkpoints.of_run(run_id),
+            [EvaluationRun(e.id, parse(e.evaluates or ""), RunState(e.state)) for e in own],
+        )
+
     def _load(
         self,
-        kind: Literal["sweep", "rollout"],
+        kind: Literal["sweep", "rollout", "evaluations"],
         group_ids: set[str],
         load: Callable[[str], T | None],
     ) -> list[T]:

@@ -170,6 +170,7 @@ def record_of(run: RunRow, attempt: Attempt) -> dict[str, Any]:
         "submitted_by": run.submitted_by,
         "forked_from": run.forked_from,
         "fork_of": run.resume_from,
+        "evaluates": run.evaluates,
     }
 
 

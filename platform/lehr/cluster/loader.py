@@ -15,7 +15,7 @@ from lehr.cluster.isolation import Isolation, Noted
 from lehr.cluster.launcher import placement_of
 from lehr.cluster.membership import Cluster, Member
 from lehr.cluster.run_cache import AttemptCache, RunCache
-from lehr.cluster.run_values import Estimates, open_attempt, situation
+from lehr.cluster.run_values import Estimates, open_attempt, rank_in_queue, situation
 from lehr.control.finalize import EndedAttempt
 from lehr.control.lifecycle import ACTIVE, RunState
 from lehr.control.preemption import may_be_preempted
@@ -157,6 +157,7 @@ class SnapshotLoader:
             sweeps=self._groups.sweeps(),
             sweeps_in_s=self._groups.sweeps_in_s(),
             rollouts=self._groups.rollouts(),
+            evaluated=self._groups.evaluated(),
             ends=[end for end in self._recent_ends.take() if end.node not in out],
             readmitted=readmitted(self._notes),
             estimates_in_s=self._estimates.renewed_in_s(),
@@ -214,10 +215,9 @@ class SnapshotLoader:
                     placement=placement_of(row),
                     number=(run.number or 0) if run is not None else 0,
                     name=run.name if run is not None else row.id,
-                    project=run.project if run is not None else "default",
                     sweep_id=run.sweep_id if run is not None else None,
                     remaining_s=self._estimates.remaining_s(row, run),
-                    priority=run.priority if run is not None else 0,
+                    **rank_in_queue(run),
                     attempt=row.number,
                     preemptible=_may_be_preempted(row, run),
                     ending=run is not None and run.state == RunState.STOPPING.value,
@@ -307,6 +307,7 @@ def _may_be_preempted(row: Attempt, run: RunRow | None) -> bool:
             preemptible=bool(run.spec.get("preemptible")),
             used=run.preemptions,
             allowed=int(run.spec["retries"]["preemption"]),
+            starting=run.evaluates is not None,  # It has no work to lose.
         )
     )
 

@@ -10,7 +10,7 @@ from typing import cast
 
 from lehr.cluster.exits import nodes_to_avoid
 from lehr.cluster.isolation import Isolation, Noted
-from lehr.cluster.run_values import can_save, request_message, saved
+from lehr.cluster.run_values import can_save, rank_in_queue, request_message, saved
 from lehr.control.lifecycle import ENDED, Desired, RunState
 from lehr.control.pending_reasons import paused_after, waits_for_trunk
 from lehr.control.queue_entries import Waiting
@@ -167,8 +167,7 @@ class RunCache:
             number=run.number or 0,
             name=run.name,
             need=Need(**run.stored.resources),
-            priority=run.priority,
-            project=run.project,
+            **rank_in_queue(run),
             sweep_id=run.sweep_id,
             sweep_name=sweep.name if sweep is not None else None,
             max_concurrent=sweep.stored.max_concurrent if sweep is not None else None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from lehr.cluster.heartbeats import HeartbeatTable
 from lehr.cluster.launcher import placement_of
@@ -17,6 +18,15 @@ from lehr.store.tables import Attempt, CheckpointRow, RunRow
 
 def situation(run: RunRow) -> Situation:
     return Situation(RunState(run.state), Desired(run.desired), run.cause)
+
+
+def rank_in_queue(run: RunRow | None) -> dict[str, Any]:
+    """Return the priority and project by which the queue ranks a run. An evaluation comes after
+    every training, and takes nothing of a project's share or quota.
+    """
+    if run is None or run.evaluates is not None:
+        return {"priority": -101, "project": ""}
+    return {"priority": run.priority, "project": run.project}
 
 
 def request_message(store: Store, run: RunRow) -> str | None:

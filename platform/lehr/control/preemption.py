@@ -95,12 +95,15 @@ class _Room:
             self.claimed.update((node.name, index) for index in free[: run.need.per_node])
 
 
-def may_be_preempted(situation: Situation, *, preemptible: bool, used: int, allowed: int) -> bool:
+def may_be_preempted(
+    situation: Situation, *, preemptible: bool, used: int, allowed: int, starting: bool = False
+) -> bool:
     """Return whether a run may be paused now for one of a higher priority.
 
-    ``used``, ``allowed``: retries of the kind preemption.
+    ``used``, ``allowed``: retries of the kind preemption. ``starting``: also while it starts.
     """
-    trains = situation.state is RunState.RUNNING and situation.desired is Desired.RUN
+    states = {RunState.RUNNING, RunState.STARTING} if starting else {RunState.RUNNING}
+    trains = situation.state in states and situation.desired is Desired.RUN
     return preemptible and trains and used < allowed
 
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from lehr.control.availability import NodeEnd
+from lehr.control.evaluations import EvaluatedRun
 from lehr.control.finalize import EndedAttempt
 from lehr.control.lifecycle import Desired, RunState
 from lehr.control.nodes import Ended
@@ -69,6 +70,8 @@ class Snapshot:
     """Seconds until a large sweep is judged again; None if none is to be."""
     rollouts: Collection[OpenRollout] = ()
     """Rollouts of which something has changed."""
+    evaluated: Collection[EvaluatedRun] = ()
+    """Runs with evaluations of which something has changed."""
     ends: Collection[Ended] = ()
     """Recent ends of attempts; empty if none has ended since the last check."""
     readmitted: Mapping[str, float] = field(default_factory=dict)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, NamedTuple, TypeVar
 
-from lehr.control import nodes, queue, reconcile, rollouts, sweeps
+from lehr.control import evaluations, nodes, queue, reconcile, rollouts, sweeps
 from lehr.control.availability import stops, without_ending_nodes
 from lehr.control.finalize import EndedAttempt, Finalize, finalize
 from lehr.control.lifecycle import (
@@ -34,7 +34,7 @@ T = TypeVar("T")
 class Subject(NamedTuple):
     """What an action is about. A fault of one subject is its own."""
 
-    kind: Literal["run", "sweep", "rollout", "node", "queue"]
+    kind: Literal["run", "sweep", "rollout", "evaluations", "node", "queue"]
     id: str
 
 
@@ -62,6 +62,7 @@ Action = (
     | reconcile.Action
     | sweeps.Action
     | rollouts.Action
+    | evaluations.Action
     | nodes.Exclude
     | queue.StartRun
     | QueueOrder
@@ -91,6 +92,8 @@ def subject_of(action: Action) -> Subject:
             return Subject("node", action.node)
         case sweeps.StopSweep() | sweeps.AddTrials() | sweeps.FollowTrunk():
             return Subject("sweep", action.sweep_id)
+        case evaluations.Evaluate() | evaluations.CancelEvaluation():
+            return Subject("evaluations", action.of.run_id)
         case Finalize() | StateChange() | queue.StartRun() | sweeps.PruneTrial():
             return Subject("run", action.run_id)
         case (
@@ -153,6 +156,10 @@ def step(snapshot: Snapshot) -> list[Action]:
         lambda one: Subject("rollout", one.id),
         DECIDING,
         rollouts.actions,
+    )
+    evaluated = snapshot.evaluated
+    actions += _each(
+        evaluated, lambda one: Subject("evaluations", one.run_id), DECIDING, evaluations.actions
     )
     usable = [node.name for node in snapshot.places if node.usable and not node.excluded]
     actions += _part(
@@ -235,6 +242,7 @@ def _queue(snapshot: Snapshot, changing: set[str]) -> list[Action]:
     waiting = without_ending_nodes(waiting, snapshot.node_ends)
     plan = queue.plan(waiting, holders, places, snapshot.slots, snapshot.quotas, snapshot.exited)
     known = {run.id: run.pending_reason for run in snapshot.runs}
+    was = {run.id: run.state for run in snapshot.runs}
     reasons = {
         run_id: why if snapshot.no_cluster is None else snapshot.no_cluster
         for run_id, why in plan.reasons.items()
@@ -242,7 +250,7 @@ def _queue(snapshot: Snapshot, changing: set[str]) -> list[Action]:
     reasons = {run_id: why for run_id, why in reasons.items() if known[run_id] != why}
     paused = [
         StateChange(
-            one.run_id, one.attempt, RunState.RUNNING, RunState.STOPPING, PREEMPTED, one.message
+            one.run_id, one.attempt, was[one.run_id], RunState.STOPPING, PREEMPTED, one.message
         )
         for one in preemptions(
             plan.turn,

@@ -274,6 +274,17 @@ class TrainStage(View):
         )
 
 
+class EvaluationView(View):
+    """The evaluation of a checkpoint of a run, by a run of its own."""
+
+    name: str
+    attempt: int
+    step: int
+    run_id: str
+    state: str
+    reason: str | None = None
+
+
 class RunDetail(RunView):
     stages: list[TrainStage] = []
     spec: dict[str, Any]
@@ -281,6 +292,8 @@ class RunDetail(RunView):
     """What its program gave to wandb as its config, beside its arguments."""
     provenance: dict[str, Any] = {}
     attempts: list[AttemptView] = []
+    evaluations: list[EvaluationView] = []
+    """Of its checkpoints, by name; their values are metrics of this run."""
     wandb: WandbView | None = None
     """Its mirror in Weights & Biases; null when it has none."""
     diagnosis: list[AlertView] = []

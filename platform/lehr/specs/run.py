@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator, mod
 from pydantic_core import PydanticKnownError
 
 from lehr.errors import UserError
+from lehr.specs.evaluations import EXPORT, CheckpointEvaluation, distinct
 from lehr.specs.gates import AlertCode
 from lehr.specs.program import TORCHRUN, Code, Program
 from lehr_trainer.configs.stages import sharing_problem
@@ -260,6 +261,14 @@ class RunSpec(Config):
     """A training program of your own, in place of train."""
     train: Annotated[TrainConfig | None, Field(validate_default=True)] = None
     """Configuration of Lehr's trainer."""
+    evaluations: Annotated[
+        list[CheckpointEvaluation],
+        Field(max_length=20, exclude_if=lambda value: not value),
+        AfterValidator(distinct),
+    ] = []
+    """Commands that evaluate each kept checkpoint beside the training, on GPUs that no training
+    needs.
+    """
     resources: Resources = Resources()
     retries: Retries = Retries()
     checkpoints: CheckpointCopies = CheckpointCopies()
@@ -355,6 +364,8 @@ class RunSpec(Config):
     @model_validator(mode="after")
     def _parts_are_sent(self) -> Self:
         parts = self.train.parts if self.train else None
+        if self.train is None and any(EXPORT in " ".join(e.command) for e in self.evaluations):
+            raise ValueError(f"evaluations: {EXPORT} needs Lehr's trainer; use {{checkpoint}}")
         if parts is not None and not self.code.include and self.code.digest is None:
             raise ValueError(
                 f"train.parts names {', '.join(parts.named.values())}, but code.include is empty: "

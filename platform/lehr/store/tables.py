@@ -70,6 +70,8 @@ class RunRow(_Named, table=True):
     """Its last rewind: control.saved_points.Rewound."""
     claim: dict[str, Any] | None = Field(default=None, sa_type=JSON(none_as_null=True))
     """Its hypothesis and baseline, with what `lehr judge` knows: schemas.comparisons.ClaimView."""
+    evaluates: str | None = Field(default=None, index=True, unique=True)
+    """The checkpoint of another run that it evaluates: control.evaluations.Evaluates."""
     queued_at: float
     """When it last entered the queue."""
     started_at: float | None = None

@@ -11,6 +11,7 @@ import orjson
 
 from lehr.app.presenters.alerts import Alerts
 from lehr.app.presenters.cost import Costs
+from lehr.app.presenters.evaluations import evaluations
 from lehr.app.presenters.streams import (
     TrainerSummary,
     attempt_view,
@@ -141,8 +142,10 @@ class RunPresenter:
             number: {stream.name: stream.size for stream in of_attempt}
             for number, of_attempt in streams.items()
         }
+        evaluated, failing = evaluations(self._store, run)
         return RunDetail(
             **fields,
+            evaluations=evaluated,
             stages=train_stages(run.stored.spans),
             spec=run.spec,
             logged_config=self._store.events.configs([run.id])[run.id],
@@ -158,6 +161,7 @@ class RunPresenter:
                 run.id, [run.id], device=fields["device"], gpu_type=run.stored.gpu_type
             ),
             warnings=[
+                *failing,
                 *([] if RunState(run.state).ended else self._start_warnings(run)),
                 *(
                     sentence

@@ -20,6 +20,7 @@ from lehr.control.resources import Need, likely_meant
 from lehr.errors import NotFound, SpecError, SpecProblem
 from lehr.specs import RunSpec
 from lehr.specs.overrides import parse_overrides
+from lehr.specs.run import Resources
 from lehr.specs.storage_url import missing_package
 from lehr.store.secret_store import SecretStore, unknown
 from lehr.store.webhooks import Webhooks
@@ -128,10 +129,13 @@ def _unit_problems(specs: Sequence[RunSpec], metric: str | None) -> Iterator[Spe
 
 
 def _placement_problems(context: Context, specs: Sequence[RunSpec]) -> Iterator[SpecProblem]:
-    for resources in {spec.resources: None for spec in specs}:
+    wanted = [("resources.gpus", spec.resources) for spec in specs]
+    for spec in specs:
+        for number, one in enumerate(spec.evaluations):
+            wanted.append((f"evaluations.{number}.gpus", Resources(gpus=one.gpus)))
+    for path, resources in dict.fromkeys(wanted):
         reason = context.dispatcher.can_ever_place(resources)
         if reason is not None:
-            path = "resources.gpus"
             yield SpecProblem(path, f"{path}: {reason}.", _hint_without_gpus(context))
 
 

@@ -147,10 +147,15 @@ def _code_of(spec: RunSpec) -> tuple[object, ...]:
     trainer = (spec.trainer.module, spec.trainer.script) if spec.trainer is not None else None
     parts = spec.train.parts if spec.train is not None else None
     loader = [name for name in (*spec.env, *spec.secrets) if name.startswith("LD_")]
-    return spec.code.model_dump_json(), trainer, parts and parts.model_dump_json(), *loader
+    own = (trainer, parts and parts.model_dump_json(), bool(spec.evaluations))
+    return spec.code.model_dump_json(), *own, *loader
 
 
 def _refused_program(context: Context, spec: RunSpec) -> Iterator[SpecProblem]:
+    if spec.evaluations and context.code != "any":
+        path = "evaluations"
+        message = f"{path}: this server does not run commands of users."
+        yield SpecProblem(path, message, "The administrator allows them by LEHR_CODE=any.")
     if context.code == "any" or spec.trainer is None or spec.trainer.module in context.trainers:
         return
     path = "trainer"

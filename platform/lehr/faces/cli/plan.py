@@ -231,6 +231,8 @@ def print_data(specs: Iterable[RunSpec]) -> None:
         for path, epochs in passes.items()
         if (note := passes_note(epochs))
     ]
+    if beside := {one.name: None for run in runs for one in run.evaluations}:
+        notes.append(f"evaluations are not in the plan: {', '.join(beside)}; budgets count them")
     for text in dict.fromkeys([*notes, *data_problems(runs)]):
         warn(text)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -195,6 +196,7 @@ def _facts(view: RunDetail) -> list[tuple[str, str]]:
     seed, without = spec.seed, "none of Lehr's" if spec.external else "none: a node's CPU"
     gpus = f"{view.gpus} x {view.gpu_type or 'any GPU'}" if view.gpus else without
     places = ", ".join(f"{gpu.node}:{gpu.gpu}" for gpu in view.placement)
+    evaluated = Counter(f"{one.name} {one.state}" for one in view.evaluations)
     facts = [
         ("project", view.project),
         ("tags", ", ".join(view.tags)),
@@ -219,6 +221,7 @@ def _facts(view: RunDetail) -> list[tuple[str, str]]:
         ("resources", f"{gpus}{f' on {places}' if places else ''}"),
         ("device", view.device or ""),
         ("attempts", str(view.attempt)),
+        ("evaluations", ", ".join(f"{n} {what}" for what, n in evaluated.items())),
         ("cost", view.cost.text if view.cost else ""),
         ("W&B", mirror_text(view.wandb)),
         ("submitted", f"{formats.ago(view.created_at)} by {view.submitted_by}"),

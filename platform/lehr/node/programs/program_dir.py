@@ -18,6 +18,7 @@ from lehr.base import procfs
 from lehr.code import code_cache, project_copy
 from lehr.node.programs import saves
 from lehr.node.programs.saves import changes, interpreter, versions
+from lehr.specs.evaluations import EVALUATE
 from lehr.specs.program import TORCHRUN, Program, arguments, effective_args
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.manifest import read_manifest
@@ -78,7 +79,7 @@ class ProgramDir:
             done = self.attempt_dir / ".work.json"
             if not done.exists():
                 changed = self._make(program)
-                resumed = self._restore(note, deterministic=program.deterministic)
+                resumed = self._restore(note, program)
                 done.write_text(json.dumps([resumed.__dict__ if resumed else None, changed]))
             with open_regular(done) as file:
                 found, changed = json.loads(file.read())
@@ -104,14 +105,17 @@ class ProgramDir:
             ) from error
         return [f"{one}: {before[one]}, now {now[one]}" for one in now if now[one] != before[one]]
 
-    def _restore(self, note: LaunchNote, *, deterministic: bool) -> Resume | None:
+    def _restore(self, note: LaunchNote, program: Program) -> Resume | None:
         if note.resume_from is None:
             return None
         checkpoint = self.attempt_dir.parent / note.resume_from
-        before = read_manifest(checkpoint).versions
+        manifest = read_manifest(checkpoint)
+        before = manifest.versions
+        if program.module == EVALUATE and not before:  # Of Lehr's trainer: it is read in place.
+            return Resume(manifest.step, note.resume_from, str(checkpoint), [])
         changed = changes(before, versions())
         # A fork may train in another environment; the same run may not.
-        if deterministic and checkpoint.is_relative_to(self.attempt_dir.parent):
+        if program.deterministic and checkpoint.is_relative_to(self.attempt_dir.parent):
             _refuse_changed(before)
         manifest = saves.restore(checkpoint, self.folder)
         path = saves.saved_path(manifest, self.folder)

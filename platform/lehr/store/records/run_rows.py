@@ -68,12 +68,13 @@ def insert_run(
     *,
     at: float,
     actor: str,
-    provenance: Mapping[str, Any] | None,
+    provenance: Mapping[str, Any] | None = None,
     submitted_by: str | None = None,
     sweep_id: str | None = None,
     resume_from: str | None = None,
     forked_from: str | None = None,
     run_id: str | None = None,
+    evaluates: str | None = None,
 ) -> RunRow:
     run = RunRow(
         id=run_id or unused_id(session, RunRow),
@@ -90,6 +91,7 @@ def insert_run(
         provenance_sha256=keep_provenance(session, provenance),
         forked_from=forked_from,
         resume_from=resume_from,
+        evaluates=evaluates,
         created_at=at,
         queued_at=at,
     )

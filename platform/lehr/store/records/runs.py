@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Unpack
 
-from sqlalchemy import bindparam, func, update
+from sqlalchemy import bindparam, case, func, update
 from sqlalchemy import select as columns
 from sqlmodel import col, select
 
@@ -56,28 +56,10 @@ FACTS = columns(
 class Runs(Records):
     """Runs as they were submitted: created, found, listed, tagged, archived, deleted."""
 
-    def create(
-        self,
-        spec: RunSpec,
-        *,
-        actor: str = "user",
-        provenance: Mapping[str, Any] | None = None,
-        sweep_id: str | None = None,
-        resume_from: str | None = None,
-        forked_from: str | None = None,
-    ) -> RunRow:
-        """Record a run and put it in the queue."""
+    def create(self, spec: RunSpec, *, actor: str = "user", **columns: Any) -> RunRow:
+        """Record a run and put it in the queue. ``columns``: the others of ``insert_run``."""
         with self._db.write() as session:
-            run = insert_run(
-                session,
-                spec,
-                at=self._clock(),
-                actor=actor,
-                provenance=provenance,
-                sweep_id=sweep_id,
-                resume_from=resume_from,
-                forked_from=forked_from,
-            )
+            run = insert_run(session, spec, at=self._clock(), actor=actor, **columns)
             session.flush()
             announce_run(self._db, run)
             return run
@@ -159,9 +141,12 @@ class Runs(Records):
     ) -> RowPage[Any]:
         """Return a page of rows, or of what is ``selected`` of them, newest first.
 
-        With ``archived=None`` archived runs and others.
+        With ``archived=None`` archived runs and others. Without a search, evaluations are listed
+        by their ids alone: they belong to the runs that they evaluate.
         """
         wanted = filters(RunRow, given)
+        if ids is None and not given.get("search"):
+            wanted.append(col(RunRow.evaluates).is_(None))
         if states is not None:
             wanted.append(col(RunRow.state).in_([str(RunState(state)) for state in states]))
         if sweep_id is not None:
@@ -273,7 +258,7 @@ class Runs(Records):
                     f"{name} has ended, but its logs are still being uploaded.",
                     hint="Try again in a moment.",
                 )
-            forks = waiting_forks(session, run_id)
+            forks = [fork for fork in waiting_forks(session, run_id) if not fork.evaluates]
             if forks:
                 which = ", ".join(shown_run(fork) for fork in forks[:5])
                 raise Conflict(
@@ -327,10 +312,31 @@ class Runs(Records):
             found = {digest for query in queries for digest in session.scalars(query)}
         return {str(digest) for digest in found if digest is not None}
 
+    def evaluations(self, run_id: str) -> list[RunRow]:
+        """Return the runs that evaluate checkpoints of a run, in order of submission."""
+        own = col(RunRow.evaluates).between(f"{run_id}/", f"{run_id}0")  # 0 follows the slash.
+        return self._all(select(RunRow).where(own).order_by(col(RunRow.number)))
+
+    def evaluated(self, run_ids: Collection[str] | None = None) -> set[str]:
+        """Return those of these runs that have evaluations, and those that others of them evaluate.
+
+        Without ids: all that have evaluations and are not archived.
+        """
+        has = func.json_extract(col(RunRow.spec), "$.evaluations").is_not(None)
+        if run_ids is None:
+            return set(self._all(select(RunRow.id).where(has, ~col(RunRow.archived))))
+        evaluated = func.substr(RunRow.evaluates, 1, func.instr(RunRow.evaluates, "/") - 1)
+        which = func.coalesce(evaluated, case((has, RunRow.id)))
+        found = self._all(select(which).where(among(RunRow.id, run_ids)))
+        return {run_id for run_id in found if run_id is not None}
+
     def waiting_forks(self, run_id: str) -> list[RunRow]:
-        """Return forks of the run that still need one of its checkpoints to start from."""
+        """Return forks of the run that still need one of its checkpoints to start from.
+
+        Without evaluations, which are cancelled with it.
+        """
         with self._db.read() as session:
-            return waiting_forks(session, run_id)
+            return [fork for fork in waiting_forks(session, run_id) if not fork.evaluates]
 
     def set_pending_reasons(self, reasons: Mapping[str, str]) -> None:
         """Record why runs wait; write and announce only changes, of runs that still wait."""

@@ -197,6 +197,8 @@ class Indexer:
         self.connection.execute("SAVEPOINT piece")
         try:
             parsed = parse_lines(data, at)
+            if stream.name != layout.EVENTS:  # Offsets of records are those of the events.
+                parsed.lines, parsed.resumed = [], None
             self._record(stream, parsed)
         except BaseException:
             # On a full disk SQLite may have rolled back the whole transaction itself.

@@ -11,7 +11,8 @@ from pathlib import Path
 from lehr.store.ids import attempt_id as id_of
 from lehr.store.streams import index
 from lehr.store.streams.indexer import IndexedStream, Indexer
-from lehr.store.streams.replica import Gap, Replica, is_events
+from lehr.store.streams.replica import SCORES, Gap, Replica
+from lehr_trainer.contract import layout
 
 _READ = 4 << 20
 _COMMIT = 64 << 20
@@ -173,7 +174,7 @@ def _mend(
 def _clear(indexer: Indexer, stream: IndexedStream) -> None:
     """Delete a stream from the index, within the caller's transaction."""
     run, attempt = stream.run, stream.attempt
-    if is_events(stream.name):
+    if stream.name == layout.EVENTS:
         metrics = [
             metric
             for (metric,) in indexer.connection.execute(
@@ -191,6 +192,8 @@ def _clear(indexer: Indexer, stream: IndexedStream) -> None:
                 (run, attempt),
             )
         indexer.forget()
+        # Their points are gone, too, and are indexed again.
+        indexer.put(IndexedStream(run, stream.attempt_id, attempt, SCORES))
     indexer.put(IndexedStream(run, stream.attempt_id, attempt, stream.name))
 
 

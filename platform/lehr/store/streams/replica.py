@@ -70,8 +70,12 @@ def is_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None and ".." not in name
 
 
+SCORES = "scores.jsonl"
+"""Of the server itself: what evaluations of the attempt's checkpoints have reported."""
+
+
 def is_events(name: str) -> bool:
-    return name == layout.EVENTS
+    return name in {layout.EVENTS, SCORES}
 
 
 class Replica:

@@ -15,6 +15,7 @@ from lehr.errors import NotFound, nearest
 from lehr.store.streams import index, points, series_query
 from lehr.store.streams.index import Readers, run_number
 from lehr.store.streams.points import EMPTY, Points, Span
+from lehr.store.streams.replica import SCORES
 from lehr.store.streams.series_query import SeriesAxis, SeriesData, Wanted, reduce
 from lehr_trainer.contract.layout import EVENTS
 
@@ -165,8 +166,8 @@ class SeriesReader:
             rows = connection.execute(
                 "SELECT runs.run, sum(indexed) FROM json_each(?) AS wanted"
                 " JOIN runs ON runs.run = wanted.value"
-                " JOIN streams ON streams.run = runs.id AND name=? GROUP BY runs.id",
-                (json.dumps(run_ids), EVENTS),
+                " JOIN streams ON streams.run = runs.id AND name IN (?, ?) GROUP BY runs.id",
+                (json.dumps(run_ids), EVENTS, SCORES),
             )
             return dict(rows.fetchall())
 

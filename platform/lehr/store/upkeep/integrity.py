@@ -27,7 +27,7 @@ from lehr.store.read_only import open_read_only
 from lehr.store.records.run_rows import provenance_digest
 from lehr.store.streams import index, points
 from lehr.store.streams.indexer import Indexer
-from lehr.store.streams.replica import Replica, is_events
+from lehr.store.streams.replica import SCORES, Replica
 from lehr.store.streams.series import unrecorded_steps
 from lehr.store.upkeep import capsules, migrate
 from lehr_trainer.contract import layout
@@ -307,10 +307,12 @@ def differences(
         closing(index.create(Path(folder) / "fresh.db", durable=False)) as fresh,
     ):
         indexer = Indexer(fresh, replica)
+        scores = {one.attempt_id: [one] for one in streams if one.name == SCORES}
         for stream in streams:
             fault = _replica_fault(replica, stream)
-            if fault is None and is_events(stream.name):
-                fault = _index_fault(connection, indexer, replica, stream)
+            if fault is None and stream.name == layout.EVENTS:
+                own = [stream, *scores.get(stream.attempt_id, [])]
+                fault = _index_fault(connection, indexer, replica, own)
             if fault is not None:
                 yield f"{stream.attempt_id}/{stream.name}", fault
 
@@ -337,13 +339,17 @@ def _replica_fault(replica: Replica, stream: StoredStream) -> str | None:
 
 
 def _index_fault(
-    connection: sqlite3.Connection, indexer: Indexer, replica: Replica, stream: StoredStream
+    connection: sqlite3.Connection,
+    indexer: Indexer,
+    replica: Replica,
+    streams: list[StoredStream],
 ) -> str | None:
-    """Index the stream again, and return what the index has otherwise."""
-    entry = indexer.stream(stream.attempt_id, stream.name)
+    """Index streams of an attempt again, and return what the index has otherwise."""
     indexer.connection.execute("BEGIN IMMEDIATE")
-    for data in _pieces(replica, stream):
-        entry = indexer.advance(entry, data, entry.stored + len(data))
+    for stream in streams:
+        entry = indexer.stream(stream.attempt_id, stream.name)
+        for data in _pieces(replica, stream):
+            entry = indexer.advance(entry, data, entry.stored + len(data))
     indexer.connection.execute("COMMIT")
     found = _content(connection, stream)
     expected = _content(indexer.connection, stream)

@@ -153,6 +153,7 @@ def _create(store: Store, clock: _Clock, run: _Lost, spec: dict[str, Any]) -> No
             submitted_by=run.record.get("submitted_by") or _ACTOR,
             forked_from=run.record.get("forked_from"),
             resume_from=run.record.get("fork_of"),
+            evaluates=run.record.get("evaluates"),
             created_at=clock.at,
             queued_at=clock.at,
         )

@@ -99,3 +99,38 @@ def test_checkpoint_without_a_usable_path_is_resumed_from_what_its_files_share(a
     manifest.write_text(json.dumps(content if given is None else {**content, "path": given}))
     assert attempts.train(resume_from=saved.path) == 0
     assert "from out/step-3/deep/state.txt\n" in attempts.output
+
+
+EVALUATION = """
+    import json, pathlib, sys
+    checkpoint, results = map(pathlib.Path, sys.argv[1:])
+    text = (checkpoint / "state.json" if checkpoint.is_dir() else checkpoint).read_text()
+    scores = {"toy": {"acc,none": float(text), "alias": "toy", "good": True}}
+    (results / "a.json").write_text(json.dumps({"results": scores, "n-shot": {"toy": 0}}))
+    print("acc", text)
+"""
+
+
+def test_evaluation_reads_a_checkpoint_of_a_program_where_it_is_put_back(attempts):
+    attempts.write(SAVES_ONCE)
+    assert attempts.train() == 0
+    [saved] = attempts.records("checkpoint")
+    assert evaluated(attempts, saved.path) == [(2, 1.0)]
+    assert not attempts.records("checkpoint")
+
+
+def test_evaluation_reads_a_checkpoint_of_lehrs_trainer_in_place(attempts, tmp_path):
+    folder = tmp_path / "other/attempt-1/checkpoints/step-00000007"
+    folder.mkdir(parents=True)
+    (folder / "state.json").write_text("3")
+    manifest = {"step": 7, "tokens": 7, "reason": "interval"}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    assert evaluated(attempts, str(folder)) == [(8, 3.0)]
+
+
+def evaluated(attempts: Attempts, checkpoint: str) -> list[tuple[int, float]]:
+    attempts.write(EVALUATION, "evaluation.py")
+    words = ["python", "evaluation.py", "{checkpoint}", "{results}"]
+    program = {"script": None, "module": "lehr_log.evaluate", "steps": None, "argv": words}
+    assert attempts.train(resume_from=checkpoint, **program) == 0, attempts.output
+    return attempts.series("toy/acc")

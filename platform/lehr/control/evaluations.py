@@ -1,0 +1,99 @@
+"""Decide which checkpoints are evaluated beside their training, and which evaluations end with it.
+
+Of one run at most one evaluation of a name waits or runs at a time. The next one takes the newest
+checkpoint that has none yet. So they never pile up, the last checkpoint always has its turn, and
+those that retention removes before theirs are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Self
+
+from lehr.control.lifecycle import ENDED, Desired, RunState
+from lehr.control.saved_points import SavedPoint
+from lehr.specs.evaluations import run_of
+from lehr.specs.run import RunSpec
+
+FAILURES = 3
+"""After so many in a row, an evaluation is not tried on further checkpoints."""
+
+
+class Evaluates(NamedTuple):
+    """What a run evaluates; as text in its row, where it is unique."""
+
+    run_id: str
+    attempt: int
+    """That has saved the checkpoint."""
+    step: int
+    name: str
+    """Of the evaluation."""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        run_id, attempt, step, name = text.split("/")
+        return cls(run_id, int(attempt), int(step), name)
+
+    def __str__(self) -> str:
+        return "/".join(map(str, self))
+
+
+class EvaluationRun(NamedTuple):
+    run_id: str
+    of: Evaluates
+    state: RunState
+
+
+class EvaluatedRun(NamedTuple):
+    """A run with evaluations."""
+
+    run_id: str
+    spec: RunSpec
+    state: RunState
+    desired: Desired
+    archived: bool
+    points: Sequence[SavedPoint]
+    """Its checkpoints that can be read."""
+    evaluations: Sequence[EvaluationRun]
+    """In order of submission."""
+
+
+class Evaluate(NamedTuple):
+    """Submit a run that evaluates a checkpoint."""
+
+    of: Evaluates
+    path: str
+    """Of the checkpoint, relative to the run directory."""
+    spec: RunSpec
+
+
+class CancelEvaluation(NamedTuple):
+    of: Evaluates
+    run_id: str
+
+
+Action = Evaluate | CancelEvaluation
+
+
+def actions(run: EvaluatedRun) -> Iterable[Action]:
+    if run.archived or run.state in {RunState.CANCELLED, RunState.PRUNED}:
+        for one in run.evaluations:
+            if one.state not in ENDED:
+                yield CancelEvaluation(one.of, one.run_id)
+        return
+    if run.desired in {Desired.CANCEL, Desired.PRUNE}:
+        return
+    for evaluation in run.spec.evaluations:
+        own = [one for one in run.evaluations if one.of.name == evaluation.name]
+        if any(one.state not in ENDED for one in own) or fails([one.state for one in own]):
+            continue
+        known = {(one.of.attempt, one.of.step) for one in own}
+        if new := [one for one in run.points if (one.attempt, one.step) not in known]:
+            point = max(new, key=lambda one: (one.attempt, one.step))
+            of = Evaluates(run.run_id, point.attempt, point.step, evaluation.name)
+            yield Evaluate(of, point.path, run_of(run.spec, evaluation, point.step))
+
+
+def fails(states: Sequence[RunState]) -> bool:
+    """Return whether the newest of these runs of one evaluation have all failed."""
+    return len(states) >= FAILURES and set(states[-FAILURES:]) == {RunState.FAILED}
