@@ -120,6 +120,8 @@ class People:
         spec["preemptible"] = self._submitted % 10 < 10 * self.world.plan.preemptible
         if self._submitted % 10 < 10 * self.world.plan.copies:
             spec["checkpoints"] = {"upload": str(self.world.copies_place)}
+        if self._submitted % 3 == 0:
+            spec["evaluations"] = [{"name": "e", "command": ["sh", "{checkpoint}"]}]
         if rng.random() < 0.1:
             spec["time_limit_s"] = round(length * rng.uniform(0.3, 1.5), 1)
         if rng.random() < 0.4:

@@ -45,7 +45,9 @@ class Training:
         self.nodes = int(launch["gang"]["nodes"])
         self.env: dict[str, str] = launch["env"]
         config = launch["files"]["config.yaml"]
-        self.steps = _number(config, "steps")
+        self.evaluates = launch["program"]
+        """It evaluates a checkpoint of another run: it records once, and saves nothing."""
+        self.steps = 0 if self.evaluates else _number(config, "steps")
         self.record_s = float(self.env["SIM_RECORD_S"])
         self.folder = Path(launch["run_dir"])
         self.staged = "SIM_ROLLOUT" in self.env
@@ -200,6 +202,8 @@ class Training:
         }
 
     def save(self, reason: str) -> None:
+        if self.evaluates:
+            return
         path = f"attempt-{self.number}/checkpoints/step-{self.step:08d}"
         self.record(
             "checkpoint", step=self.step, path=path, size_bytes=1, digest="0" * 64, reason=reason

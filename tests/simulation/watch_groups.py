@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from lehr.base import home as homes
+from lehr.control.evaluations import Evaluates
 from lehr.control.lifecycle import RunState
 from lehr.control.queue import StartRun
 from lehr.errors import NotFound
 from lehr.specs import RolloutSpec
 from lehr.specs.search import point_key
 from lehr.specs.stages import stages
+from lehr.store.streams.replica import SCORES
 from simulation.part import Part
 
 if TYPE_CHECKING:
@@ -102,6 +106,24 @@ class GroupWatch:
         if wrong is not None:
             self.fail("copies", wrong)
 
+    def _check_evaluations(self) -> None:
+        """Each checkpoint is evaluated once, and each value is in the curves of its run once."""
+        store = self.world.server.store
+        rows = [run for run in store.runs.by_state(set(RunState)) if run.evaluates]
+        reported: Counter[str] = Counter()
+        evaluated = {Evaluates.parse(run.evaluates or "")[:2] for run in rows}
+        for name in (f"{run_id}-{attempt}" for run_id, attempt in sorted(evaluated)):
+            if self._size(name, SCORES):
+                lines = store.streams.read(name, SCORES).splitlines()
+                reported.update(json.loads(line)["evaluation"] for line in lines)
+        for run in rows:
+            self.world.count(f"evaluations {run.state}")
+            of = Evaluates.parse(run.evaluates or "")
+            lost = store.runs.is_deleted(of.run_id) or store.runs.is_deleted(run.id)
+            expected = int(run.state == RunState.COMPLETED) if not lost else reported[run.id]
+            if reported[run.id] != expected:
+                self.fail("scores", f"{run.id} is {run.state}, and reported {reported[run.id]} x")
+
     def removes_copy(self, run_id: str, path: str) -> None:
         """No copy is removed that a fork waits for."""
         store = self.world.server.store
@@ -132,6 +154,7 @@ class GroupWatch:
     # ------------------------------------------------------------------------------- the end
 
     def finally_(self) -> None:
+        self._check_evaluations()
         self._check_all_deletions()
         self._check_trials()
         self._check_copies()
