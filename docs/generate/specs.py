@@ -14,7 +14,7 @@ from lehr.specs import RolloutSpec, RunSpec, SweepSpec
 from lehr.specs.rollout import CpuStage, LastStage, Stage, Stages, TwoGpuStage
 from lehr_trainer.configs.base import field_text
 from lehr_trainer.configs.fields import alternatives, is_model, models
-from lehr_trainer.configs.shapes import MODEL_PRESETS
+from lehr_trainer.configs.presets import MODEL_PRESETS
 
 _UNITS = {
     # Keyed by the end of the path; the first match is used.

@@ -16,7 +16,7 @@ from lehr_trainer.configs.execution import (
 from lehr_trainer.configs.loss import LOSSES as LOSS_TRAITS
 from lehr_trainer.configs.loss import LossConfig
 from lehr_trainer.configs.optimizer import MuonConfig
-from lehr_trainer.configs.shapes import MODEL_PRESETS
+from lehr_trainer.configs.presets import MODEL_PRESETS
 from lehr_trainer.configs.train import LlamaConfig
 from lehr_trainer.diagnostics.diagnostics_logger import ParameterStats, quality
 from lehr_trainer.losses.chunked import IGNORED, cross_entropy
@@ -30,7 +30,7 @@ from lehr_trainer.models.attention import (
     require_backend,
     without_compiling,
 )
-from lehr_trainer.models.documents import document_ids, document_mask, make_input_fn
+from lehr_trainer.models.documents import attention_mask, document_ids, make_input_fn
 from lehr_trainer.models.fp8 import convert_to_fp8, fp8_state, require_fp8
 from lehr_trainer.models.llama import Llama
 from lehr_trainer.models.module_map import initialise
@@ -105,7 +105,7 @@ def test_documents_are_kept_apart_as_by_the_math_kernel_in_backward_too(backend:
     results = []
     for name in (backend, "math"):
         with attention_backend(AttentionConfig(backend=name, document_masking=True), CUDA):
-            out = attend(*inputs, document_mask(ids))
+            out = attend(*inputs, attention_mask(ids, ids))
         results.append([out, *torch.autograd.grad(out.float().square().sum(), inputs)])
     for a, b in zip(*results, strict=True):
         assert (a - b).float().norm() < 2e-2 * b.float().norm()

@@ -10,7 +10,7 @@ import torch
 from lehr_testing import optimizers
 from lehr_testing.optimizers import OPTIMIZERS
 from lehr_trainer.configs.execution import LossScaleConfig, SkipStepConfig
-from lehr_trainer.configs.shapes import MODEL_PRESETS
+from lehr_trainer.configs.presets import MODEL_PRESETS
 from lehr_trainer.configs.train import LlamaConfig
 from lehr_trainer.losses.chunked import cross_entropy
 from lehr_trainer.models.llama import Llama

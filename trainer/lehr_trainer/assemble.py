@@ -56,7 +56,8 @@ def assemble(context: RunContext) -> Training:
 
     # Refuse what can be refused before a corpus is prepared: that may take hours.
     course = Course(context, precision)
-    require_operands(config.attention, precision.operands, ranks.device)
+    windows = any(config.model.windows)
+    require_operands(config.attention, precision.operands, ranks.device, windows=windows)
     with attention_backend(config.attention, ranks.device):
         pass  # A package that is missing is only found out by switching it on.
     built = build_parts(with_all_positions(config, course.stages), ranks, precision)

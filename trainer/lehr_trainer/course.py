@@ -271,7 +271,7 @@ def accumulates(config: TrainConfig, ranks: Ranks) -> bool:
 def build_token_loss(config: TrainConfig, precision: Precision, device: torch.device) -> TokenLoss:
     """Build the loss of a config: Lehr's, or the project's."""
     if config.parts is None or config.parts.loss is None:
-        loss = build_loss(config.loss, precision.operands, device)
+        loss = build_loss(config.loss, precision.operands, device, config.model.logit_softcap)
     else:
         loss = parts.replaced_loss(config.parts.loss, masks_tokens=config.masks_tokens)
     return of_targets(loss) if config.masks_tokens else loss

@@ -22,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from lehr_trainer.checkpointing.optimizer_state import is_replaced
 from lehr_trainer.checkpointing.state import restore_generators, save_generators
-from lehr_trainer.configs.train import GPT2Config, TrainConfig
+from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.contract.records import Notice, Notify, Warning_
 from lehr_trainer.errors import BadConfig
 from lehr_trainer.losses.variants import TokenLoss
@@ -244,17 +244,16 @@ def _warn_of_math(context: RunContext, dry_run: DryRun, shapes: Sequence[BatchSh
     if attention.chosen.holds_scores or by_blocks:  # It was asked for, or is not used.
         return
     model = config.model
-    heads = model.num_attention_heads
     for micro_batch, length in shapes:
         message = math_fallback(
             AttentionCall(
                 device=precision.device,
                 dtype=precision.operands,
                 batch=micro_batch,
-                heads=heads,
-                kv_heads=heads if isinstance(model, GPT2Config) else model.num_key_value_heads,
+                heads=model.num_attention_heads,
+                kv_heads=model.num_key_value_heads,
                 length=length,
-                head_size=model.hidden_size // heads,
+                head_size=model.head_size,
                 dense_mask=attention.document_masking,
             )
         )

@@ -141,11 +141,12 @@ def evaluate(
     }
 
 
-def held_out_loss(operands: torch.dtype, device: torch.device) -> partial[Tensor]:
+def held_out_loss(
+    operands: torch.dtype, device: torch.device, softcap: float | None = None
+) -> partial[Tensor]:
     """Return the losses of an evaluation's tokens, with the products that are fast there."""
-    return partial(
-        token_losses, operands=operands, pad_to=FAST_ROWS if device.type == "cuda" else 1
-    )
+    pad_to = FAST_ROWS if device.type == "cuda" else 1
+    return partial(token_losses, operands=operands, pad_to=pad_to, softcap=softcap)
 
 
 @torch.no_grad()
@@ -159,7 +160,7 @@ def held_out_losses(
     """Return the loss of each scored token of one rank's batches, in nats."""
     device = model.head_weight.device
     losses = [torch.empty(0, device=device)]
-    loss = held_out_loss(precision.operands, device)
+    loss = held_out_loss(precision.operands, device, model.config.logit_softcap)
     was_training = model.training
     model.eval()
     for inputs, targets in batches:

@@ -28,7 +28,7 @@ from lehr.specs.course import trunk_of
 from lehr.specs.run import Resources, RunSpec
 from lehr.specs.stages import stages
 from lehr_trainer.configs.corpus import MixCorpus
-from lehr_trainer.configs.shapes import MODEL_PRESETS
+from lehr_trainer.configs.presets import MODEL_PRESETS
 from lehr_trainer.configs.sizes import ParameterCounts
 from lehr_trainer.configs.stages import as_built
 from lehr_trainer.configs.train import TrainConfig

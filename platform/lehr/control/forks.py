@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 _SCHEDULE = "train.schedule"
 _WARMUP = frozenset({f"{_SCHEDULE}.{name}" for name in ("warmup_steps", "warmup_ratio")})
 _EITHER = (("warmup_steps", "warmup_ratio"), ("decay_steps", "decay_ratio"))
-_MODEL_MAY_CHANGE = {"llama": ROTARY_FIELDS | {"norm_eps"}, "gpt2": frozenset({"norm_eps"})}
+_MODEL_MAY_CHANGE = {
+    "llama": ROTARY_FIELDS | {"norm_eps", "window", "logit_softcap"},
+    "gpt2": frozenset({"norm_eps"}),
+}
 """Fields of each kind that do not change the shape of weights: GPT-2 learns its positions."""
 LONGEST_NAME = 100
 _REHEATED = 1.05

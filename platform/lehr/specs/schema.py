@@ -11,7 +11,7 @@ from lehr.specs.run import RunSpec
 from lehr.specs.sweep import SweepSpec
 from lehr_trainer.configs.base import Config
 from lehr_trainer.configs.fields import leaf_paths
-from lehr_trainer.configs.shapes import MODEL_PRESETS
+from lehr_trainer.configs.presets import MODEL_PRESETS
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

@@ -286,6 +286,10 @@ def _tiny(train: TrainConfig, world: int) -> dict[str, Any]:
     if isinstance(train.model, LlamaConfig):
         grouped = train.model.num_key_value_heads < train.model.num_attention_heads
         heads["num_key_value_heads"] = 2 if grouped else 4
+        model.pop("head_dim", None)
+        if train.model.window is not None:  # Each kind of layer, and a window that is one.
+            size = min(train.model.window.size, _TINY_LENGTH // 2)
+            model["window"] = {"size": size, "pattern": "SL"}
     model |= {
         "hidden_size": _TINY_WIDTH,
         "intermediate_size": 3 * _TINY_WIDTH,

@@ -6,7 +6,7 @@ import pytest
 
 from lehr.specs import RunSpec
 from lehr_testing.spec_texts import LIST, RANDOM, RUN, SWEEP, fields, message
-from lehr_trainer.configs.shapes import MODEL_PRESETS
+from lehr_trainer.configs.presets import MODEL_PRESETS
 from lehr_trainer.configs.train import AdamWConfig, DataConfig, TrainConfig
 
 PRESETS = f"Presets: {', '.join(sorted(MODEL_PRESETS))}"

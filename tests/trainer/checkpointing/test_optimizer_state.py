@@ -18,7 +18,7 @@ from lehr_trainer import parts
 from lehr_trainer.checkpointing import checkpoint, optimizer_state
 from lehr_trainer.checkpointing.saved_tensors import SavedTensors
 from lehr_trainer.configs.optimizer import AdamWConfig
-from lehr_trainer.configs.shapes import MODEL_PRESETS
+from lehr_trainer.configs.presets import MODEL_PRESETS
 from lehr_trainer.configs.train import LlamaConfig
 from lehr_trainer.errors import BadCheckpoint, BadConfig
 from lehr_trainer.losses.chunked import cross_entropy

@@ -18,7 +18,7 @@ from lehr_trainer.checkpointing.checkpoint import (
 )
 from lehr_trainer.checkpointing.optimizer_state import capture
 from lehr_trainer.checkpointing.state import TrainProgress
-from lehr_trainer.configs.shapes import MODEL_PRESETS
+from lehr_trainer.configs.presets import MODEL_PRESETS
 from lehr_trainer.configs.train import AdamWConfig, LlamaConfig
 from lehr_trainer.contract import layout
 from lehr_trainer.errors import BadCheckpoint

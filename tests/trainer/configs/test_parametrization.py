@@ -9,7 +9,7 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 
 from lehr_trainer.configs.optimizer import AdamWConfig, MuonConfig
-from lehr_trainer.configs.shapes import MODEL_PRESETS
+from lehr_trainer.configs.presets import MODEL_PRESETS
 from lehr_trainer.configs.train import ModelConfig, TrainConfig
 from lehr_trainer.losses.chunked import cross_entropy
 from lehr_trainer.models import build_model

@@ -188,7 +188,31 @@ for shard in ("optimizer", "node", "all"):
         GRID[f"llama-bf16-8-ranks-{shard}{name}"] = one(
             LLAMA, "bf16", {"parallel": {"shard": shard}, **changes}
         )
+for blocks, fields in {
+    "qwen3": {"qk_norm": "head", "head_dim": 128},
+    "olmo2": {"norm": "post", "qk_norm": "whole"},
+    "peri-windows": {"norm": "peri", "window": {"size": 128, "pattern": "SSL"}},
+    "gelu": {"mlp": "gelu"},
+    "relu2": {"mlp": "relu2"},
+    "softcap": {"logit_softcap": 30.0},
+}.items():
+    for name, changes in {
+        "": {},
+        "-block": recompute("block"),
+        "-mlp": recompute("swiglu"),
+        "-standard": {"loss": {"name": "standard"}},
+        "-documents": {"attention": {"document_masking": True}},
+        "-compiled": BLOCKS,
+        "-compiled-block": {**BLOCKS, **recompute("block")},
+    }.items():
+        GRID[f"llama-bf16-{blocks}{name}"] = one(LLAMA, "bf16", {**changes, "model": fields})
+    GRID[f"llama-fp32-{blocks}"] = one(LLAMA, "fp32", {"model": fields})
 QUICK = {
+    "llama-bf16-qwen3-block",
+    "llama-bf16-olmo2",
+    "llama-bf16-peri-windows",
+    "llama-bf16-relu2",
+    "llama-bf16-softcap-standard",
     "llama-bf16-8-ranks-optimizer",
     "llama-bf16-8-ranks-all-muon-of-today",
     "llama-fp32-average-stages",

@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 
 from lehr_trainer.configs.execution import AttentionConfig, Fp8Config
-from lehr_trainer.configs.shapes import GPT2_TINY, MODEL_PRESETS, GPT2Config
+from lehr_trainer.configs.presets import GPT2_TINY, MODEL_PRESETS
+from lehr_trainer.configs.shapes import GPT2Config
 from lehr_trainer.configs.train import LlamaConfig
 from lehr_trainer.diagnostics.diagnostics_logger import ParameterStats, quality, sample
 from lehr_trainer.losses.chunked import cross_entropy

@@ -10,7 +10,8 @@ import torch
 from pydantic import TypeAdapter
 
 from lehr_testing.exports import same_logits, transformers_warnings
-from lehr_trainer.configs.shapes import MODEL_PRESETS, GPT2Config
+from lehr_trainer.configs.presets import MODEL_PRESETS
+from lehr_trainer.configs.shapes import GPT2Config
 from lehr_trainer.configs.train import LlamaConfig, ModelConfig
 from lehr_trainer.errors import BadConfig
 from lehr_trainer.export.weights import SpecialIds, fold_multipliers, write_model
@@ -45,6 +46,73 @@ def test_transformers_loads_every_preset_and_gives_the_same_logits(
     model = fresh(small(preset, tie_embeddings=tied))
     write_model(model.config, model.state_dict(), tmp_path)
     same_logits(model, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({"head_dim": 16}, "LlamaForCausalLM"),
+        ({"window": {"size": 7, "pattern": "SL"}}, "MinistralForCausalLM"),
+        ({"qk_norm": "head", "window": {"size": 7, "pattern": "SL"}}, "Qwen3ForCausalLM"),
+        ({"qk_norm": "head", "attention_bias": True}, "Qwen3ForCausalLM"),
+        ({"norm": "post", "qk_norm": "whole", "attention_bias": True}, "Olmo2ForCausalLM"),
+        (
+            {"norm": "post", "qk_norm": "whole", "window": {"size": 7, "pattern": "LS"}},
+            "Olmo3ForCausalLM",
+        ),
+        (
+            {"qk_norm": "head", "parametrization": "mup", "base_width": 8, "tie_embeddings": False},
+            "Qwen3ForCausalLM",
+        ),
+        (
+            {
+                "norm": "post",
+                "qk_norm": "whole",
+                "window": {"size": 7, "pattern": "LS"},
+                "rope_theta": 10,
+                "rope_scaling": {
+                    "kind": "linear",
+                    "factor": 4,
+                    "original_max_sequence_length": 24,
+                },
+            },
+            "Olmo3ForCausalLM",
+        ),
+    ],
+)
+def test_blocks_are_exported_as_the_class_that_has_them(
+    tmp_path: Path, fields, name: str, caplog
+) -> None:
+    model = fresh(small("tiny", **fields))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim == 1:
+                parameter.add_(torch.randn_like(parameter) * 0.3)
+    write_model(model.config, model.state_dict(), tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["architectures"] == [name]
+    with transformers_warnings(caplog) as warnings:
+        same_logits(model, tmp_path, share=2e-5)
+    assert warnings == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"norm": "peri"}, "norm peri, qk_norm none, no window;"),
+        ({"qk_norm": "whole"}, "norm pre, qk_norm whole, no window;"),
+        ({"mlp": "relu2"}, "qk_norm none, no window, mlp relu2;"),
+        ({"qk_norm": "head", "mlp_bias": True}, "mlp_bias;"),
+        ({"logit_softcap": 30, "window": {"size": 7}}, "a window, logit_softcap;"),
+        ({"norm": "post", "qk_norm": "whole", "head_dim": 16}, "head_dim;"),
+        ({"attention_bias": True, "window": {"size": 7, "pattern": "S"}}, "attention_bias;"),
+    ],
+)
+def test_blocks_that_no_class_has_are_refused_with_their_fields(tmp_path, fields, words) -> None:
+    model = fresh(small("tiny", **fields))
+    with pytest.raises(BadConfig, match=f"no class for a model with .*{words} the weights") as why:
+        write_model(model.config, model.state_dict(), tmp_path / "out")
+    assert "\n" not in str(why.value)
+    assert not (tmp_path / "out").exists()
 
 
 def test_biases_are_exported(tmp_path: Path) -> None:

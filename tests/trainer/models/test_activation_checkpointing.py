@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 
 from lehr_trainer.configs.execution import ActivationCheckpointingConfig
-from lehr_trainer.configs.shapes import GPT2_TINY, MODEL_PRESETS, GPT2Config
+from lehr_trainer.configs.presets import GPT2_TINY, MODEL_PRESETS
+from lehr_trainer.configs.shapes import GPT2Config
 from lehr_trainer.configs.train import LlamaConfig
 from lehr_trainer.models.gpt2 import GPT2
 from lehr_trainer.models.llama import Llama

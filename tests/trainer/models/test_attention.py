@@ -145,13 +145,14 @@ def test_documents_are_masked_in_the_form_that_the_asked_kernel_takes(
 ) -> None:
     """A block mask is FlexAttention's; with it the kernel that was asked for would not run."""
 
-    ids: Any = SimpleNamespace(device=torch.device(device), is_cuda=device == "cuda")
-    monkeypatch.setattr(documents, "block_mask", lambda _: "blocks")
-    monkeypatch.setattr(documents, "dense_mask", lambda _: "dense")
+    where = torch.device(device)
+    ids: Any = SimpleNamespace(device=where, is_cuda=device == "cuda", shape=(1, 8))
+    monkeypatch.setattr(documents, "block_mask", lambda *_: "blocks")
+    monkeypatch.setattr(documents, "dense_mask", lambda *_: "dense")
     with attention_backend(
         AttentionConfig(backend=backend, document_masking=True), torch.device(device)
     ):
-        assert documents.document_mask(ids) == form
+        assert documents.attention_mask(ids, ids) == form
 
 
 @pytest.mark.parametrize("backend", ["flash", "cudnn", "fa3", "fa4"])
@@ -160,7 +161,7 @@ def test_gpu_kernel_without_masks_is_refused_with_the_kernels_that_have_them(bac
     with pytest.raises(BadConfig) as refusal:
         attention.require_backend(config, CUDA)
     assert str(refusal.value) == (
-        f"attention.backend: {backend} takes no document mask on a CUDA GPU; with "
+        f"attention.backend: {backend} takes no mask on a CUDA GPU; with "
         "attention.document_masking: true use auto (FlexAttention), efficient or math"
     )
 

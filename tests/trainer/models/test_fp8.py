@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from lehr_trainer.configs.execution import Fp8Config
-from lehr_trainer.configs.shapes import MODEL_PRESETS
+from lehr_trainer.configs.presets import MODEL_PRESETS
 from lehr_trainer.configs.train import LlamaConfig
 from lehr_trainer.errors import BadConfig
 from lehr_trainer.models.fp8 import convert_to_fp8, fp8_state, load_fp8_state

@@ -18,7 +18,7 @@ from lehr_testing.specs import text_corpus
 from lehr_testing.specs import train as train_values
 from lehr_trainer.checkpointing.checkpoint import read_manifest, read_tensors
 from lehr_trainer.configs.execution import Fp8Config
-from lehr_trainer.configs.shapes import MODEL_PRESETS
+from lehr_trainer.configs.presets import MODEL_PRESETS
 from lehr_trainer.configs.train import LlamaConfig
 from lehr_trainer.contract import layout
 from lehr_trainer.models.fp8 import convert_to_fp8, fp8_state

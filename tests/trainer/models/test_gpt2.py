@@ -8,7 +8,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lehr_trainer.configs.shapes import GPT2_134M, GPT2_SMALL, GPT2_TINY, GPT2Config
+from lehr_trainer.configs.presets import GPT2_134M, GPT2_SMALL, GPT2_TINY
+from lehr_trainer.configs.shapes import GPT2Config
 from lehr_trainer.models.gpt2 import (
     GPT2,
     to_transformers,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lehr_trainer.configs.shapes import MODEL_PRESETS
+from lehr_trainer.configs.presets import MODEL_PRESETS
 from lehr_trainer.configs.train import AdamWConfig, LlamaConfig
 from lehr_trainer.models import build_model
 from lehr_trainer.optim import build_optimizer

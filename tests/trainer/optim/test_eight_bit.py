@@ -15,7 +15,7 @@ from lehr_trainer import extras
 from lehr_trainer.checkpointing import optimizer_state
 from lehr_trainer.checkpointing.saved_tensors import SavedTensors
 from lehr_trainer.configs.optimizer import EightBitAdamWConfig
-from lehr_trainer.configs.shapes import MODEL_PRESETS
+from lehr_trainer.configs.presets import MODEL_PRESETS
 from lehr_trainer.configs.train import LlamaConfig
 from lehr_trainer.errors import BadConfig
 from lehr_trainer.models.llama import Llama

@@ -14,7 +14,8 @@ import torch.nn.functional as F
 from lehr_testing.forking import fork
 from lehr_testing.paths import TESTING
 from lehr_trainer.configs.optimizer import MuonConfig
-from lehr_trainer.configs.shapes import GPT2_TINY, MODEL_PRESETS, GPT2Config
+from lehr_trainer.configs.presets import GPT2_TINY, MODEL_PRESETS
+from lehr_trainer.configs.shapes import GPT2Config
 from lehr_trainer.configs.train import LlamaConfig
 from lehr_trainer.errors import BadConfig
 from lehr_trainer.models.gpt2 import GPT2

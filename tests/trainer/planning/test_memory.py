@@ -15,7 +15,7 @@ from lehr_testing.specs import train
 from lehr_testing.specs import train as train_values
 from lehr_trainer.configs.loss import LOSSES, LossConfig, LossName
 from lehr_trainer.configs.optimizer import BaseOptimizerConfig, OptimizerConfig
-from lehr_trainer.configs.shapes import MODEL_PRESETS
+from lehr_trainer.configs.presets import MODEL_PRESETS
 from lehr_trainer.configs.sizes import HeadSize
 from lehr_trainer.configs.train import LlamaConfig, TrainConfig
 from lehr_trainer.contract import layout

@@ -16,7 +16,8 @@ import torch
 from lehr_testing.graphs import captured_graphs
 from lehr_testing.trainer import EAGER, finish, losses, make_run, training
 from lehr_trainer.configs.execution import CompileConfig
-from lehr_trainer.configs.shapes import GPT2_TINY, MODEL_PRESETS, GPT2Config
+from lehr_trainer.configs.presets import GPT2_TINY, MODEL_PRESETS
+from lehr_trainer.configs.shapes import GPT2Config
 from lehr_trainer.configs.train import LlamaConfig
 from lehr_trainer.losses.chunked import cross_entropy
 from lehr_trainer.models.gpt2 import GPT2

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from lehr_trainer.configs.execution import ParallelConfig
-from lehr_trainer.configs.shapes import MODEL_PRESETS
+from lehr_trainer.configs.presets import MODEL_PRESETS
 from lehr_trainer.configs.train import LlamaConfig, TrainConfig
 from lehr_trainer.diagnostics.diagnostics_logger import DiagnosticsLogger
 from lehr_trainer.models import build_model

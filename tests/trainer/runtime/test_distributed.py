@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from lehr_trainer.configs.execution import ParallelConfig
-from lehr_trainer.configs.shapes import MODEL_PRESETS
+from lehr_trainer.configs.presets import MODEL_PRESETS
 from lehr_trainer.configs.train import LlamaConfig
 from lehr_trainer.errors import BadConfig, DiskFull
 from lehr_trainer.models import build_model

@@ -52,8 +52,8 @@ class LossConfig(Config):
 
     @model_validator(mode="after")
     def _offers_z_loss(self) -> Self:
-        if self.z_loss and not LOSSES[self.name].z_loss:
-            able = " or ".join(name for name, traits in LOSSES.items() if traits.z_loss)
+        if self.z_loss and not LOSSES[self.name].has_logits:
+            able = " or ".join(name for name, traits in LOSSES.items() if traits.has_logits)
             raise ValueError(f"z_loss {self.z_loss:g} is not offered by {self.name}; use {able}")
         return self
 
@@ -86,6 +86,14 @@ class LossConfig(Config):
     def runs_on_any_cpu(self) -> bool:
         return LOSSES[self.name].runs_on_any_cpu
 
+    def check_caps(self, cap: float) -> None:
+        """Raise ValueError if the loss cannot bound its logits by a model's ``cap``."""
+        if not LOSSES[self.name].has_logits:
+            able = " or ".join(name for name, traits in LOSSES.items() if traits.has_logits)
+            raise ValueError(
+                f"model.logit_softcap {cap:g} is not offered by loss.name {self.name}; use {able}"
+            )
+
     def check_weighs(self, mask: str) -> None:
         """Raise ValueError if the loss cannot leave out tokens as ``mask``, a field, has it."""
         if not LOSSES[self.name].weighs:
@@ -107,8 +115,8 @@ class LossTraits:
     backward_bytes: _Bytes
     weighs: bool = True
     """It takes a weight for each token."""
-    z_loss: bool = False
-    """It can add a z-loss."""
+    has_logits: bool = False
+    """It has fp32 logits at hand: it can add a z-loss and bound them."""
     runs_on_any_cpu: bool = False
     """It needs neither a GPU nor a further package."""
     native_bf16: bool = False
@@ -139,13 +147,15 @@ def _chunked_bytes(config: LossConfig, head: HeadSize) -> int:
 
 def _standard_forward_bytes(_config: LossConfig, head: HeadSize) -> int:
     """Count the logits and their log-softmax in fp32; on a CPU also the product's operands."""
-    most = max(2 * FP32 * head.logits, FP32 * head.logits + head.widened_weight_bytes)
+    most = max(
+        (2 + head.capped) * FP32 * head.logits, FP32 * head.logits + head.widened_weight_bytes
+    )
     return most + head.copied_weight_bytes
 
 
 def _standard_backward_bytes(config: LossConfig, head: HeadSize) -> int:
     """Count log-softmax, its gradient and the logits' gradient, all in fp32; z-loss has its own."""
-    most = (3 + bool(config.z_loss)) * FP32 * head.logits
+    most = (3 + bool(config.z_loss) + head.capped) * FP32 * head.logits
     if head.half and head.on_cpu:
         # The logits' gradient as it came, rounded, and widened again for the product.
         most = max(most, (2 * FP32 + BF16) * head.logits + head.widened_weight_bytes)
@@ -194,9 +204,9 @@ _GRADIENTS, _CUT = _multiples(gradients=1), _multiples(gradients=1, operands=1)
 _CUT_KAHAN = _multiples(gradients=2, operands=1)
 """Kahan sums keep a second tensor for what rounding lost."""
 LOSSES: dict[LossName, LossTraits] = {
-    "chunked": LossTraits(_chunked_bytes, _GRADIENTS, z_loss=True, runs_on_any_cpu=True),
+    "chunked": LossTraits(_chunked_bytes, _GRADIENTS, has_logits=True, runs_on_any_cpu=True),
     "standard": LossTraits(
-        _standard_forward_bytes, _standard_backward_bytes, z_loss=True, runs_on_any_cpu=True
+        _standard_forward_bytes, _standard_backward_bytes, has_logits=True, runs_on_any_cpu=True
     ),
     "torch_chunked": LossTraits(_torch_chunked_bytes, _GRADIENTS, weighs=False),
     "liger": LossTraits(_row_chunks_bytes, _GRADIENTS, weighs=False),

@@ -1,4 +1,4 @@
-"""The shapes of the model families, their presets, and what changes with width under muP.
+"""The shapes of the model families, and what changes with width under muP.
 
 The maximal update parametrization (muP; Yang et al. 2022, arXiv:2203.03466) keeps the size of
 activations and of their updates independent of width. The best learning rate then stays where it
@@ -16,16 +16,16 @@ Proportions, such as ``intermediate_size / hidden_size``, are taken to be those 
 
 from __future__ import annotations
 
+import itertools
 import math
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Protocol, Self
+from typing import Annotated, ClassVar, Literal, Protocol, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
 from lehr_trainer.configs.base import Config, OrNone, PositiveInt, must_name
-from lehr_trainer.errors import UnknownPreset
 
 Parametrization = Literal["standard", "mup"]
+Norm = Literal["pre", "post", "peri"]
 DEFAULT_HEAD_SIZE = 64
 """Head size at which muP's attention scores are those of the standard parametrization."""
 
@@ -36,7 +36,7 @@ class Shape(Protocol):
     @property
     def hidden_size(self) -> int: ...
     @property
-    def num_attention_heads(self) -> int: ...
+    def head_size(self) -> int: ...
     @property
     def stable_embedding(self) -> bool: ...
     @property
@@ -87,8 +87,7 @@ def attention_scale(model: Shape) -> float | None:
     """Return the factor of the attention scores; None is the standard 1/sqrt(head size)."""
     if model.parametrization == "standard":
         return None
-    head_size = model.hidden_size // model.num_attention_heads
-    return math.sqrt(model.base_head_size or DEFAULT_HEAD_SIZE) / head_size
+    return math.sqrt(model.base_head_size or DEFAULT_HEAD_SIZE) / model.head_size
 
 
 def head_std(model: Shape) -> float:
@@ -102,21 +101,20 @@ ROTARY_FIELDS = frozenset({"rope_theta", "rope_scaling", "max_sequence_length"})
 
 
 class RopeScalingConfig(Config):
-    """YaRN (Peng et al. 2023, arXiv:2309.00071): rotary positions for a longer context.
+    """Rotary positions for a longer context than the weights were trained on."""
 
-    Slow frequencies are divided by ``factor``, fast ones stay, those between are interpolated.
-    Attention scores are multiplied by the square of 0.1 ln(factor) + 1.
-    """
-
-    kind: Literal["yarn"] = "yarn"
+    kind: Literal["yarn", "linear"] = "yarn"
+    """linear: all frequencies are divided by ``factor`` (Chen et al. 2023, arXiv:2306.15595).
+    yarn: slow frequencies are, fast ones stay, those between are interpolated; attention scores are
+    multiplied by the square of 0.1 ln(factor) + 1 (Peng et al. 2023, arXiv:2309.00071)."""
     factor: Annotated[float, Field(gt=1)]
     """The longer context over the original one."""
     original_max_sequence_length: PositiveInt
     """The longest sequence that the weights were trained on without this scaling."""
     beta_fast: Annotated[float, Field(gt=0)] = 32.0
-    """Frequencies with more turns than this within the original length stay."""
+    """yarn: frequencies with more turns than this within the original length stay."""
     beta_slow: Annotated[float, Field(gt=0)] = 1.0
-    """Frequencies with fewer turns than this within the original length are divided."""
+    """yarn: frequencies with fewer turns than this within the original length are divided."""
 
     @model_validator(mode="after")
     def _is_ordered(self) -> Self:
@@ -124,11 +122,25 @@ class RopeScalingConfig(Config):
             raise ValueError(
                 f"beta_fast {self.beta_fast:g} is not above beta_slow {self.beta_slow:g}"
             )
+        if self.kind == "linear" and (self.beta_fast, self.beta_slow) != (32.0, 1.0):
+            raise ValueError("beta_fast and beta_slow have no effect with kind linear; use yarn")
         return self
 
 
+class WindowConfig(Config):
+    """Layers that see the nearest tokens only."""
+
+    size: PositiveInt
+    """Tokens that such a layer sees: a token itself and those right before it."""
+    pattern: Annotated[str, Field(pattern="^[SL]*S[SL]*$")] = "SSSL"
+    """S: a layer with the window. L: one that sees the whole sequence. Repeated over the layers."""
+
+
 class LlamaConfig(Config):
-    """A Llama-3-style decoder: RMSNorm, rotary positions, grouped-query attention, SwiGLU."""
+    """A decoder with RMSNorm, rotary positions and grouped-query attention.
+
+    With its defaults it is a Llama 3; other fields make its blocks those of Qwen3, OLMo 2 and more.
+    """
 
     kind: Literal["llama"] = "llama"
     vocab_size: PositiveInt
@@ -136,13 +148,34 @@ class LlamaConfig(Config):
     hidden_size: PositiveInt
     """Width of the residual stream."""
     intermediate_size: PositiveInt
-    """Width of the SwiGLU. Often 4 x hidden_size."""
+    """Width of the MLP. Often 4 x hidden_size."""
     num_hidden_layers: PositiveInt
     """Transformer blocks."""
     num_attention_heads: PositiveInt
-    """Query heads; must divide hidden_size."""
+    """Query heads; must divide hidden_size, unless head_dim is given."""
     num_key_value_heads: PositiveInt
     """Key and value heads; must divide the query heads (grouped-query attention)."""
+    head_dim: OrNone[PositiveInt] = None
+    """Size of a head; hidden_size / num_attention_heads if not given."""
+    norm: Annotated[Norm, Field(exclude_if=lambda norm: norm == "pre")] = "pre"
+    """RMSNorms of a block. pre: of the input of attention and of the MLP. post: of their output,
+    before it is added to the stream (OLMo 2, arXiv:2501.00656). peri: of both
+    (arXiv:2502.02732)."""
+    qk_norm: Annotated[
+        Literal["none", "head", "whole"], Field(exclude_if=lambda norm: norm == "none")
+    ] = "none"
+    """RMSNorm of queries and keys. head: of each head by itself (Qwen3). whole: of all heads
+    together (OLMo 2). It broadens the range of good learning rates (arXiv:2309.14322)."""
+    mlp: Annotated[
+        Literal["swiglu", "gelu", "relu2"], Field(exclude_if=lambda mlp: mlp == "swiglu")
+    ] = "swiglu"
+    """swiglu has three matrices. gelu (by tanh) and relu2, the square of ReLU (arXiv:2109.08668),
+    have two."""
+    window: OrNone[WindowConfig] = None
+    """Let some layers see the nearest tokens only."""
+    logit_softcap: OrNone[Annotated[float, Field(gt=0)]] = None
+    """Logits become logit_softcap x tanh(logit / logit_softcap), so none is larger (Gemma 2,
+    arXiv:2408.00118). For loss.name chunked and standard."""
     rope_theta: Annotated[float, Field(gt=0)] = 500_000.0
     """Base of the rotary position embedding's frequencies."""
     rope_scaling: OrNone[RopeScalingConfig] = None
@@ -170,16 +203,12 @@ class LlamaConfig(Config):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        if self.hidden_size % self.num_attention_heads:
+        if self.head_dim is None:
+            _check_heads(self.num_attention_heads, self.hidden_size)
+        if self.head_size % 2:
+            named = "hidden_size / num_attention_heads" if self.head_dim is None else "head_dim"
             raise ValueError(
-                f"num_attention_heads {self.num_attention_heads} does not divide "
-                f"hidden_size {self.hidden_size}"
-            )
-        head_size = self.hidden_size // self.num_attention_heads
-        if head_size % 2:
-            raise ValueError(
-                f"hidden_size / num_attention_heads is {head_size}; "
-                "rotary positions need an even head size"
+                f"{named} is {self.head_size}; rotary positions need an even head size"
             )
         if self.num_attention_heads % self.num_key_value_heads:
             raise ValueError(
@@ -187,8 +216,39 @@ class LlamaConfig(Config):
                 f"num_attention_heads {self.num_attention_heads}"
             )
         self._check_scaling()
+        self._check_window()
         check_parametrization(self)
         return self
+
+    @property
+    def head_size(self) -> int:
+        return self.head_dim or self.hidden_size // self.num_attention_heads
+
+    @property
+    def mlp_size(self) -> int:
+        return self.intermediate_size
+
+    @property
+    def windows(self) -> list[int | None]:
+        """The window of each layer; None for one that sees the whole sequence."""
+        if self.window is None:
+            return [None] * self.num_hidden_layers
+        letters = itertools.islice(itertools.cycle(self.window.pattern), self.num_hidden_layers)
+        return [self.window.size if letter == "S" else None for letter in letters]
+
+    def _check_window(self) -> None:
+        if self.window is None:
+            return
+        if self.window.size >= self.max_sequence_length:
+            raise ValueError(
+                f"window.size {self.window.size} is not below max_sequence_length "
+                f"{self.max_sequence_length}, so no layer sees less; lower it, or leave window out"
+            )
+        if not any(self.windows):
+            raise ValueError(
+                f"window.pattern {self.window.pattern} has no S among its first "
+                f"{self.num_hidden_layers} letters, one a layer, so no layer has the window"
+            )
 
     def _check_scaling(self) -> None:
         scaling, longest = self.rope_scaling, self.max_sequence_length
@@ -207,14 +267,18 @@ class LlamaConfig(Config):
                 f"is below max_sequence_length {longest}; the factor must be at least "
                 f"{longest / original:g}"
             )
-        if self.rope_theta <= 1:
-            raise ValueError(f"rope_scaling needs a rope_theta above 1, not {self.rope_theta:g}")
+        if scaling.kind == "yarn" and self.rope_theta <= 1:
+            raise ValueError(f"YaRN needs a rope_theta above 1, not {self.rope_theta:g}")
 
 
 class GPT2Config(Config):
     """GPT-2: learned positions, LayerNorm, GELU (tanh), biases everywhere (Radford et al. 2019)."""
 
     model_config = ConfigDict(json_schema_extra=must_name("kind"))
+    mlp: ClassVar[Literal["gelu"]] = "gelu"
+    norm: ClassVar[Norm] = "pre"
+    qk_norm: ClassVar[Literal["none"]] = "none"
+    logit_softcap: ClassVar[None] = None
 
     kind: Literal["gpt2"] = "gpt2"
     vocab_size: PositiveInt
@@ -246,109 +310,27 @@ class GPT2Config(Config):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        if self.hidden_size % self.num_attention_heads:
-            raise ValueError(
-                f"num_attention_heads {self.num_attention_heads} does not divide "
-                f"hidden_size {self.hidden_size}"
-            )
+        _check_heads(self.num_attention_heads, self.hidden_size)
         check_parametrization(self)
         return self
+
+    @property
+    def head_size(self) -> int:
+        return self.hidden_size // self.num_attention_heads
+
+    @property
+    def num_key_value_heads(self) -> int:
+        return self.num_attention_heads
+
+    @property
+    def windows(self) -> list[None]:
+        return [None] * self.num_hidden_layers
 
     @property
     def mlp_size(self) -> int:
         return self.intermediate_size or 4 * self.hidden_size
 
 
-GPT2_SMALL: dict[str, Any] = {
-    "kind": "gpt2",
-    "vocab_size": 50_257,
-    "hidden_size": 768,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 12,
-    "max_sequence_length": 1024,
-}
-"""The published model: 124,439,808 parameters."""
-
-GPT2_134M: dict[str, Any] = {
-    **GPT2_SMALL,
-    "vocab_size": 32_000,
-    "tie_embeddings": False,
-    "max_sequence_length": 512,
-}
-"""GPT-2 Small class: 32,000 tokens (int16), 512 positions, 134,601,216 parameters, untied head."""
-
-GPT2_TINY: dict[str, Any] = {
-    **GPT2_SMALL,
-    "vocab_size": 512,
-    "hidden_size": 128,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "max_sequence_length": 512,
-}
-"""For a laptop and for tests."""
-
-
-@dataclass(frozen=True)
-class ModelPreset:
-    summary: str
-    values: dict[str, Any]
-
-
-_LLAMA_1B: dict[str, Any] = {
-    "kind": "llama",
-    "vocab_size": 2**17,
-    "hidden_size": 2048,
-    "intermediate_size": 8192,
-    "num_hidden_layers": 16,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "rope_theta": 500_000.0,
-    "norm_eps": 1e-5,
-    "tie_embeddings": True,
-}
-
-# ``model: llama-1b`` is the whole shape; ``{preset: llama-1b, num_hidden_layers: 8}`` changes it.
-MODEL_PRESETS: dict[str, ModelPreset] = {
-    "llama-1b": ModelPreset("1.24B parameters: 16 layers, tied embeddings, 2^17 tokens", _LLAMA_1B),
-    "llama-1b-8layer": ModelPreset(
-        "the LR grid's: llama-1b with 8 layers", {**_LLAMA_1B, "num_hidden_layers": 8}
-    ),
-    "tiny": ModelPreset(
-        "for a laptop and for tests: seconds on two CPU cores",
-        {
-            "kind": "llama",
-            "vocab_size": 512,
-            "hidden_size": 128,
-            "intermediate_size": 384,
-            "num_hidden_layers": 4,
-            "num_attention_heads": 4,
-            "num_key_value_heads": 2,
-            "rope_theta": 10_000.0,
-            "norm_eps": 1e-5,
-            "tie_embeddings": True,
-            "max_sequence_length": 2048,
-        },
-    ),
-    "gpt2": ModelPreset("the published GPT-2 small", GPT2_SMALL),
-    "gpt2-134m": ModelPreset(
-        "GPT-2 Small class: 32,000 tokens, 512 positions, untied head", GPT2_134M
-    ),
-    "gpt2-tiny": ModelPreset("GPT-2 for a laptop and for tests", GPT2_TINY),
-}
-
-
-def expand_model_preset(raw: Any) -> Any:
-    """Replace a model's preset, if it names one, by the preset's values.
-
-    Raises:
-        UnknownPreset: no preset has that name.
-    """
-    if isinstance(raw, str):
-        raw = {"preset": raw}
-    if not isinstance(raw, dict) or "preset" not in raw:
-        return raw
-    name = raw["preset"]
-    if not isinstance(name, str) or name not in MODEL_PRESETS:
-        raise UnknownPreset(str(name), sorted(MODEL_PRESETS))
-    rest = {key: value for key, value in raw.items() if key != "preset"}
-    return {**MODEL_PRESETS[name].values, **rest}
+def _check_heads(heads: int, hidden_size: int) -> None:
+    if hidden_size % heads:
+        raise ValueError(f"num_attention_heads {heads} does not divide hidden_size {hidden_size}")

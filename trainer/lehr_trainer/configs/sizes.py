@@ -67,6 +67,8 @@ class HeadSize:
     on_cpu: bool = False
     width: int = 0
     """Bytes of one of the hidden states' values; if not given, that of an operand."""
+    capped: bool = False
+    """Logits are bounded, which ``standard`` does in a tensor of its own."""
 
     def __post_init__(self) -> None:
         if not self.width:

@@ -42,8 +42,9 @@ from lehr_trainer.configs.execution import (
 from lehr_trainer.configs.loss import LossConfig
 from lehr_trainer.configs.optimizer import AdamWConfig, MuonConfig, OptimizerConfig, mup_names
 from lehr_trainer.configs.parts import PartsConfig
+from lehr_trainer.configs.presets import expand_model_preset
 from lehr_trainer.configs.schedule import ScheduleConfig
-from lehr_trainer.configs.shapes import GPT2Config, LlamaConfig, expand_model_preset
+from lehr_trainer.configs.shapes import GPT2Config, LlamaConfig
 from lehr_trainer.configs.stages import CourseStage, StageConfig, StageSpan, course, span_of, spans
 from lehr_trainer.configs.tasks import Tasks
 
@@ -298,11 +299,14 @@ class TrainConfig(Config):
 
     def _check_loss_mask(self) -> None:
         replaced = self.parts.loss if self.parts is not None else None
-        if replaced is not None and self.loss.z_loss:
-            raise ValueError(
-                f"loss.z_loss is computed by Lehr's own losses, but parts.loss is {replaced}; "
-                "leave one of the two out"
-            )
+        if cap := self.model.logit_softcap:
+            self.loss.check_caps(cap)
+        for field, is_set in (("loss.z_loss", self.loss.z_loss), ("model.logit_softcap", cap)):
+            if replaced is not None and is_set:
+                raise ValueError(
+                    f"{field} is computed by Lehr's own losses, but parts.loss is {replaced}; "
+                    "leave one of the two out"
+                )
         if self.masks_tokens and replaced is None:
             self.loss.check_weighs(f"data.loss_mask {self.data.loss_mask}")
 

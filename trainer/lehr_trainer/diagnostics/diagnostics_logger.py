@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.contract.records import Sample
 from lehr_trainer.data.tokenizers import Tokenizer, load_tokenizer
-from lehr_trainer.losses.chunked import IGNORED
+from lehr_trainer.losses.chunked import IGNORED, soft_cap
 from lehr_trainer.models.attention import diagnostic_kernels, without_compiling
 from lehr_trainer.models.documents import InputFn, make_input_fn
 from lehr_trainer.models.fp8 import unmoved_fp8_state
@@ -119,6 +119,7 @@ def quality(
         for begin in range(0, flat.numel(), _LOGIT_ROWS):
             chunk_targets = flat[begin : begin + _LOGIT_ROWS]
             logits = F.linear(hidden[begin : begin + _LOGIT_ROWS], head.float())
+            logits = soft_cap(logits, model.config.logit_softcap)
             total += F.cross_entropy(logits, chunk_targets, reduction="sum", ignore_index=IGNORED)
             correct += (logits.argmax(-1) == chunk_targets).sum()
         counted = (flat != IGNORED).sum()
@@ -151,6 +152,7 @@ def sample(
         for _ in range(tokens):
             last_BD = model(written[:, -longest:])[:, -1]
             logits_BV = F.linear(last_BD.float(), model.head_weight.float())
+            logits_BV = soft_cap(logits_BV, model.config.logit_softcap)
             if temperature == 0:
                 chosen = logits_BV.argmax(-1, keepdim=True)
             else:

@@ -105,7 +105,8 @@ def trace_memory(config: TrainConfig, world_size: int = 1) -> MemoryTrace:
     device = torch.device("cuda" if on_gpu else "cpu")
     config, notes = traceable(config, device.type)
     precision = Precision.choose(config.precision, device)
-    require_operands(config.attention, precision.operands, device)
+    windows = any(config.model.windows)
+    require_operands(config.attention, precision.operands, device, windows=windows)
     traces = []
     with _ranks(world_size, device) as ranks, attention_backend(config.attention, device):
         for span, own in as_built(config):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lehr_trainer.configs.shapes import MODEL_PRESETS
+from lehr_trainer.configs.presets import MODEL_PRESETS
 
 SECTIONS: dict[str, str] = {
     "target": "the 1B model at 64 sequences a step, in ways to a high MFU, also in FP8",

@@ -24,14 +24,19 @@ from torch import Tensor
 from lehr_trainer.checkpointing import checkpoint
 from lehr_trainer.configs.corpus import ChatCorpus, corpora
 from lehr_trainer.configs.stages import with_all_positions
-from lehr_trainer.configs.train import TrainConfig
+from lehr_trainer.configs.train import LlamaConfig, TrainConfig
 from lehr_trainer.contract import layout
 from lehr_trainer.data.chats import TEMPLATES
 from lehr_trainer.data.tokenizers import Tokenizer, load_tokenizer
 from lehr_trainer.errors import BadCheckpoint, BadConfig, BadData, TrainerError
 from lehr_trainer.export.averages import mean_of, running_average
 from lehr_trainer.export.model_card import Mean, model_card
-from lehr_trainer.export.weights import SpecialIds, write_model, write_tokenizer
+from lehr_trainer.export.weights import (
+    SpecialIds,
+    transformers_class,
+    write_model,
+    write_tokenizer,
+)
 from lehr_trainer.files import fsync_folder
 from lehr_trainer.runtime import launch
 
@@ -138,7 +143,7 @@ def write_export(
 
 
 def require_own_model(source: ExportSource) -> None:
-    """Raise BadConfig if the project's own class made the model: transformers has no such one."""
+    """Raise BadConfig if transformers has no such model, as one of the project's own class."""
     parts = source.config.parts
     if parts is not None and parts.model is not None:
         raise BadConfig(
@@ -146,6 +151,8 @@ def require_own_model(source: ExportSource) -> None:
             f"has no class for it. Its weights are in {source.directory}, as safetensors; "
             "`lehr code checkout` gives the class"
         )
+    if isinstance(source.config.model, LlamaConfig):
+        transformers_class(source.config.model)
 
 
 # --- the checkpoint ------------------------------------------------------------------------

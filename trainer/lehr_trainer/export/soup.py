@@ -203,7 +203,8 @@ def model_of(
     plain = config.precision.model_copy(update={"fp8": Fp8Config()})
     config = config.model_copy(update={"precision": plain})
     precision = Precision.choose(plain, ranks.device)
-    require_operands(config.attention, precision.operands, ranks.device)
+    windows = any(config.model.windows)
+    require_operands(config.attention, precision.operands, ranks.device, windows=windows)
     model = build_model_of(config, device=ranks.device)
     with torch.no_grad():
         for name, own in model_tensors(model).items():

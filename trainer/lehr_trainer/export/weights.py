@@ -160,12 +160,13 @@ def fold_multipliers(
     if scale is None:
         return dict(tensors)
     # Scores are linear in the query, and so are rotary positions.
-    query = scale * math.sqrt(model.hidden_size // model.num_attention_heads)
+    query = scale * math.sqrt(model.head_size)
+    queries = ".q_proj." if model.qk_norm == "none" else ".q_norm."
     folded = {}
     for name, tensor in tensors.items():
         if name in _LAST_NORM:
             folded[name] = tensor * output_multiplier(model)
-        elif ".q_proj." in name:
+        elif queries in name:
             folded[name] = tensor * query
         elif ".c_attn." in name:
             joint = tensor.clone()  # Rows of query, key and value.
@@ -223,16 +224,57 @@ def _write_json(path: Path, content: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
+_CLASSES = {
+    ("pre", "none", False): ("llama", "LlamaForCausalLM"),
+    ("pre", "none", True): ("ministral", "MinistralForCausalLM"),
+    ("pre", "head", False): ("qwen3", "Qwen3ForCausalLM"),
+    ("pre", "head", True): ("qwen3", "Qwen3ForCausalLM"),
+    ("post", "whole", False): ("olmo2", "Olmo2ForCausalLM"),
+    ("post", "whole", True): ("olmo3", "Olmo3ForCausalLM"),
+}
+"""Classes of ``transformers`` by norm, qk_norm and whether there are windows. MLPs are SwiGLUs."""
+
+
+def transformers_class(model: LlamaConfig) -> tuple[str, str]:
+    """Return model type and class of ``transformers`` that computes what ``model`` does.
+
+    Raises:
+        BadConfig: none does.
+    """
+    kind, name = _CLASSES.get((model.norm, model.qk_norm, model.window is not None), ("", ""))
+    own_head = model.head_size != model.hidden_size // model.num_attention_heads
+    lacking = {
+        f"mlp {model.mlp}": model.mlp != "swiglu",
+        "logit_softcap": model.logit_softcap is not None,
+        "attention_bias": model.attention_bias and kind == "ministral",
+        "mlp_bias": model.mlp_bias and kind != "llama",
+        "head_dim": own_head and kind.startswith("olmo"),
+    }
+    if kind and not any(lacking.values()):
+        return kind, name
+    window = "a window" if model.window is not None else "no window"
+    fields = [f"norm {model.norm}", f"qk_norm {model.qk_norm}", window]
+    fields += [field for field, is_set in lacking.items() if is_set]
+    raise BadConfig(
+        f"export is not possible: transformers has no class for a model with {', '.join(fields)}; "
+        "the weights in its checkpoints are safetensors"
+    )
+
+
 def _llama(
     model: LlamaConfig, tensors: Mapping[str, Tensor]
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    model_type, architecture = transformers_class(model)
     named = {
         name if name.startswith("lm_head.") else f"model.{name}": tensor
         for name, tensor in tensors.items()
     }
     longest = model.max_sequence_length
     rope: dict[str, Any] = {"rope_type": "default"}
-    if (yarn := model.rope_scaling) is not None:
+    yarn = model.rope_scaling
+    if yarn is not None and yarn.kind == "linear":
+        rope = {"rope_type": "linear", "factor": yarn.factor}
+    elif yarn is not None:
         # Releases before 5 take this ratio for the factor, whatever the factor says.
         longest = round(yarn.factor * yarn.original_max_sequence_length)
         rope = {
@@ -242,25 +284,34 @@ def _llama(
             "beta_fast": yarn.beta_fast,
             "beta_slow": yarn.beta_slow,
         }
+    rope_parameters: dict[str, Any] = {**rope, "rope_theta": model.rope_theta}
+    kinds = ["sliding_attention" if window else "full_attention" for window in model.windows]
+    if model_type == "olmo3":
+        rope_parameters = dict.fromkeys(sorted(set(kinds)), rope_parameters)
+    windows: dict[str, Any] = {}
+    if model.window is not None:
+        windows = {"sliding_window": model.window.size, "layer_types": kinds}
+        windows |= {"use_sliding_window": True} if model_type == "qwen3" else {}
     described = {
-        "model_type": "llama",
-        "architectures": ["LlamaForCausalLM"],
+        "model_type": model_type,
+        "architectures": [architecture],
         "vocab_size": model.vocab_size,
         "hidden_size": model.hidden_size,
         "intermediate_size": model.intermediate_size,
         "num_hidden_layers": model.num_hidden_layers,
         "num_attention_heads": model.num_attention_heads,
         "num_key_value_heads": model.num_key_value_heads,
-        "head_dim": model.hidden_size // model.num_attention_heads,
+        "head_dim": model.head_size,
         "hidden_act": "silu",
         "max_position_embeddings": longest,
         "rms_norm_eps": model.norm_eps,
         # transformers 5 reads the first key, earlier releases read the others.
-        "rope_parameters": {**rope, "rope_theta": model.rope_theta},
+        "rope_parameters": rope_parameters,
         "rope_theta": model.rope_theta,
         **({"rope_scaling": rope} if model.rope_scaling else {}),
         "attention_bias": model.attention_bias,
-        "mlp_bias": model.mlp_bias,
+        **({"mlp_bias": model.mlp_bias} if model_type == "llama" else {}),
+        **windows,
         "tie_word_embeddings": model.tie_embeddings,
         "torch_dtype": "float32",
     }

@@ -39,14 +39,15 @@ class LossSum:
 
 
 Pointwise = Callable[
-    [Tensor, Tensor, float, torch.dtype, Tensor | None, float], tuple[Tensor, Tensor, Tensor | None]
+    [Tensor, Tensor, float, torch.dtype, Tensor | None, float, float | None],
+    tuple[Tensor, Tensor, Tensor | None],
 ]
 """What happens between the matrix products.
 
 It is given the logits [R, V] in fp32, which may be overwritten, the targets [R, 1], a factor of the
-gradient and its dtype, the weights [R, 1] of the rows in both sums (None weighs all alike) and the
-coefficient of the z-loss. It returns the sum of the cross entropies, the gradient [R, V], and the
-sum of z-losses, None with a coefficient of 0.
+gradient and its dtype, the weights [R, 1] of the rows in both sums (None weighs all alike), the
+coefficient of the z-loss and the bound of ``soft_cap``. It returns the sum of the cross entropies,
+the gradient [R, V], and the sum of z-losses, None with a coefficient of 0.
 
 The gradient is the factor times d(losses of the rows)/d(logits), rounded to the dtype; the caller
 applies weights to rows of the hidden states, which are fewer, and drops the logits. A chunk's
@@ -71,6 +72,11 @@ def usable(targets: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor | No
     return targets.masked_fill(ignored, 0), weights.float().masked_fill(ignored, 0.0)
 
 
+def soft_cap(logits: Tensor, cap: float | None) -> Tensor:
+    """Bound logits by ``cap`` x tanh(logit / ``cap``) in place; None leaves them as they are."""
+    return logits.div_(cap).tanh_().mul_(cap) if cap else logits
+
+
 def pointwise_eager(
     logits: Tensor,
     targets: Tensor,
@@ -78,8 +84,10 @@ def pointwise_eager(
     dtype: torch.dtype,
     weights: Tensor | None,
     z: float,
+    cap: float | None = None,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Compute operation by operation, the gradient in the log-softmax's place."""
+    logits = soft_cap(logits, cap)
     log_probs = F.log_softmax(logits, dim=-1)
     target_log_prob = log_probs.gather(-1, targets)
     # d(sum of losses)/d(logits) = softmax - onehot(target)
@@ -92,6 +100,8 @@ def pointwise_eager(
         gradient, of_target = gradient.mul_(growth), of_target * growth
         squares = z * weighted_sum(log_sum.square(), weights)
     gradient.scatter_(-1, targets, of_target - 1.0)
+    if cap:  # d(cap tanh(l / cap))/dl = 1 - tanh^2
+        gradient.mul_(logits.div_(cap).square_().neg_().add_(1.0))
     if lift != 1.0:
         gradient.mul_(lift)
     return -weighted_sum(target_log_prob, weights), gradient.to(dtype), squares
@@ -104,12 +114,15 @@ def pointwise_fusible(
     dtype: torch.dtype,
     weights: Tensor | None,
     z: float,
+    cap: float | None = None,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Compute the same with no intermediate as large as the logits, once it is compiled.
 
     The logarithm of the sum stays apart from the maximum: added, it would lose the last digits of a
     confident prediction.
     """
+    if cap:
+        logits = cap * torch.tanh(logits / cap)
     largest = logits.amax(-1, keepdim=True)
     log_sum = (logits - largest).exp().sum(-1, keepdim=True).log()
     target_log_prob = logits.gather(-1, targets) - largest - log_sum
@@ -121,6 +134,8 @@ def pointwise_fusible(
         softmax = softmax * (1.0 + 2.0 * z * whole)
         squares = z * weighted_sum(whole.square(), weights)
     gradient = softmax - onehot
+    if cap:
+        gradient = gradient * (1.0 - (logits / cap).square())
     return -weighted_sum(target_log_prob, weights), (gradient * lift).to(dtype), squares
 
 
@@ -150,6 +165,7 @@ def summed_cross_entropy(
     between: Pointwise = pointwise_eager,
     pad_to: int = 1,
     z_loss: float = 0.0,
+    softcap: float | None = None,
 ) -> LossSum:
     """Compute the negative log-likelihood of ``targets``, as ``TokenLoss`` states it.
 
@@ -166,6 +182,7 @@ def summed_cross_entropy(
             words added have probability 0.
         z_loss: coefficient of the squared logarithm of the softmax's denominator, which the total
             has where gradients are enabled.
+        softcap: the bound of ``soft_cap``; with it nothing is padded for training.
     """
     rows = hidden.reshape(-1, hidden.shape[-1])
     flat, of_rows = usable(targets.reshape(-1), None if weights is None else weights.reshape(-1))
@@ -173,11 +190,26 @@ def summed_cross_entropy(
     # In no_grad mode, as in a diagnostic, parameters still require gradients.
     if torch.is_grad_enabled() and (hidden.requires_grad or head_weight.requires_grad):
         total, of_z = _SummedCrossEntropy.apply(  # type: ignore[no-untyped-call]
-            rows, head_weight, flat, of_rows, operands, chunk_bytes, between, pad_to, z_loss
+            rows,
+            head_weight,
+            flat,
+            of_rows,
+            operands,
+            chunk_bytes,
+            between,
+            1 if softcap else pad_to,  # A padded word would get a logit of -softcap.
+            z_loss,
+            softcap,
         )
         return LossSum(total, count, of_z)
     losses = token_losses(
-        rows, head_weight, flat, operands=operands, chunk_bytes=chunk_bytes, pad_to=pad_to
+        rows,
+        head_weight,
+        flat,
+        operands=operands,
+        chunk_bytes=chunk_bytes,
+        pad_to=pad_to,
+        softcap=softcap,
     )
     return LossSum(weighted_sum(losses, of_rows), count)
 
@@ -197,6 +229,7 @@ def token_losses(
     chunk_bytes: int = CHUNK_BYTES,
     pad_to: int = 1,
     greedy: Tensor | None = None,
+    softcap: float | None = None,
 ) -> Tensor:
     """Compute the loss of each target in nats, fp32 [...], without gradients.
 
@@ -208,7 +241,7 @@ def token_losses(
     with torch.autocast(hidden.device.type, enabled=False):
         w = _operand(head_weight, operands, pad_to)
         for chunk in _chunks(rows.shape[0], w.shape[0], chunk_bytes):
-            logits = fp32_product(rows[chunk].to(operands), w.t())
+            logits = soft_cap(fp32_product(rows[chunk].to(operands), w.t()), softcap)
             logits[:, head_weight.shape[0] :] = float("-inf")
             log_probabilities = F.log_softmax(logits, dim=-1)
             losses[chunk] = -log_probabilities.gather(-1, flat[chunk, None]).squeeze(-1)
@@ -238,6 +271,7 @@ class _SummedCrossEntropy(torch.autograd.Function):
         between: Pointwise,
         pad_to: int,
         z: float,
+        cap: float | None,
     ) -> tuple[Tensor, Tensor | None]:
         needs_hidden, needs_weight = ctx.needs_input_grad[:2]
         with torch.autocast(hidden.device.type, enabled=False):
@@ -256,7 +290,9 @@ class _SummedCrossEntropy(torch.autograd.Function):
                 of_rows = None if weights is None else weights[rows, None]
                 logits = fp32_product(x, w.t())
                 logits[:, vocabulary:] = float("-inf")
-                loss, grad_logits, squares = between(logits, target, ctx.lift, operands, of_rows, z)
+                loss, grad_logits, squares = between(
+                    logits, target, ctx.lift, operands, of_rows, z, cap
+                )
                 # Otherwise they would live until the next chunk's logits exist beside them.
                 del logits
                 total += loss
@@ -293,7 +329,7 @@ class _SummedCrossEntropy(torch.autograd.Function):
             grad_hidden = grad_hidden.mul_(scale).to(ctx.hidden_kind)
         if grad_weight is not None:
             grad_weight.mul_(scale / ctx.lift)
-        return grad_hidden, grad_weight, *[None] * 7
+        return grad_hidden, grad_weight, *[None] * 8
 
 
 def _operand(weight: Tensor, operands: torch.dtype, pad_to: int) -> Tensor:

@@ -68,8 +68,12 @@ FAST_ROWS = 64
 """Words to a multiple of which a GPU's products are padded: 128 bytes of bf16."""
 
 
-def build_loss(config: LossConfig, operands: torch.dtype, device: torch.device) -> TokenLoss:
+def build_loss(
+    config: LossConfig, operands: torch.dtype, device: torch.device, softcap: float | None = None
+) -> TokenLoss:
     """Build the config's loss; a ``pointwise`` that is not resolved is eager.
+
+    ``softcap`` is the model's, for losses that take one.
 
     Raises:
         BadConfig: it cannot run on this device or in this precision, or its package is missing.
@@ -85,9 +89,10 @@ def build_loss(config: LossConfig, operands: torch.dtype, device: torch.device) 
                 ),
                 pad_to=FAST_ROWS if device.type == "cuda" else 1,
                 z_loss=config.z_loss,
+                softcap=softcap,
             )
         case "standard":
-            return partial(standard, operands=operands, z_loss=config.z_loss)
+            return partial(standard, operands=operands, z_loss=config.z_loss, softcap=softcap)
         case "torch_chunked":
             _torch_options()
             return of_mean(torch_chunked)
@@ -121,11 +126,14 @@ def standard(
     *,
     operands: torch.dtype = torch.float32,
     z_loss: float = 0.0,
+    softcap: float | None = None,
 ) -> LossSum:
     """Compute all logits at once, in fp32: the plain formula, and the most memory."""
     rows, flat = _rows(hidden, targets)
     with torch.autocast(hidden.device.type, enabled=False):
         logits: Tensor = _HeadProduct.apply(rows, weight, operands)  # type: ignore[no-untyped-call]
+        if softcap:
+            logits = softcap * torch.tanh(logits / softcap)
         return _sum_of(logits, flat, weights, z_loss)
 
 

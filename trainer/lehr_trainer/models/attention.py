@@ -192,14 +192,18 @@ def _only(backend: str) -> Iterator[None]:
             yield
 
 
-def require_operands(config: AttentionConfig, operands: torch.dtype, device: torch.device) -> None:
+def require_operands(
+    config: AttentionConfig, operands: torch.dtype, device: torch.device, *, windows: bool = False
+) -> None:
     """Raise at once if the config's backend cannot take the run's operands on this device.
 
     Raises:
-        BadConfig: fp32 on a CUDA kernel that takes fp16 and bf16 only.
+        BadConfig: a CUDA kernel takes no fp32, or no mask for layers that have ``windows``.
     """
     if device.type == "cuda" and operands == torch.float32 and config.chosen.sixteen_bit_only:
         raise BadConfig(sixteen_bit_only(config.backend))
+    if device.type == "cuda" and windows:
+        _require_masks(config, "model.window")
 
 
 def require_backend(config: AttentionConfig, device: torch.device) -> None:
@@ -211,12 +215,8 @@ def require_backend(config: AttentionConfig, device: torch.device) -> None:
             on_cpu = ", ".join(name for name, backend in BACKENDS.items() if backend.on_cpu)
             raise BadConfig(f"{field} needs a CUDA GPU; on {device.type} there are {on_cpu}")
         return
-    if config.document_masking and name != "auto" and not config.chosen.dense_mask:
-        dense = " or ".join(name for name, backend in BACKENDS.items() if backend.dense_mask)
-        raise BadConfig(
-            f"{field} takes no document mask on a CUDA GPU; with attention.document_masking: true "
-            f"use auto (FlexAttention), {dense}"
-        )
+    if config.document_masking:
+        _require_masks(config, "attention.document_masking: true")
     if (package := config.chosen.package) is not None:
         major, minor = torch.cuda.get_device_capability(device)
         if major not in package.capabilities:
@@ -225,6 +225,15 @@ def require_backend(config: AttentionConfig, device: torch.device) -> None:
                 f"{field} needs compute capability {needed}; "
                 f"{torch.cuda.get_device_name(device)} has {major}.{minor}. Use auto or flash"
             )
+
+
+def _require_masks(config: AttentionConfig, needed_by: str) -> None:
+    if config.backend != "auto" and not config.chosen.dense_mask:
+        dense = " or ".join(name for name, backend in BACKENDS.items() if backend.dense_mask)
+        raise BadConfig(
+            f"attention.backend: {config.backend} takes no mask on a CUDA GPU; with {needed_by} "
+            f"use auto (FlexAttention), {dense}"
+        )
 
 
 def _activate(name: str, package: FlashPackage) -> None:

@@ -47,19 +47,27 @@ def document_positions(ids_BT: Tensor) -> Tensor:
     return index_T - first_BT
 
 
-def dense_mask(ids_BT: Tensor) -> Tensor:
-    """Make a mask, [B, 1, T, T] bool: a query sees earlier keys of its own document."""
+def dense_mask(ids_BT: Tensor, window: int | None = None) -> Tensor:
+    """Make a mask, [B, 1, T, T] bool: a query sees earlier keys of its own document.
+
+    With a ``window``, it sees itself and at most so many less one before it.
+    """
     same_BTT = ids_BT[:, :, None] == ids_BT[:, None, :]
-    return (same_BTT & torch.ones_like(same_BTT[0]).tril())[:, None]
+    causal_TT = torch.ones_like(same_BTT[0]).tril()
+    if window is not None:
+        causal_TT = causal_TT.triu(1 - window)
+    return (same_BTT & causal_TT)[:, None]
 
 
-def block_mask(ids_BT: Tensor) -> BlockMask:
+def block_mask(ids_BT: Tensor, window: int | None = None) -> BlockMask:
     """Make the same mask as blocks for FlexAttention: no T x T scores, empty blocks are skipped."""
-
-    def visible(batch: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        return (query >= key) & (ids_BT[batch, query] == ids_BT[batch, key])
-
     batch, length = ids_BT.shape
+
+    def visible(row: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        own = row if batch > 1 else 0  # One row of ids is that of all sequences.
+        seen = (query >= key) & (ids_BT[own, query] == ids_BT[own, key])
+        return seen if window is None else seen & (query - key < window)
+
     make = _block_mask_maker(compiled=ids_BT.is_cuda)
     mask: BlockMask = make(visible, batch, None, length, length, device=ids_BT.device)
     return mask
@@ -82,6 +90,20 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     return torch.compile(function)
 
 
-def document_mask(ids_BT: Tensor) -> Tensor | BlockMask:
-    """Make the mask in the form that the run's attention kernel takes."""
-    return block_mask(ids_BT) if masks_by_blocks(ids_BT.device) else dense_mask(ids_BT)
+def attention_mask(
+    tokens_BT: Tensor, ids_BT: Tensor | None, window: int | None = None
+) -> Tensor | BlockMask | None:
+    """Make the mask of a layer in the form that the run's attention kernel takes.
+
+    ``ids_BT`` are the tokens' documents if they are masked. None: the layer sees all that is
+    before a token, for which kernels need no mask.
+    """
+    length = tokens_BT.shape[1]
+    if window is not None and window >= length:
+        window = None
+    if ids_BT is None:
+        if window is None:
+            return None
+        ids_BT = tokens_BT.new_zeros((1, length), dtype=torch.int32)
+    make = block_mask if masks_by_blocks(ids_BT.device) else dense_mask
+    return make(ids_BT, window)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from lehr_trainer.configs.shapes import GPT2Config, attention_scale, output_multiplier
 from lehr_trainer.models.attention import attend
-from lehr_trainer.models.documents import document_mask, document_positions
+from lehr_trainer.models.documents import attention_mask, document_positions
 from lehr_trainer.models.shared_layers import begin_stream
 
 if TYPE_CHECKING:
@@ -96,11 +96,10 @@ class GPT2(nn.Module):
                 f"a sequence of {length} tokens is longer than the "
                 f"{self.config.max_sequence_length} positions of this GPT-2"
             )
+        mask = attention_mask(tokens_BT, document_ids_BT)
         if document_ids_BT is None:
-            mask = None
             places = torch.arange(length, device=tokens_BT.device)
         else:
-            mask = document_mask(document_ids_BT)
             places = document_positions(document_ids_BT)
         x_BTD = begin_stream(self.wte(tokens_BT) + self.wpe(places), self.residual_dtype)
         for block in self.h:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from lehr_trainer.configs.shapes import head_std
 from lehr_trainer.models.gpt2 import GPT2
-from lehr_trainer.models.llama import Llama
+from lehr_trainer.models.llama import BLOCK_NORMS, Llama
 from lehr_trainer.planning.counts import EMBEDDING_STD
 
 Decoder = Llama | GPT2
@@ -29,7 +29,8 @@ class ModuleMap:
     blocks: str
     attention: str
     mlp: str
-    norms: tuple[str, str]
+    norms: tuple[str, ...]
+    """A block may have some of them."""
     final_norm: str
 
 
@@ -38,7 +39,7 @@ _LLAMA = ModuleMap(
     blocks="layers",
     attention="self_attn",
     mlp="mlp",
-    norms=("input_layernorm", "post_attention_layernorm"),
+    norms=BLOCK_NORMS["peri"],
     final_norm="norm",
 )
 _GPT2 = ModuleMap(

@@ -19,12 +19,16 @@ def products(x: Tensor, linears: tuple[nn.Linear, ...], *, joint: bool) -> tuple
     """Apply each linear to ``x`` [..., in], as one product if ``joint``."""
     if not joint:
         return tuple(linear(x) for linear in linears)
-    kind = x.device.type
-    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
-    weight = torch.cat([linear.weight.to(dtype) for linear in linears])
-    biases = [linear.bias.to(dtype) for linear in linears if linear.bias is not None]
+    weight = torch.cat([operand(linear.weight) for linear in linears])
+    biases = [operand(linear.bias) for linear in linears if linear.bias is not None]
     out = F.linear(x, weight, torch.cat(biases) if biases else None)
     return torch.split(out, [linear.out_features for linear in linears], dim=-1)
+
+
+def operand(x: Tensor) -> Tensor:
+    """Round to the dtype of autocast, if it is on: once, for all the products that ``x`` enters."""
+    kind = x.device.type
+    return x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
 
 
 def begin_stream(x: Tensor, dtype: torch.dtype | None) -> Tensor:

@@ -36,27 +36,36 @@ def _gpt2_counts(model: GPT2Config) -> ParameterCounts:
 def _llama_counts(model: LlamaConfig) -> ParameterCounts:
     hidden, layers = model.hidden_size, model.num_hidden_layers
     # Each key-value head has the size of a query head, however many query heads share it.
-    kv_size = model.num_key_value_heads * (hidden // model.num_attention_heads)
-    attention = 2 * hidden * hidden + 2 * hidden * kv_size
+    kv_heads, heads = model.num_key_value_heads, model.num_attention_heads
+    q_size, kv_size = heads * model.head_size, kv_heads * model.head_size
+    attention = 2 * hidden * (q_size + kv_size)
     if model.attention_bias:
-        attention += 2 * hidden + 2 * kv_size
-    mlp = 3 * hidden * model.intermediate_size
+        attention += q_size + hidden + 2 * kv_size
+    wide = 2 if model.mlp == "swiglu" else 1
+    mlp = (wide + 1) * hidden * model.mlp_size
     if model.mlp_bias:
-        mlp += 2 * model.intermediate_size + hidden
+        mlp += wide * model.mlp_size + hidden
+    of_queries_and_keys = {"none": 0, "head": 2 * model.head_size, "whole": q_size + kv_size}
     return ParameterCounts(
         embedding=model.vocab_size * hidden,
         head=0 if model.tie_embeddings else model.vocab_size * hidden,
         attention=layers * attention,
         mlp=layers * mlp,
-        norms=(2 * layers + 1) * hidden,
+        norms=(block_norms(model) * layers + 1) * hidden
+        + layers * of_queries_and_keys[model.qk_norm],
         matrices=_by_shape(
-            [(hidden, hidden)] * 2
+            [(q_size, hidden), (hidden, q_size)]
             + [(kv_size, hidden)] * 2
-            + [(model.intermediate_size, hidden)] * 2
-            + [(hidden, model.intermediate_size)],
+            + [(model.mlp_size, hidden)] * wide
+            + [(hidden, model.mlp_size)],
             layers,
         ),
     )
+
+
+def block_norms(model: ModelConfig) -> int:
+    """Return the number of norms of a block over the whole width."""
+    return 4 if model.norm == "peri" else 2
 
 
 def _by_shape(of_a_layer: list[tuple[int, int]], layers: int) -> tuple[tuple[int, int, int], ...]:
@@ -67,13 +76,15 @@ def flops_per_token(model: ModelConfig, sequence_length: int) -> float:
     """Count the FLOPs to train on one token: forward and backward, with full attention.
 
     6 for each weight that a token is multiplied with (2 forward, 4 backward), the head included,
-    the embedding look-up not; 12 x layers x hidden x length for the scores and the weighted sums.
-    Full attention is the convention of PaLM's MFU, although a causal kernel does half of it.
-    Recomputed activations do not count.
+    the embedding look-up not; 12 x heads x head size x length for the scores and the weighted sums
+    of a layer, where a window in the place of a longer length counts. Full attention is the
+    convention of PaLM's MFU, although a causal kernel does half of it. Recomputed activations do
+    not count.
     """
     counts = parameter_counts(model)
     multiplied = counts.non_embedding + model.vocab_size * model.hidden_size
-    attention = 12 * model.num_hidden_layers * model.hidden_size * sequence_length
+    seen = sum(min(window or sequence_length, sequence_length) for window in model.windows)
+    attention = 12 * model.num_attention_heads * model.head_size * seen
     return float(6 * multiplied + attention)
 
 
@@ -100,7 +111,14 @@ def predicted_first_loss(model: ModelConfig) -> float:
     else:
         std = EMBEDDING_STD
     std *= output_multiplier(model)
-    return math.log(model.vocab_size) + model.hidden_size * std**2 / 2
+    variance = model.hidden_size * std**2
+    if cap := model.logit_softcap:  # The mean of exp(logit) over a normal distribution, in numbers.
+        points = [(step + 0.5) / 50 for step in range(-300, 300)]
+        weights = [math.exp(-point * point / 2) for point in points]
+        capped = (cap * math.tanh(math.sqrt(variance) * point / cap) for point in points)
+        mean = sum(w * math.exp(c) for w, c in zip(weights, capped, strict=True)) / sum(weights)
+        return math.log(model.vocab_size) + math.log(mean)
+    return math.log(model.vocab_size) + variance / 2
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from lehr_trainer.configs.sizes import BF16, FP32, ParameterCounts
 from lehr_trainer.configs.train import GPT2Config, ModelConfig, TrainConfig
+from lehr_trainer.planning.counts import block_norms
 
 
 @dataclass(frozen=True)
@@ -126,19 +127,25 @@ def layer_bytes(model: ModelConfig, kernels: Kernels) -> LayerBytes:
     rounds_norms = isinstance(model, GPT2Config) and kernels.half
     # Compiled, what FP8 rounds is computed again: the rounding hides its use in a product.
     again = 1 if kernels.compiled and kernels.fp8 else 0
+    # The product and what becomes of it; or SwiGLU's two, SiLU of one, and their product.
+    wide = 2 if model.mlp != "swiglu" else 3 if kernels.compiled else 4
+    inner = (wide - again) * model.mlp_size
     if isinstance(model, GPT2Config):
-        inner, statistics, unfused = (2 - again) * model.mlp_size, 4 * FP32, 0
+        statistics, unfused = 4 * FP32, 0
         wide_input = kernels.layer_norm - width
     else:
-        # The SwiGLU's two products, SiLU of one, and their product.
-        inner = (3 - again if kernels.compiled else 4) * model.intermediate_size
-        statistics, unfused = 2 * FP32, 0 if kernels.fused_norm else 2 * FP32 * hidden
+        norms = block_norms(model)
+        statistics, unfused = norms * FP32, 0 if kernels.fused_norm else norms * FP32 * hidden
         wide_input = 0
     norm_results, product = 0 if again else 2 * width * hidden, 0
     between = kernels.residual * hidden
     if kernels.compiled:
         between = product = width * hidden
         wide_input = -width if rounds_norms and not again else 0
+    if model.norm == "peri":  # What attention and MLP give to the norms after them.
+        between += (width if kernels.compiled else 2 * FP32) * hidden
+    elif model.norm == "post" and kernels.compiled and kernels.half:
+        between = 0  # No norm keeps the stream.
     return LayerBytes(
         block_input=kernels.residual * hidden,
         middle=between + norm_results + statistics,
@@ -152,21 +159,30 @@ def layer_bytes(model: ModelConfig, kernels: Kernels) -> LayerBytes:
 
 
 def _attention_bytes(model: ModelConfig, kernels: Kernels) -> int:
-    width, hidden, heads = kernels.width, model.hidden_size, model.num_attention_heads
-    kv_heads = heads if isinstance(model, GPT2Config) else model.num_key_value_heads
-    kv = 2 * kv_heads * (hidden // heads)
+    width, heads, kv_heads = kernels.width, model.num_attention_heads, model.num_key_value_heads
+    q, kv = heads * model.head_size, 2 * kv_heads * model.head_size
+    normed = _qk_norm_bytes(model, kernels)
     if kernels.scores and kernels.compiled:
         # Query and key are repeated as they are, and the softmax keeps its rows' figures.
-        return width * (3 * hidden + kv // 2) + heads * (FP32 * (kernels.scores + 2) + 1)
+        return width * (3 * q + kv // 2) + heads * (FP32 * (kernels.scores + 2) + 1) + normed
     if kernels.scores:
         # The math kernel widens and repeats its operands, and keeps the softmax of all scores.
-        return 3 * FP32 * hidden + width * hidden + FP32 * heads * kernels.scores
+        return 3 * FP32 * q + width * q + FP32 * heads * kernels.scores + normed
     if kernels.repeated_heads:
-        kv = 2 * hidden
+        kv = 2 * q
     # The value is a part of the joint product, so the whole product is kept beside the rotated
     # query and key.
-    joint = hidden + kv // 2 if kernels.joint else 0
-    return width * (2 * hidden + kv + joint) + FP32 * heads + width * kernels.mask
+    joint = q + kv // 2 if kernels.joint else 0
+    return width * (2 * q + kv + joint) + FP32 * heads + width * kernels.mask + normed
+
+
+def _qk_norm_bytes(model: ModelConfig, kernels: Kernels) -> int:
+    """Count what the norms of query and key keep for a token: their inputs, and a figure a norm."""
+    if model.qk_norm == "none":
+        return 0
+    heads = model.num_attention_heads + model.num_key_value_heads
+    width = kernels.width if kernels.compiled else FP32 * (1 if kernels.fused_norm else 2)
+    return width * heads * model.head_size + FP32 * (heads if model.qk_norm == "head" else 2)
 
 
 def outer_bytes(model: ModelConfig, kernels: Kernels) -> int:
@@ -209,18 +225,15 @@ def mlp_gradient_bytes(model: ModelConfig, kernels: Kernels, *, again: bool) -> 
     if kernels.fp8 and kernels.compiled:
         return FP32 * hidden + _compiled_fp8_gradient_bytes(model, kernels)
     if kernels.fp8:
-        return width * mlp_width(model) + FP32 * hidden + fp8_cast_bytes(model, kernels)
-    if isinstance(model, GPT2Config):
+        return width * model.mlp_size + FP32 * hidden + fp8_cast_bytes(model, kernels)
+    if model.mlp == "gelu":
         return width * model.mlp_size + FP32 * hidden + rounded
+    if model.mlp == "relu2" and not kernels.compiled:
+        return 3 * width * model.mlp_size + FP32 * hidden
     if kernels.compiled and again:
-        return 3 * width * model.intermediate_size + FP32 * hidden + rounded
+        return 3 * width * model.mlp_size + FP32 * hidden + rounded
     wide = 1 if kernels.compiled else 2
-    return wide * width * model.intermediate_size + FP32 * hidden
-
-
-def mlp_width(model: ModelConfig) -> int:
-    """Return the length of the MLP's inner vectors."""
-    return model.mlp_size if isinstance(model, GPT2Config) else model.intermediate_size
+    return wide * width * model.mlp_size + FP32 * hidden
 
 
 def fp8_cast_bytes(model: ModelConfig, kernels: Kernels) -> int:
@@ -232,7 +245,7 @@ def fp8_cast_bytes(model: ModelConfig, kernels: Kernels) -> int:
         return 0
     wide = (kernels.width if kernels.compiled else 2 * FP32) + 1
     held = FP32 * model.hidden_size if isinstance(model, GPT2Config) else 0
-    return wide * mlp_width(model) + (0 if kernels.compiled else held)
+    return wide * model.mlp_size + (0 if kernels.compiled else held)
 
 
 def _compiled_fp8_gradient_bytes(model: ModelConfig, kernels: Kernels) -> int:
@@ -245,7 +258,7 @@ def _compiled_fp8_gradient_bytes(model: ModelConfig, kernels: Kernels) -> int:
     if isinstance(model, GPT2Config):
         narrow = (2 * width + 1) * model.hidden_size if tensorwise else 0
         return (FP32 + width + (1 if tensorwise else 2)) * model.mlp_size + narrow
-    return ((FP32 if tensorwise else 0) + 2 * width + 4) * model.intermediate_size
+    return ((FP32 if tensorwise else 0) + 2 * width + 4) * model.mlp_size
 
 
 def score_gradients(kernels: Kernels) -> int:
@@ -254,26 +267,35 @@ def score_gradients(kernels: Kernels) -> int:
 
 
 def forward_bytes(model: ModelConfig, kernels: Kernels, policy: str) -> int:
-    """Count the most that the MLP of a layer allocates in forward and does not keep, for a token.
+    """Count the most that a layer allocates in forward and does not keep, for a token.
 
-    Its wide tensors and, where the whole block is recomputed, its input in both forms. Compiled,
-    that is its rounded input and what attention adds to the stream.
+    The MLP's wide tensors and, where the whole block is recomputed, its input in both forms.
+    Compiled, that is its rounded input and what attention adds to the stream.
     """
     width, hidden = kernels.width, model.hidden_size
     if policy not in {"swiglu", "block"}:
         return 0
-    gpt2 = isinstance(model, GPT2Config)
-    wide = mlp_width(model)
+    single, wide = model.mlp != "swiglu", model.mlp_size
     if kernels.compiled:
         # GELU works in place; its result stands beside that of the product after it.
-        narrow = 2 if policy == "block" else 1 if gpt2 else 0
-        return width * ((1 if gpt2 else 2) * wide + narrow * hidden)
-    inner, norm = (2 * wide, FP32) if gpt2 else (3 * wide, width)
+        narrow = 2 if policy == "block" else 1 if single else 0
+        return width * ((1 if single else 2) * wide + narrow * hidden)
+    inner, norm = (2 if single else 3) * wide, width
+    if isinstance(model, GPT2Config):
+        norm = FP32
     if kernels.fp8:
         inner, held = wide, (2 * FP32 + 1) * wide
     else:
         held = 0
-    return held + width * inner + ((FP32 + norm) * hidden if policy == "block" else 0)
+    if policy != "block":
+        return held + width * inner
+    of_mlp = held + width * inner + (FP32 + norm) * hidden
+    if isinstance(model, GPT2Config):
+        return of_mlp
+    # Queries while they are rotated in fp32, beside all projections: of heads wider than the model.
+    q, k = (n * model.head_size for n in (model.num_attention_heads, model.num_key_value_heads))
+    rotated = (5 if kernels.half else 4) * FP32 * q
+    return max(of_mlp, width * (hidden + q + 2 * k) + rotated)
 
 
 GPUS_OF_A_NODE = 8  # Assumed for ``parallel.shard: node``, if there are as many ranks.

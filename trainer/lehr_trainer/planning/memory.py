@@ -140,7 +140,7 @@ def _plan(config: TrainConfig, world_size: int, shape: tuple[int, int], stage: s
 
     copies = weight_copies(config, counts, half=half)
     layer = _LayerMemory.of(config, kernels)
-    kept = copies + tokens * layer.kept + gathered.kept
+    kept = copies + tokens * layer.kept + gathered.kept + _window_bytes(config, kernels, shape[1])
     passing = _passing_copies(kernels, counts) - (0 if kernels.compiled else copies)
     # The head's gradient is a table of its own; a tied one waits for that of the embedding, with
     # which it is one weight.
@@ -273,6 +273,22 @@ class _LayerMemory:
         )
 
 
+def _window_bytes(config: TrainConfig, kernels: Kernels, length: int) -> int:
+    """Count the dense masks of layers with a window, one for all sequences; documents have theirs.
+
+    FlexAttention's blocks are small.
+    """
+    dense = kernels.on_cpu or config.attention.chosen.dense_mask
+    if (
+        kernels.mask
+        or not dense
+        or config.activation_checkpointing.policy in {"attention", "block"}
+    ):
+        return 0
+    windows = sum(1 for window in config.model.windows if window and window < length)
+    return windows * kernels.width * length**2
+
+
 def _head_size(model: ModelConfig, kernels: Kernels, tokens: int) -> HeadSize:
     return HeadSize(
         tokens=tokens,
@@ -281,6 +297,7 @@ def _head_size(model: ModelConfig, kernels: Kernels, tokens: int) -> HeadSize:
         half=kernels.half,
         on_cpu=kernels.on_cpu,
         width=layers.hidden_width(model, kernels),
+        capped=model.logit_softcap is not None,
     )
 
 
@@ -319,8 +336,7 @@ def _buffer_bytes(model: ModelConfig) -> int:
     """Count the tables of cosines and sines."""
     if isinstance(model, GPT2Config):
         return 0
-    head_size = model.hidden_size // model.num_attention_heads
-    return 2 * FP32 * model.max_sequence_length * head_size
+    return 2 * FP32 * model.max_sequence_length * model.head_size
 
 
 def _evaluation_bytes(

@@ -173,7 +173,7 @@ def _parts(model: nn.Module, config: ActivationCheckpointingConfig) -> Iterator[
             case "swiglu":
                 yield block.get_submodule(where.mlp)
             case "norms":
-                yield from (block.get_submodule(name) for name in where.norms)
+                yield from (getattr(block, name) for name in where.norms if hasattr(block, name))
 
 
 def _recomputed(forward: Callable[..., Any]) -> Callable[..., Any]:

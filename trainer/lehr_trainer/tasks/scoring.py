@@ -132,7 +132,7 @@ def log_likelihoods(
     and how many tokens are scored. Every rank must call it; each computes its share of the batches.
     """
     device = model.head_weight.device
-    loss = held_out_loss(precision.operands, device)
+    loss = held_out_loss(precision.operands, device, model.config.logit_softcap)
     pairs = sum(len(item.pairs) for item in task.items)
     sums = np.zeros((3, pairs))
     was_training = model.training

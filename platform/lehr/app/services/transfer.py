@@ -196,7 +196,7 @@ def _differences(trial: TrainConfig, aim: TrainConfig) -> list[str]:
         found.append(f"The rules were measured on runs with AdamW; none with {name} are known.")
     here, there = trial.model, aim.model
     if there.parametrization == "mup" and here.parametrization == "standard":
-        head = here.hidden_size // here.num_attention_heads
+        head = here.head_size
         if (there.base_head_size or 64) != head:
             found.append(
                 f"The sweep's heads have a size of {head}: set train.model.base_head_size={head}, "

@@ -159,7 +159,7 @@ def presets(as_json: JsonOption = False) -> None:
     """
     from pydantic import TypeAdapter
 
-    from lehr_trainer.configs.shapes import MODEL_PRESETS
+    from lehr_trainer.configs.presets import MODEL_PRESETS
     from lehr_trainer.configs.train import ModelConfig
     from lehr_trainer.planning.counts import flops_per_token, parameter_counts
 
