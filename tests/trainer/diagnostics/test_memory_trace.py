@@ -104,7 +104,6 @@ BF16_ALONE: dict[str, dict[str, Any]] = {
     },
 }
 BLOCKS: dict[str, Any] = {"compile": {"scope": "block"}}
-EAGER: dict[str, Any] = {"compile": {"scope": "none"}}
 COMPILED: dict[str, dict[str, Any]] = {
     f"compiled-{name}": {**BOTH_PRECISIONS[name], **BLOCKS}
     for name in (
@@ -261,23 +260,21 @@ def test_formula_and_trace_agree_in_every_phase(name: str) -> None:
     )
 
 
+KINDS = ("none", "optimizer", "node", "all")
+LARGE = [
+    *itertools.product(("1B", "3B", "7B"), (8, 64), KINDS, [{"compile": {"scope": "none"}}]),
+    # Compiled, what FSDP2 gathers is most of the memory.
+    *itertools.product(["1B"], [64], ("optimizer", "all"), [recompute("block")]),
+]
+
+
 @pytest.mark.nightly
-@pytest.mark.parametrize("shard", ["none", "optimizer", "node", "all"])
-@pytest.mark.parametrize("ranks", [8, 64])
-@pytest.mark.parametrize("model", ["1B", "3B", "7B"])
+@pytest.mark.parametrize(("model", "ranks", "shard", "changes"), LARGE)
 def test_formula_of_a_large_model_on_many_ranks_agrees_with_its_trace(
-    model: str, ranks: int, shard: str
+    model: str, ranks: int, shard: str, changes: dict[str, Any]
 ) -> None:
     """All layers are traced, as a row of docs/scale.md."""
-    traced, planned = scale.traced(model, ranks, parallel={"shard": shard}, **EAGER)
-    assert planned == pytest.approx(traced, rel=0.05)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("shard", ["optimizer", "all"])
-def test_formula_of_compiled_recomputed_blocks_agrees_with_their_trace(shard: str) -> None:
-    """What FSDP2 gathers is most of the memory then."""
-    traced, planned = scale.traced("1B", 64, parallel={"shard": shard}, **recompute("block"))
+    traced, planned = scale.traced(model, ranks, parallel={"shard": shard}, **changes)
     assert planned == pytest.approx(traced, rel=0.05)
 
 

@@ -343,14 +343,9 @@ def _ranks(world_size: int, device: torch.device) -> Iterator[Ranks]:
 
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=world_size)
     try:
-        yield Ranks(
-            0,
-            world_size,
-            device,
-            dist.group.WORLD,
-            agree_at_start=False,
-            local_size=min(world_size, GPUS_OF_A_NODE),
-        )
+        local = min(world_size, GPUS_OF_A_NODE)
+        group = dist.group.WORLD
+        yield Ranks(0, world_size, device, group, agree_at_start=False, local_size=local)
     finally:
         dist.destroy_process_group()
 
