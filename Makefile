@@ -56,7 +56,7 @@ test-nightly: $(STAMPS)/dev $(STAMPS)/chromium  ## What is too slow for every ch
 faults: $(STAMPS)/dev  ## The tests that kill processes, nodes and networks on purpose
 	$(PYTEST) -m "faults and not gpu" $(or $(ARGS),-n 2 $(WORKERS) tests)
 
-gpu: $(STAMPS)/dev  ## The first hour on a GPU machine: checks, tests, bench, report; MINUTES=60, FRESH=1
+gpu: $(STAMPS)/dev  ## On a GPU machine: what 15 minutes can answer, then tests, bench, report; MINUTES=15, FRESH=1
 	$(BIN)/python tests/gpu/session.py $(if $(FRESH),--fresh) $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 
 gpu-tests: $(STAMPS)/dev  ## Only the tests that need a GPU

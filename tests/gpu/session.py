@@ -1,10 +1,10 @@
 """``make gpu``: check a machine with a GPU, run its tests and benches, and write a report.
 
-    python tests/gpu/session.py [--out gpu-report] [--only tests bench ...] [--minutes 60]
+    python tests/gpu/session.py [--out gpu-report] [--only tests bench ...] [--minutes 15] [--rehearse]
 
 Each step is a command in a process of its own, whose output goes to the terminal and to a file of the
 report's folder. A step that passed at this commit is not repeated by the next call; ``--fresh`` repeats
-all of them.
+all of them. The parts of ``parts.py`` come first: for one GPU in 15 minutes, for several in an hour.
 """
 
 from __future__ import annotations
@@ -70,7 +70,28 @@ class Outcome:
         return "passed" if self.code == 0 else f"failed ({self.code})"
 
 
-def steps(folder: Path, budget_s: float) -> list[Step]:
+PARTS = {
+    "pinned_torch": "llama-1b with this torch, micro-batches of 8 and 16",
+    "fsdp_of_one": "FSDP2 of one rank against none: bitwise, speed",
+    "slice_of_7b": "eight layers of a 7B: MFU, memory against the plan",
+    "chunk_mb": "chunks of the loss of 1, 2, 4 GB",
+    "pinning": "steps beside the first saves",
+}
+SEVERAL = {  # For two GPUs or more, where they come first.
+    "scaling": "tokens/s at 1, 2, 4, 8 GPUs, DDP and each kind of sharding",
+    "overlap": "communication that nothing hides; step times over ranks",
+    "faults": "a killed and a hung rank of a sharded run: what is recorded, and the resume",
+}
+
+
+def parts(folder: Path, gpus: int, *, rehearse: bool) -> list[Step]:
+    """List the parts that this machine can measure, most valuable first."""
+    listed = {**(SEVERAL if gpus > 1 else {}), **PARTS}
+    command = [PYTHON, "tests/gpu/parts.py", str(folder), *["--rehearse"] * rehearse]
+    return [Step(name, [*command, name], about) for name, about in listed.items()]
+
+
+def steps(folder: Path, budget_s: float, gpus: int) -> list[Step]:
     """List the steps, most valuable first: the time may be over before the last."""
     bench = ["-m", "lehr_trainer", "bench", "gpu", f"--out={folder / 'bench'}"]
     return [
@@ -79,6 +100,7 @@ def steps(folder: Path, budget_s: float) -> list[Step]:
             [str(Path(PYTHON).with_name("lehr")), "doctor"],
             "software, compilers, memory, disk",
         ),
+        *parts(folder, gpus, rehearse=False),
         Step("driver", ["nvidia-smi", "-q"], "power limits, clocks, ECC, MIG, PCIe"),
         Step("product", [PYTHON, "-c", PRODUCT], "speed of a bf16 product on each GPU"),
         Step(
@@ -174,15 +196,22 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=float("inf"), help="end after so long")
     parser.add_argument("--bench-budget-s", type=float, default=1800, help="start no row after it")
     parser.add_argument("--fresh", action="store_true", help="forget what an earlier call found")
+    parser.add_argument(
+        "--rehearse", action="store_true", help="take the path of the parts on a CPU, at a toy size"
+    )
     options = parser.parse_args()
     deadline = time.monotonic() + 60 * options.minutes
     folder: Path = options.out.resolve()
-    listed = steps(folder, min(options.bench_budget_s, 60 * options.minutes))
+    if not options.rehearse and shutil.which("nvidia-smi") is None:
+        parser.error("nvidia-smi is not here, so this machine has no driver of an NVIDIA GPU")
+    if options.rehearse:
+        listed = parts(folder, 2, rehearse=True)
+    else:
+        gpus = len(subprocess.check_output(["nvidia-smi", "-L"], text=True).splitlines())
+        listed = steps(folder, min(options.bench_budget_s, 60 * options.minutes), gpus)
     names = [step.name for step in listed]
     if unknown := set(options.only or ()) - set(names):
         parser.error(f"--only: {', '.join(sorted(unknown))}: the steps are {', '.join(names)}")
-    if shutil.which("nvidia-smi") is None:
-        parser.error("nvidia-smi is not here, so this machine has no driver of an NVIDIA GPU")
     if options.fresh:
         shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)

@@ -61,7 +61,7 @@ class Shards:
 
 def divides(config: ParallelConfig, ranks: Ranks) -> bool:
     """Return whether the ranks divide the model among them."""
-    return config.shard != "none" and ranks.world_size > 1
+    return config.shard != "none" and ranks.cpu_group is not None
 
 
 @contextmanager
