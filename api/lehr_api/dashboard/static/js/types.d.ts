@@ -392,6 +392,15 @@ export interface TrainStage {
   sequence_length: number;
 }
 
+export interface EvaluationView {
+  name: string;
+  attempt: number;
+  step: number;
+  run_id: string;
+  state: string;
+  reason: string | null;
+}
+
 export interface RunDetail {
   id: string;
   name: string;
@@ -440,6 +449,7 @@ export interface RunDetail {
   logged_config: Record<string, any>;
   provenance: Record<string, any>;
   attempts: AttemptView[];
+  evaluations: EvaluationView[];
   wandb: WandbView | null;
   diagnosis: AlertView[];
   cost: CostView | null;
@@ -524,7 +534,7 @@ export interface AlertLine {
 }
 
 export interface AlertView {
-  code: "nan" | "too_good" | "diverging" | "spikes" | "oscillating" | "stagnant" | "low_lr" | "high_lr" | "exploding" | "exploding_part" | "dead_part" | "overfitting" | "memorization" | "implausible" | "data_wait" | "slowdown" | "memory_creep" | "repeated_batches" | "other_data" | "lost_records";
+  code: "nan" | "too_good" | "diverging" | "spikes" | "oscillating" | "stagnant" | "low_lr" | "high_lr" | "exploding" | "exploding_part" | "dead_part" | "overfitting" | "memorization" | "implausible" | "data_wait" | "slowdown" | "straggler" | "memory_creep" | "repeated_batches" | "other_data" | "lost_records";
   step: number;
   seen: string;
   advice: string;
