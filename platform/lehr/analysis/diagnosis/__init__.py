@@ -117,6 +117,8 @@ def unjudged(
         part = f"params/*/{name.rsplit('/', 1)[-1]}" if name.startswith("params/") else name
         counts[part] = max(counts.get(part, count), count)
     found = {code: list(_lacks(NEEDS[code], counts, total_steps)) for code in RULES}
+    if machine_rules.SLOWEST not in points:
+        del found["straggler"]  # A single rank waits for no other.
     return {code: lacks for code, lacks in found.items() if lacks}
 
 
