@@ -20,7 +20,7 @@ from lehr.analysis.plan_fit import (
 )
 from lehr.analysis.plan_stages import StagePlan, stage_flops, stage_plans
 from lehr.analysis.plan_time import Before, estimate_time, link_lines, nothing_before
-from lehr.analysis.replaced_parts import BuiltModel, changes_memory, replaced_model, still_known
+from lehr.analysis.replaced_parts import BuiltParts, changes_memory, replaced_model, still_known
 from lehr.base import formats
 from lehr.errors import PlanRefused
 from lehr.specs import expand
@@ -189,31 +189,34 @@ def plan_run(
     *,
     before: Before = nothing_before,
     price: float | None = None,
-    built: BuiltModel | None = None,
+    built: BuiltParts | None = None,
 ) -> RunPlan:
-    """Plan a run. ``price`` is in dollars per GPU-hour; ``built`` is the project's own model;
+    """Plan a run. ``price`` is in dollars per GPU-hour; ``built`` are the project's own parts;
     ``before`` returns the measured runs.
 
-    The memory of a replaced part is unknown, so such a run neither fits nor does not.
+    The memory of a replaced part that was not traced is unknown: the run neither fits nor does not.
     """
     train, corpus = spec.own, spec.own.data.corpus
     gpus, ranks = spec.resources.gpus, spec.resources.ranks
     kind = spec.resources.gpu_type
     gpu = None if kind is None else gpu_of_kind(kind)
     counts = parameter_counts(train.model)
-    if built is not None:
+    own_flops = None if built is None else built.flops_per_token
+    if built is not None and built.parameters is not None:
         counts = replace(counts, other=built.parameters - counts.total)
     stages, needs = as_built(train), memory_by_stage(train, ranks)
+    needs = needs if built is None else built.changed(needs)
     memory = max(needs, key=lambda stage: stage.peak)
     largest = next(own for span, own in stages if span.name == memory.stage)
     per_rank = largest.batch.sequences // ranks
     micro_batch = largest.batch.micro_batch or per_rank
     of_stages = [
-        stage_flops(stage) if built is None else built.flops_per_token * stage.span.trained
+        stage_flops(stage) if own_flops is None else own_flops * stage.span.trained
         for stage in stages
     ]
     flops = sum(of_stages)
-    judged = None if changes_memory(train) else gpu
+    own_parts = changes_memory(train)
+    judged = None if own_parts and (built is None or not built.traces) else gpu
     time = estimate_time(
         train,
         gpus=gpus,
@@ -242,7 +245,10 @@ def plan_run(
         micro_batch=micro_batch,
         accumulation=per_rank // micro_batch,
         fits=None if judged is None else memory.peak <= usable_bytes(judged),
-        largest_micro_batch=None if judged is None else largest_micro_batch(largest, ranks, judged),
+        # Of one's own parts only this micro-batch was traced.
+        largest_micro_batch=None
+        if judged is None or own_parts
+        else largest_micro_batch(largest, ranks, judged),
         seconds=time.seconds,
         basis=time.basis,
         link=list(lines) if nodes > 1 else [],
@@ -289,8 +295,13 @@ def refuse_if_impossible(spec: RunSpec, plan: RunPlan) -> None:
     need, room = plan.memory.peak / 1e9, plan.gpu.memory_bytes / 1e9
     over = need - usable_bytes(plan.gpu) / 1e9
     article = "an" if plan.gpu.name[0] in "AHLR" else "a"
-    ways = ways_to_fit(spec, plan.gpu)
-    if ways:
+    ways = [] if plan.replaced_parts else ways_to_fit(spec, plan.gpu)
+    if plan.replaced_parts:
+        hint = (
+            "Of parts that are not Lehr's only this config was traced. Try a smaller "
+            "train.batch.micro_batch, or train.activation_checkpointing.policy=block."
+        )
+    elif ways:
         lines = "\n    ".join(way.text for way in ways)
         hint = f"It fits with one of these, the cheapest in time first:\n    {lines}"
     else:

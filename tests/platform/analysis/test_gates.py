@@ -11,15 +11,16 @@ import pytest
 from lehr.analysis.curve import Curve
 from lehr.analysis.diagnosis import Alert
 from lehr.analysis.gates import Evidence, Pair, expected, judge
-from lehr.analysis.plan import plan_run
-from lehr.analysis.replaced_parts import BuiltModel, not_ours, still_known
+from lehr.analysis.plan import plan_run, refuse_if_impossible
+from lehr.analysis.replaced_parts import BuiltParts, not_ours, still_known
 from lehr.control.forks import fork_spec
-from lehr.errors import SpecError
+from lehr.errors import PlanRefused, SpecError
 from lehr.specs import RunSpec, stages
 from lehr_testing import rollouts, specs
 from lehr_testing.rollouts import H100, spec
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.planning.counts import predicted_first_loss
+from lehr_trainer.planning.memory import PHASES
 
 STAGES = {stage.name: stage for stage in stages(spec())}
 ONE = STAGES["one_gpu"]
@@ -236,7 +237,7 @@ def test_unlogged_first_loss_is_not_judged_and_no_loss_at_all_fails():
     assert verdict("first_loss", Evidence("r", {}, complete=True)) == "failed"
 
 
-BUILT = BuiltModel(parameters=1_000_000, looked_up=200_000)
+BUILT = BuiltParts(parameters=1_000_000, looked_up=200_000)
 
 
 def changed_spec(parts, **resources) -> RunSpec:
@@ -258,6 +259,29 @@ def test_plan_of_a_changed_model_has_its_own_count_and_its_flops_as_6n():
         "model class own:Gated is not Lehr's: parameters counted by building it; FLOPs estimated "
         "as 6N; memory planned as of Lehr's llama; export is not possible"
     )
+
+
+def moments(gigabytes: float) -> dict:
+    kinds = ("parameters", "gradients", "optimizer", "activations", "temporaries")
+    return {phase: {kind: round(gigabytes * 1e9) for kind in kinds} for phase in PHASES}
+
+
+def test_memory_of_a_changed_model_is_what_its_trace_has_beyond_the_formula():
+    run = changed_spec({"model": "own:Gated"}, gpu_type="A100")
+    plain = plan_run(run, built=BUILT)
+    for more, fits in ((1, True), (-10, True), (20, False)):
+        built = replace(BUILT, traces=((moments(10 + more), moments(10)),))
+        made = plan_run(run, built=built)
+        for phase, moment in made.memory.phases.items():
+            before = plain.memory.phases[phase]
+            assert moment.activations == max(0, before.activations + more * 10**9)
+        assert (made.fits, made.largest_micro_batch) == (fits, None)
+        assert "memory planned by a trace of its step" in made.replaced_parts[0]
+    with pytest.raises(PlanRefused, match="GB too much") as refusal:
+        refuse_if_impossible(run, made)
+    assert "smaller train.batch.micro_batch" in refusal.value.hint
+    text = plan_run(run, built=replace(BUILT, untraced="its reason")).replaced_parts[-1]
+    assert text == "a step with these parts could not be traced: its reason"
 
 
 def test_loss_and_optimizer_are_named_with_what_is_planned_in_their_place():

@@ -134,13 +134,13 @@ def show_plan(
     """
     from lehr.analysis.plan_json import spec_json
     from lehr.faces.cli.plan_text import plan_text, stages_table, trials_table
-    from lehr.faces.cli.plan_trace import built_model, show_trace, traced
+    from lehr.faces.cli.plan_trace import built_parts, show_trace, traced
     from lehr.faces.client.plan_server import PlanServer
 
     if _of_program(spec, as_json=as_json, trace=trace, check=check):
         return
     server = PlanServer(connect)
-    plan, refused = server.plan(spec, price=price, built=built_model)
+    plan, refused = server.plan(spec, price=price, built=built_parts)
     warnings = check(spec) if check is not None and refused is None else []
     found = traced(spec) if trace and spec.kind == "run" else None
     if as_json:

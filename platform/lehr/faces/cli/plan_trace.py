@@ -9,11 +9,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lehr.analysis.replaced_parts import BuiltModel, replaced_model
+from lehr.analysis.replaced_parts import BuiltParts, replaced_model
 from lehr.base import formats
 from lehr.errors import LehrError, UserError
 from lehr.faces.cli.output import console, escaped, table
 from lehr_trainer import extras
+from lehr_trainer.configs.execution import CompileConfig
 
 if TYPE_CHECKING:
     from lehr.analysis.plan import RunPlan
@@ -119,33 +120,44 @@ def _percent(planned: int, traced: int) -> float:
     return round(100 * (planned / traced - 1), 2)
 
 
-_COUNTED: dict[tuple[str, str, str], BuiltModel] = {}
-"""By model, class and path: the trials of a sweep mostly share one model."""
+_BUILT: dict[tuple[str, ...], BuiltParts] = {}
+"""By what the memory depends on, and the path: the trials of a sweep mostly share it."""
+_SHAPING = {
+    *("model", "parts", "batch", "stages", "loss", "precision", "attention", "parallel", "average"),
+    *("activation_checkpointing", "validation", "device"),
+}
 
 
-def built_model(spec: RunSpec) -> BuiltModel | None:
-    """Build the model that the project of ``spec`` replaces, without memory for its weights.
+def built_parts(spec: RunSpec) -> BuiltParts | None:
+    """Build and trace what the project of ``spec`` replaces, without memory for its weights.
 
-    None: the model is Lehr's, or torch is not installed here.
+    The trace is of eager code: what is compared is only what differs from Lehr's own parts. None:
+    all is Lehr's, or torch is not installed here.
 
     Raises:
-        UserError: it cannot be built.
+        UserError: the model cannot be built.
     """
     from importlib.util import find_spec
 
-    name = replaced_model(spec.own)
-    if name is None or find_spec("torch") is None:
+    if spec.own.parts is None or find_spec("torch") is None:
         return None
-    key = (spec.own.model.model_dump_json(), name, project_path(spec))
-    if key not in _COUNTED:
-        code, last, answer = _trainer(spec, "count", "-")
-        if code != 0:
-            raise UserError(
-                f"model class {name} cannot be built: {last}.",
-                hint="Its file is imported from code.root, the project's folder.",
-            )
-        _COUNTED[key] = BuiltModel(answer["parameters"], answer["looked_up"])
-    return _COUNTED[key]
+    shaping = spec.own.model_dump_json(include=_SHAPING)
+    key = (shaping, spec.own.optimizer.name, str(spec.resources.ranks), project_path(spec))
+    if key not in _BUILT:
+        counted: dict[str, Any] = {}
+        if (name := replaced_model(spec.own)) is not None:
+            code, last, counted = _trainer(spec, "count", "-")
+            if code != 0:
+                raise UserError(
+                    f"model class {name} cannot be built: {last}.",
+                    hint="Its file is imported from code.root, the project's folder.",
+                )
+        eager = spec.own.model_copy(update={"compile": CompileConfig(scope="none")})
+        own = spec.model_copy(update={"train": eager})
+        code, last, answer = _trainer(own, "trace", "-", f"--ranks={spec.resources.ranks}")
+        traces = [(stage["traced"], stage["planned"]) for stage in answer.get("stages", ())]
+        _BUILT[key] = BuiltParts(**counted, traces=tuple(traces), untraced=last if code else "")
+    return _BUILT[key]
 
 
 def project_path(spec: RunSpec) -> str:

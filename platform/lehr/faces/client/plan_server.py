@@ -29,7 +29,7 @@ from lehr.specs import RunSpec
 from lehr_trainer.planning.hardware import find_gpu
 
 if TYPE_CHECKING:
-    from lehr.analysis.replaced_parts import BuiltModel
+    from lehr.analysis.replaced_parts import BuiltParts
     from lehr.faces.client import Client, Run
     from lehr.schemas.cluster import ClusterView
     from lehr.specs import Resources, Spec
@@ -74,11 +74,11 @@ class PlanServer:
         spec: Spec,
         *,
         price: float | None = None,
-        built: Callable[[RunSpec], BuiltModel | None] = lambda _run: None,
+        built: Callable[[RunSpec], BuiltParts | None] = lambda _run: None,
     ) -> tuple[SpecPlan, PlanRefused | None]:
         """Plan a run, sweep or rollout for this cluster, with the error if it cannot work.
 
-        ``price`` is in dollars per GPU-hour; ``built`` counts the project's own model.
+        ``price`` is in dollars per GPU-hour; ``built`` builds the project's own parts.
         """
         runs = [run for _, run in known_runs(spec)]
 

@@ -43,6 +43,15 @@ def test_project_is_written_planned_and_pinned_by_its_capsule(lehr, tmp_path):
     # A squared ReLU has two matrices in place of SwiGLU's three: 2 layers x 64 x 192 fewer.
     assert planned["parameter_count"] == 131_392 - 2 * 64 * 192
     assert "counted by building it" in planned["replaced_parts"][0]
+    assert "memory planned by a trace of its step" in planned["replaced_parts"][0]
+    # Lehr's own squared ReLU has the same parameters, and a formula.
+    as_config = ("train.parts=null", "train.model.mlp=relu2")
+    formula = json.loads(lehr("plan", "mine/run.yaml", *as_config, "--json").stdout)["plan"]
+    assert formula["parameter_count"] == planned["parameter_count"]
+    assert planned["memory_bytes"] == pytest.approx(formula["memory_bytes"], rel=0.01)
+    for ours, theirs in zip(formula["memory_stages"], planned["memory_stages"], strict=True):
+        for phase, moment in theirs["phases"].items():
+            assert moment["total"] == pytest.approx(ours["phases"][phase]["total"], rel=0.1)
     assert (
         "parts    model class my_model:MyModel is not Lehr's"
         in lehr("plan", "mine/run.yaml").stdout
