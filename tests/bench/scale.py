@@ -8,6 +8,7 @@ No GPU is needed: the trainer's own step runs on fake tensors and a process grou
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -84,15 +85,14 @@ def row(model: str, ranks: int, shard: str, optimizer: str, policy: str) -> str:
         "optimizer": {"name": optimizer},
         "activation_checkpointing": {"policy": policy},
     }
-
-    def with_micro_batch(size: int) -> TrainConfig:
-        return config(model, ranks, micro_batch=size, **changes)
-
+    sized = partial(config, model, ranks, **changes)
     traced_gb, formula_gb = (max(each.values()) / 1e9 for each in traced(model, ranks, **changes))
-    peaks = {size: training_memory(with_micro_batch(size), ranks).peak for size in (16, 8, 4, 2, 1)}
+    peaks = {
+        size: training_memory(sized(micro_batch=size), ranks).peak for size in (16, 8, 4, 2, 1)
+    }
     fitting = [next((n for n, peak in peaks.items() if peak <= room), None) for room in USABLE]
     sizes = " / ".join(str(size or "-") for size in fitting)
-    mfu = "-" if fitting[1] is None else estimated_mfu(with_micro_batch(fitting[1]), ranks)
+    mfu = "-" if fitting[1] is None else estimated_mfu(sized(micro_batch=fitting[1]), ranks)
     return (
         f"| {model} | {ranks} | {shard} | {optimizer} | {policy} | {traced_gb:.1f} "
         f"| {formula_gb:.1f} | {formula_gb / traced_gb - 1:+.1%} | {sizes} | {mfu} |"
@@ -129,8 +129,9 @@ def main() -> None:
             start = next(n for n, line in enumerate(page) if line.startswith("|---|---:|")) + 1
             end = page.index("", start)
             others = [line for line in page[start:end] if f"| {model} |" not in line]
-            order = [*SHAPES]
-            page[start:end] = sorted(others + lines, key=lambda line: order.index(line.split()[1]))
+            page[start:end] = sorted(
+                others + lines, key=lambda line: [*SHAPES].index(line.split()[1])
+            )
             options.write.write_text("\n".join(page) + "\n")
 
 

@@ -28,7 +28,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from bench.scale import SHAPES
 from gpu.session import PARTS, SEVERAL
 from lehr_testing.trainer import KILL, make_run, records, sabotage, train_to_end, training
-from lehr_trainer.configs.shapes import MODEL_PRESETS
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.contract import layout
 from lehr_trainer.experiments.measure import BenchTraining, measure
@@ -41,7 +40,7 @@ from lehr_trainer.runtime.sharding import shards_of
 
 Figures = dict[str, Any]
 LLAMA = "llama-1b"
-TINY = {**MODEL_PRESETS["tiny"].values, "num_hidden_layers": 2, "hidden_size": 64}
+TINY = {"preset": "tiny", "num_hidden_layers": 2, "hidden_size": 64}
 
 
 def config(rehearse: bool, model: Any, micro_batch: int, share: int, **changes: Any) -> Figures:
@@ -52,11 +51,10 @@ def config(rehearse: bool, model: Any, micro_batch: int, share: int, **changes: 
         micro_batch, share = 1, 2
     sizes = {"sequences": share * ranks, "micro_batch": micro_batch}
     values = {
-        "model": {**TINY, "vocab_size": 512} if rehearse else model,
+        "model": TINY if rehearse else model,
         "data": {"corpus": {"kind": "stdlib"}, "tokenizer": "byte", "max_tokens": 10**6},
         "batch": {**sizes, "sequence_length": length},
         "steps": 10**6,
-        "schedule": {"name": "constant", "warmup_steps": 0},
         "precision": {"compute": "fp32" if rehearse else "bf16"},
         "compile": {"scope": "none" if rehearse else "block"},
         "device": "cpu" if rehearse else "cuda",

@@ -4,7 +4,7 @@
 
 Each step is a command in a process of its own, whose output goes to the terminal and to a file of the
 report's folder. A step that passed at this commit is not repeated by the next call; ``--fresh`` repeats
-all of them. The parts of ``parts.py`` come first: for one GPU in 15 minutes, for several in an hour.
+all of them. First come the parts of ``parts.py``: 15 minutes on one GPU, an hour on several.
 """
 
 from __future__ import annotations
@@ -196,9 +196,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=float("inf"), help="end after so long")
     parser.add_argument("--bench-budget-s", type=float, default=1800, help="start no row after it")
     parser.add_argument("--fresh", action="store_true", help="forget what an earlier call found")
-    parser.add_argument(
-        "--rehearse", action="store_true", help="take the path of the parts on a CPU, at a toy size"
-    )
+    parser.add_argument("--rehearse", action="store_true", help="the parts, at a toy size on a CPU")
     options = parser.parse_args()
     deadline = time.monotonic() + 60 * options.minutes
     folder: Path = options.out.resolve()

@@ -7,10 +7,12 @@ compared. test_memory.py compares the loss term with what a loss takes.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
 
+from bench import scale
 from lehr_trainer.configs.execution import ActivationCheckpointingConfig
 from lehr_trainer.configs.loss import LossConfig
 from lehr_trainer.configs.train import TrainConfig
@@ -18,6 +20,7 @@ from lehr_trainer.planning.hardware import find_gpu
 from lehr_trainer.planning.memory import MemoryPlan, training_memory
 
 BLOCK: dict[str, Any] = {"policy": "block"}
+SHARDS = ("none", "optimizer", "node", "all")
 AS_PRINTED = {"name": "in_autocast"}
 WEIGHTS = 1_241_581_568
 FP32: dict[str, Any] = {"precision": {"compute": "fp32"}}
@@ -143,3 +146,18 @@ def test_the_fastest_published_shape_fits_an_80_gb_card() -> None:
     assert card.memory_bytes > 82.94e9
     plan = planned(16, compile={"scope": "block"})
     assert plan.peak < 0.94 * card.memory_bytes
+
+
+LARGE = [
+    *itertools.product(("1B", "3B", "7B"), (8, 64), SHARDS, [{"compile": {"scope": "none"}}]),
+    *itertools.product(["1B"], [64], ("optimizer", "all"), [{"activation_checkpointing": BLOCK}]),
+]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("model", "ranks", "shard", "changes"), LARGE)
+def test_formula_of_a_large_model_on_many_ranks_agrees_with_its_trace(
+    model: str, ranks: int, shard: str, changes: dict[str, Any]
+) -> None:
+    traced, planned = scale.traced(model, ranks, parallel={"shard": shard}, **changes)
+    assert planned == pytest.approx(traced, rel=0.05)

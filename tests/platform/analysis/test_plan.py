@@ -111,10 +111,8 @@ def test_time_and_cost_follow_from_flops_and_the_dense_peak():
     [
         ("{}", "5.0", "train.parallel.compression=bf16 sends 2.5 GB"),
         ("{compression: bf16}", "2.5", None),
-        # In each of two micro-batches: weights, those of the blocks again, and gradients.
         ("{shard: all}", "13.8", "train.parallel.shard=node sends 5.0 GB"),
         ("{shard: optimizer}", "7.4", "train.parallel.shard=node sends 5.0 GB"),
-        ("{shard: node}", "5.0", "train.parallel.compression=bf16 sends 2.5 GB"),
     ],
 )
 def test_plan_over_nodes_names_what_a_step_sends_and_a_change(parallel, gb, change):
@@ -130,7 +128,6 @@ def test_plan_over_nodes_names_what_a_step_sends_and_a_change(parallel, gb, chan
     assert "at 100 Gbit/s (assumed" in text
     assert named == ([] if change is None else [change])
     assert plan_run(grid(*changes, "run.resources={gpus: 16}").run).link == []
-    # Where a step is long, nothing is proposed.
     train = grid(*changes, two).run.train
     assert len([*link_lines(train, nodes=2, ranks=16, step_s=60.0)]) == 1
 

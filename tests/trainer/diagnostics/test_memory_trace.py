@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from bench import scale
 from lehr_trainer.assemble import build_parts, prepare_model
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.course import accumulates
@@ -258,24 +257,6 @@ def test_formula_and_trace_agree_in_every_phase(name: str) -> None:
     assert max(plan.checkpoint_copy for plan in plans) == pytest.approx(
         trace.checkpoint_copy, rel=1e-3
     )
-
-
-KINDS = ("none", "optimizer", "node", "all")
-LARGE = [
-    *itertools.product(("1B", "3B", "7B"), (8, 64), KINDS, [{"compile": {"scope": "none"}}]),
-    # Compiled, what FSDP2 gathers is most of the memory.
-    *itertools.product(["1B"], [64], ("optimizer", "all"), [recompute("block")]),
-]
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(("model", "ranks", "shard", "changes"), LARGE)
-def test_formula_of_a_large_model_on_many_ranks_agrees_with_its_trace(
-    model: str, ranks: int, shard: str, changes: dict[str, Any]
-) -> None:
-    """All layers are traced, as a row of docs/scale.md."""
-    traced, planned = scale.traced(model, ranks, parallel={"shard": shard}, **changes)
-    assert planned == pytest.approx(traced, rel=0.05)
 
 
 # Each compiles for seconds. planning/test_memory.py shows that a plan names its bounds.

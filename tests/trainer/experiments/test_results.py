@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from lehr_testing.paths import ROOT
 from lehr_trainer.experiments import SIZES, results
 from lehr_trainer.experiments.measure import RowOutcome
 from lehr_trainer.experiments.rows import BenchRow, Hardware, rows
@@ -88,3 +91,11 @@ def test_plan_of_a_gpus_row_is_for_a_gpu_and_its_ranks(monkeypatch) -> None:
     assert alone == pytest.approx(46.3e9, rel=0.01)
     # Gradients stay in DDP's buckets.
     assert two >= alone
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1200)
+def test_each_part_for_a_rented_gpu_runs_at_a_toy_size_on_a_cpu(tmp_path: Path) -> None:
+    command = [sys.executable, ROOT / "tests/gpu/session.py", "--rehearse", "--out", tmp_path]
+    done = subprocess.run(command, check=False)
+    assert done.returncode == 0, (tmp_path / "report.md").read_text()

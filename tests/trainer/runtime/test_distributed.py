@@ -56,13 +56,11 @@ def test_accumulating_micro_batches_send_nothing_and_the_last_sends_all(ranks: R
 
 
 @pytest.mark.parametrize(
-    ("local_size", "asked", "chosen"), [(None, None, 25), (16, None, 25), (8, None, 100), (8, 5, 5)]
+    ("local", "asked", "mb"), [(None, None, 25), (16, None, 25), (8, None, 100), (8, 5, 5)]
 )
-def test_buckets_are_larger_across_nodes_unless_the_config_says(
-    local_size: int | None, asked: float | None, chosen: float
-) -> None:
-    ranks = Ranks(0, 16, torch.device("cpu"), local_size=local_size)
-    assert ranks.bucket_mb(ParallelConfig(bucket_mb=asked)) == chosen
+def test_buckets_are_larger_across_nodes(local: int | None, asked: float | None, mb: float) -> None:
+    ranks = Ranks(0, 16, torch.device("cpu"), local_size=local)
+    assert ranks.bucket_mb(ParallelConfig(bucket_mb=asked)) == mb
 
 
 def test_single_process_does_not_wrap_the_model() -> None:
