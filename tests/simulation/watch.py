@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lehr.cluster.dispatcher import TICK_S
+from lehr.cluster.exits import excluded
 from lehr.cluster.run_values import saved
 from lehr.control.lifecycle import ACTIVE, RunState
 from lehr.control.nodes import Exclude
@@ -34,9 +35,11 @@ INVARIANTS = (
     *("gpu", "twice", "gang", "transitions", "stuck", "budget", "requests", "left_over"),
     *("bytes", "starvation", "completed", "sweep_limit", "internal", "checkpoint"),
     *("overlooked", "fork", "deleted", "trials", "rollout", "durable", "copies"),
-    *("node_end", "excluded"),
+    *("node_end", "excluded", "scores", "evaluations"),
 )
 CHECK_S = 60.0
+IN_THE_WAY_S = 30.0
+"""Of an evaluation that a training needs the GPU of: it is stopped with the next tick."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,7 @@ class Watch:
         self.about_to_call = self.groups.about_to_call
         self._begun: Counter[tuple[str, str]] = Counter()
         self._begun_on: dict[tuple[str, int], str] = {}
+        self._in_the_way_since: float | None = None
         self._saved: set[tuple[str, str]] = set()
         self.completed_runs: set[str] = set()
         """Runs that a trainer has completed."""
@@ -262,9 +266,16 @@ class Watch:
             and all(node.name in members and members[node.name].usable for node in usable)
         )
         if not fits or waits is None or run is None or self.world.node_ends.any_near():
-            self._head = None
+            self._head = self._in_the_way_since = None
             return
         now = self.world.timeline.now
+        quiet = max(self.world.disturbed_at, *(node.disturbed_at for node in self.world.nodes))
+        if not self._evaluations_in_the_way(run, {node.name: node.gpus for node in usable}):
+            self._in_the_way_since = None
+        elif now - max(self._in_the_way_since or now, quiet) > IN_THE_WAY_S:
+            self.fail("evaluations", f"{waits} waits for one: {run.pending_reason}")
+        else:
+            self._in_the_way_since = self._in_the_way_since or now
         # Whatever ranks before it may go on: by priority, then by submission, which also holds for
         # the trials of an earlier sweep that start one after the other.
         ahead = any(
@@ -273,13 +284,31 @@ class Watch:
         )
         if self._head is None or self._head[0] != waits or ahead:
             self._head = (waits, now)
-        quiet = max(self.world.disturbed_at, *(node.disturbed_at for node in self.world.nodes))
         if now - max(self._head[1], quiet) > 3 * self.world.plan.longest_s:
             self.fail(
                 "starvation",
                 f"{waits} is first in the queue since {now - self._head[1]:.0f} s: "
                 f"{run.pending_reason}",
             )
+
+    def _evaluations_in_the_way(self, run: RunRow, gpus: dict[str, int]) -> bool:
+        """Return whether evaluations that go on are all that keeps a new training from a node."""
+        need, store = run.spec["resources"], self.world.server.store
+        if run.evaluates or run.attempt or run.forked_from or need["nodes"] > 1 or not need["gpus"]:
+            return False
+        taken: Counter[str] = Counter()
+        evaluating: Counter[str] = Counter()
+        for row in store.attempts.list_open():
+            owner = store.runs.get(row.run_id)
+            goes_on = owner.state in {"starting", "running"} and owner.desired == "run"
+            held = evaluating if owner.evaluates and goes_on else taken
+            for share in row.placement if row.exited_at is None else ():
+                held[share["node"]] += len(share["gpus"])
+        out = excluded(store.nodes.notes())
+        return any(
+            evaluating[name] and name not in out and number - taken[name] >= need["gpus"]
+            for name, number in gpus.items()
+        )
 
     # -------------------------------------------------------------------------------- the end
 

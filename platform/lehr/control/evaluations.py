@@ -59,11 +59,8 @@ class EvaluatedRun(NamedTuple):
 
 
 class Evaluate(NamedTuple):
-    """Submit a run that evaluates a checkpoint."""
-
     of: Evaluates
-    path: str
-    """Of the checkpoint, relative to the run directory."""
+    path: str  # Of the checkpoint, relative to the run directory.
     spec: RunSpec
 
 
@@ -76,12 +73,14 @@ Action = Evaluate | CancelEvaluation
 
 
 def actions(run: EvaluatedRun) -> Iterable[Action]:
-    if run.archived or run.state in {RunState.CANCELLED, RunState.PRUNED}:
-        for one in run.evaluations:
-            if one.state not in ENDED:
-                yield CancelEvaluation(one.of, one.run_id)
-        return
-    if run.desired in {Desired.CANCEL, Desired.PRUNE}:
+    ends = run.archived or run.state in {RunState.CANCELLED, RunState.PRUNED}
+    there = {(one.attempt, one.step) for one in run.points}
+    for one in run.evaluations:
+        # Retention may remove a checkpoint before its trainer knows that it is needed.
+        gone = one.state is RunState.QUEUED and one.of[1:3] not in there
+        if gone or (ends and one.state not in ENDED):
+            yield CancelEvaluation(one.of, one.run_id)
+    if ends or run.desired in {Desired.CANCEL, Desired.PRUNE}:
         return
     for evaluation in run.spec.evaluations:
         own = [one for one in run.evaluations if one.of.name == evaluation.name]

@@ -167,7 +167,8 @@ def step(snapshot: Snapshot) -> list[Action]:
         DECIDING,
         lambda: nodes.failing(snapshot.ends, snapshot.readmitted, usable),
     )
-    changing = {one.run_id for one in actions if isinstance(one, Finalize | StateChange)}
+    leaving = Finalize | StateChange | evaluations.CancelEvaluation
+    changing = {one.run_id for one in actions if isinstance(one, leaving)}
     stopped = _part(Subject("queue", ""), DECIDING, lambda: _ending_nodes(snapshot, changing))
     actions += stopped
     changing |= {one.run_id for one in stopped if isinstance(one, StateChange)}

@@ -50,6 +50,8 @@ def decided(
         ({30: "running"}, {"state": "cancelled"}, ["e30"]),
         ({20: "completed", 30: "queued"}, {"state": "pruned"}, ["e30"]),
         ({30: "running"}, {"state": "completed", "archived": True}, ["e30"]),
+        ({10: "queued"}, {"steps": (20, 30)}, ["e10"]),  # Retention was faster.
+        ({10: "running"}, {"steps": (20, 30)}, []),
         ({}, {"desired": "cancel"}, []),  # Its last attempt is still saving.
     ],
 )
