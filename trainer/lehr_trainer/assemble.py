@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -36,7 +37,7 @@ from lehr_trainer.optim import build_optimizer
 from lehr_trainer.parts import replaced_optimizer
 from lehr_trainer.planning.counts import parameter_counts
 from lehr_trainer.planning.hardware import peak_flops
-from lehr_trainer.runtime import environment
+from lehr_trainer.runtime import environment, sharding
 from lehr_trainer.runtime.compiling import Accumulation, compile_model, recompute_activations
 from lehr_trainer.runtime.distributed import Ranks, overflow_counts
 from lehr_trainer.runtime.environment import RunContext
@@ -287,7 +288,11 @@ def build_parts(config: TrainConfig, ranks: Ranks, precision: Precision) -> Step
     Raises:
         BadConfig: this machine cannot run one of them.
     """
-    model, replaced = build_model_of(config, device=ranks.device, ranks=ranks), config.parts
+    replaced, parallel, shard = config.parts, config.parallel, None
+    if sharding.divides(parallel, ranks):
+        operands = precision.operands if config.gathers_operands else torch.float32
+        shard = partial(sharding.shard, config=parallel, ranks=ranks, operands=operands)
+    model = build_model_of(config, device=ranks.device, shard=shard)
     if replaced is None or replaced.optimizer is None:
         optimizer = build_optimizer(model, config.optimizer)
     else:

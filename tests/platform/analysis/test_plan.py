@@ -111,8 +111,9 @@ def test_time_and_cost_follow_from_flops_and_the_dense_peak():
     [
         ("{}", "5.0", "train.parallel.compression=bf16 sends 2.5 GB"),
         ("{compression: bf16}", "2.5", None),
-        ("{shard: all}", "13.8", "train.parallel.shard=node sends 5.0 GB"),
-        ("{shard: optimizer}", "7.4", "train.parallel.shard=node sends 5.0 GB"),
+        # In each of two micro-batches: weights (of blocks in 16 bits), blocks again, and gradients.
+        ("{shard: all}", "9.9", "train.parallel.shard=node sends 5.0 GB"),
+        ("{shard: optimizer}", "6.5", "train.parallel.shard=node sends 5.0 GB"),
     ],
 )
 def test_plan_over_nodes_names_what_a_step_sends_and_a_change(parallel, gb, change):

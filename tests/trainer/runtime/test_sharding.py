@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import multiprocessing
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,12 @@ from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.diagnostics.memory_trace import _ranks
 from lehr_trainer.diagnostics.phase_memory import PhaseMemory
 from lehr_trainer.runtime.precision import Precision
-from lehr_trainer.runtime.sharding import own_parameters, rows_of_state, shards_of
+from lehr_trainer.runtime.sharding import (
+    gathered_in_fp32,
+    own_parameters,
+    rows_of_state,
+    shards_of,
+)
 
 CPU = torch.device("cpu")
 LLAMA = {"kind": "llama", "num_attention_heads": 32, "num_key_value_heads": 8}
@@ -35,14 +42,20 @@ LLAMA_25M = {
 
 
 def build(model: dict[str, Any], world_size: int, **changes: Any) -> StepParts:
-    """Build what rank 0 of so many has; one rank has all."""
+    with build_on(world_size, model, **changes) as parts:
+        return parts
+
+
+@contextmanager
+def build_on(world_size: int, model: dict[str, Any], **changes: Any) -> Iterator[StepParts]:
+    """Build what rank 0 of so many has, while they exist; one rank has all."""
     batch = {"sequences": 64, "sequence_length": 64}
     parallel = {"shard": "all" if world_size > 1 else "none"}
     data = {"corpus": {"kind": "stdlib"}}
     values = {"device": "cpu", "steps": 4, "batch": batch, "parallel": parallel, "data": data}
     config = TrainConfig.model_validate({**values, "model": model, **changes}).on("cpu")
     with _ranks(world_size, CPU) as ranks:
-        return build_parts(config, ranks, Precision.choose(config.precision, CPU))
+        yield build_parts(config, ranks, Precision.choose(config.precision, CPU))
 
 
 @pytest.mark.parametrize(
@@ -62,10 +75,40 @@ def test_first_weights_are_rows_of_an_unsharded_models(
     assert shards is not None
     assert shards.own.keys() == weights.keys()
     for name, own in shards.own.items():
-        rows = shards.rows[name]
-        assert torch.equal(own, weights[name][rows.first : rows.last]), name
+        rows = shards.rows.get(name)  # None of a vector, which is whole.
+        first, last = (0, None) if rows is None else (rows.first, rows.last)
+        assert torch.equal(own, weights[name][first:last]), name
     buffers = dict(part.named_buffers())
     assert all(torch.equal(buffers[name], each) for name, each in whole.named_buffers())
+
+
+@pytest.mark.parametrize(
+    ("changes", "gathered"),
+    [
+        ({"compute": "fp32"}, torch.float32),
+        ({"compute": "bf16"}, torch.bfloat16),
+        ({"compute": "fp16"}, torch.float16),
+        ({"compute": "bf16", "fp8": {"recipe": "tensorwise", "emulate": True}}, torch.float32),
+    ],
+)
+def test_blocks_are_gathered_as_autocast_rounds_them(
+    changes: dict[str, Any], gathered: torch.dtype
+) -> None:
+    def gathers() -> list[torch.dtype]:
+        model.layers[0].unshard()
+        weights = model.layers[0].mlp.up_proj.weight, model.layers[0].input_layernorm.weight
+        model.layers[0].reshard()
+        model.unshard()
+        dtypes = [weight.dtype for weight in (*weights, model.head_weight)]
+        model.reshard()
+        return dtypes
+
+    with build_on(8, {"preset": "tiny"}, precision=changes) as parts:
+        model: Any = parts.model
+        assert gathers() == [gathered, torch.float32, torch.float32]
+        with gathered_in_fp32(model):
+            assert gathers() == [torch.float32] * 3
+        assert gathers() == [gathered, torch.float32, torch.float32]
 
 
 @pytest.mark.parametrize("ranks", [8, 64])

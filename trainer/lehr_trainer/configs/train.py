@@ -329,6 +329,15 @@ class TrainConfig(Config):
         return self.data.loss_mask != "none"
 
     @property
+    def gathers_operands(self) -> bool:
+        """Whether ranks that divide the blocks' weights gather them as autocast rounds them.
+
+        FP8 rounds the fp32 ones, and a project's model may use them in fp32.
+        """
+        own = self.parts is not None and self.parts.model is not None
+        return not own and self.precision.fp8.recipe == "none"
+
+    @property
     def tokens_per_step(self) -> int:
         """Of the last stage."""
         return self.spans[-1].batch.tokens_per_step

@@ -107,6 +107,7 @@ def quality(
     values: dict[str, Tensor] = {}
     with (
         _plain(model),
+        sharding.gathered_in_fp32(model),
         _exact_products(),
         diagnostic_kernels(),
         torch.autocast(inputs.device.type, enabled=False),

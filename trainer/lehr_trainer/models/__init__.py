@@ -15,16 +15,18 @@ if TYPE_CHECKING:
 
     from lehr_trainer.configs.train import TrainConfig
     from lehr_trainer.models.module_map import Decoder
-    from lehr_trainer.runtime.distributed import Ranks
 
 
 def build_model_of(
-    config: TrainConfig, *, device: torch.device | str, ranks: Ranks | None = None
+    config: TrainConfig,
+    *,
+    device: torch.device | str,
+    shard: Callable[[Decoder], None] | None = None,
 ) -> Decoder:
     """Build the model of a run, with the run's FP8 layers, joint products and residual stream.
 
-    With ``ranks`` it is sharded as in the config. Its weights are those of an unsharded model, but
-    this rank has memory for its rows, and for one whole weight at a time.
+    If ``shard`` shards it, its weights are those of an unsharded model, but this rank has memory
+    for its rows, and for one whole weight at a time.
 
     Raises:
         BadConfig: FP8 cannot run here, or the project's model cannot be used.
@@ -36,15 +38,14 @@ def build_model_of(
     from lehr_trainer.models.shared_layers import join_products
     from lehr_trainer.runtime import sharding
 
-    divided = ranks is not None and sharding.divides(config.parallel, ranks)
-    with sharding.without_memory(config.seed) if divided else nullcontext():
+    with nullcontext() if shard is None else sharding.without_memory(config.seed):
         model = build_architecture(config, device=device)
     generator = torch.Generator(device).manual_seed(config.seed)
     # Listed before layers are converted: names stay, kinds of modules do not.
     fills = list(first_weights(model, generator))
     convert_to_fp8(model, config.precision.fp8)
-    if divided and ranks is not None:
-        sharding.shard(model, config.parallel, ranks)
+    if shard is not None:
+        shard(model)
     for name, fill in fills:
         sharding.fill(model.get_parameter(name), fill)
     if config.compile.joint_products:

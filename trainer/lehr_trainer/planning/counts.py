@@ -185,12 +185,15 @@ def bytes_between_nodes(config: TrainConfig, *, nodes: int, ranks: int) -> int:
     """
     counts, shard = parameter_counts(config.model), config.parallel.shard
     gradients = (FP32 if config.parallel.compression == "none" else BF16) * counts.total
-    weights = FP32 * counts.total
+    compute = config.precision.compute
+    half = compute in {"bf16", "fp16"} or (compute == "auto" and config.device != "cpu")
+    layers = (BF16 if half and config.gathers_operands else FP32) * counts.layers
+    weights = layers + FP32 * (counts.total - counts.layers)
     share = max(1, config.batch.sequences // ranks)
     micro_steps = -(-share // (config.batch.micro_batch or share))
     sent = 2 * gradients  # One sum over nodes, there and back.
     if shard == "optimizer":
         sent = weights + micro_steps * gradients
     elif shard == "all":  # Blocks are gathered for the forward and for the backward pass.
-        sent = micro_steps * (weights + FP32 * counts.layers + gradients)
+        sent = micro_steps * (weights + layers + gradients)
     return round(sent * (nodes - 1) / nodes)

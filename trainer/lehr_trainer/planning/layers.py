@@ -318,21 +318,29 @@ class Gathered:
     in_last: int = 0
     in_others: int = 0
     at_the_end: int = 0
+    narrow: bool = False
+    """Weights of blocks are gathered in 16 bits, so autocast makes no copies of them."""
 
     @classmethod
     def of(
-        cls, config: TrainConfig, counts: ParameterCounts, world_size: int
+        cls, config: TrainConfig, counts: ParameterCounts, world_size: int, *, half: bool
     ) -> tuple[int, Gathered]:
         """Return the number of shards, and what is gathered; one shard is the whole model."""
         shard = config.parallel.shard
         ways = min(world_size, GPUS_OF_A_NODE) if shard == "node" else world_size
         if shard == "none" or ways == 1:
             return 1, cls()
-        block = FP32 * counts.layers // config.model.num_hidden_layers
+        narrow = half and config.gathers_operands
+        block = (BF16 if narrow else FP32) * counts.layers // config.model.num_hidden_layers
         outer = FP32 * counts.total - FP32 * counts.layers
+        compiled = config.compile.compiles
         if shard == "optimizer":
-            whole = FP32 * counts.total
-            return ways, cls(whole, 0, block, block, 0, 0, whole)
+            whole = outer + block * config.model.num_hidden_layers
+            return ways, cls(
+                whole, 0, block, block, 0, narrow * (1 + compiled) * block, whole, narrow
+            )
+        # Gradients in 16 bits, then in fp32 to be sent; compiled code still has two buffers.
+        sent = (4 + 2 * compiled if narrow else 3) * block
         # The weights of the block at work, and the buffer in which they came.
-        start, between = 2 * outer + 2 * block, (3 if config.compile.compiles else 2) * block
-        return ways, cls(outer, start, 2 * block, between, 2 * block, 3 * block, outer)
+        start, between = 2 * outer + 2 * block, (2 + compiled) * block
+        return ways, cls(outer, start, 2 * block, between, 2 * block, sent, outer, narrow)

@@ -74,7 +74,7 @@ class MemoryPlan:
     @property
     def kept(self) -> int:
         """Bytes that the forward pass keeps for the backward pass."""
-        return self.phases["forward"].activations
+        return self.phases["loss"].activations
 
     @property
     def stages(self) -> dict[str, int]:
@@ -122,7 +122,8 @@ def _plan(config: TrainConfig, world_size: int, shape: tuple[int, int], stage: s
     half = compute in {"bf16", "fp16"} or (compute == "auto" and not on_cpu)
     kernels = Kernels.of(config, half=half, length=shape[1])
     head = _head_size(model, kernels, tokens)
-    ways, gathered = layers.Gathered.of(config, counts, world_size)
+    ways, gathered = layers.Gathered.of(config, counts, world_size, half=half)
+    casts = half and not gathered.narrow
     state = config.optimizer.state_bytes(counts) // ways
     all_gradients = FP32 * counts.total // ways
     # Buckets of DDP and CUDA graphs keep gradients between two steps, accumulation until an update.
@@ -138,10 +139,10 @@ def _plan(config: TrainConfig, world_size: int, shape: tuple[int, int], stage: s
             temporaries=temporaries,
         )
 
-    copies = weight_copies(config, counts, half=half)
+    copies = weight_copies(config, counts, half=casts)
     layer = _LayerMemory.of(config, kernels)
     kept = copies + tokens * layer.kept + gathered.kept + _window_bytes(config, kernels, shape[1])
-    passing = _passing_copies(kernels, counts) - (0 if kernels.compiled else copies)
+    passing = casts * _passing_copies(kernels, counts) - (0 if kernels.compiled else copies)
     # The head's gradient is a table of its own; a tied one waits for that of the embedding, with
     # which it is one weight.
     table, tied = FP32 * model.vocab_size * model.hidden_size, counts.head == 0
@@ -181,8 +182,10 @@ def _plan(config: TrainConfig, world_size: int, shape: tuple[int, int], stage: s
         ),
     ]
     if ways > 1:
-        casts = BF16 * counts.layers if half and not config.precision.fp8.torchao_recipe else copies
-        again = (casts - copies) // model.num_hidden_layers  # Of a recomputed block's weights.
+        every = (
+            BF16 * counts.layers if casts and not config.precision.fp8.torchao_recipe else copies
+        )
+        again = (every - copies) // model.num_hidden_layers  # Of a recomputed block's weights.
         at_work = tokens * (layer.first - layer.of_a_layer) + gathered.in_others + again
         backward.append(
             moment(
@@ -197,7 +200,7 @@ def _plan(config: TrainConfig, world_size: int, shape: tuple[int, int], stage: s
     else:
         update = config.optimizer.update_workspace_bytes(counts, ranks=world_size, on_cpu=on_cpu)
     evaluation = gathered.kept + _evaluation_bytes(
-        config, world_size, counts, kernels, gathered.between
+        config, world_size, counts, kernels, gathered.between, casts=casts
     )
     average = 0
     if config.average is not None:
@@ -340,7 +343,13 @@ def _buffer_bytes(model: ModelConfig) -> int:
 
 
 def _evaluation_bytes(
-    config: TrainConfig, world_size: int, counts: ParameterCounts, kernels: Kernels, gathered: int
+    config: TrainConfig,
+    world_size: int,
+    counts: ParameterCounts,
+    kernels: Kernels,
+    gathered: int,
+    *,
+    casts: bool,
 ) -> int:
     """Count a held-out batch: its last layer beside all 16-bit weights, or its chunked loss.
 
@@ -351,7 +360,7 @@ def _evaluation_bytes(
     sequences = config.validation.micro_batch or batch.micro_batch or share
     tokens = sequences * batch.sequence_length
     kernels = replace(kernels, fp8="")
-    copies = _passing_copies(kernels, counts)
+    copies = casts * _passing_copies(kernels, counts)
     # A layer that keeps nothing, as if it were to be recomputed.
     in_model = (
         gathered

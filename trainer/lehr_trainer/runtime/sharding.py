@@ -1,15 +1,18 @@
 """Sharding of weights, gradients and optimizer state over ranks, by PyTorch's FSDP2.
 
-``fully_shard`` splits each parameter by its first dimension, so a rank holds some of its rows. The
-optimizer sees these rows as plain tensors, ``own_parameters``: it then needs to know nothing of
-sharding, unless it works on whole matrices (Muon). Without sharding they are the parameters.
+``fully_shard`` splits each matrix by its first dimension, so a rank holds some of its rows. Vectors
+(norms and biases, a ten-thousandth of the parameters) stay whole on every rank: they are used in
+fp32, and a group's weights are gathered in one type. The optimizer sees both as plain tensors,
+``own_parameters``: it then needs to know nothing of sharding, unless it works on whole matrices
+(Muon). Without sharding they are the parameters.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -47,10 +50,12 @@ class Rows:
 class Shards:
     """What a rank holds of a sharded model."""
 
-    sharded: dict[str, DTensor]
+    parameters: dict[str, nn.Parameter]
+    """All of the model; those with ``rows`` are DTensors."""
     own: dict[str, nn.Parameter]
     """The same memory as plain tensors; empty where this rank has no row."""
     rows: dict[str, Rows]
+    """Of each matrix; a vector is whole."""
     group: dist.ProcessGroup
     """The ranks that together hold one model."""
     writes: bool
@@ -73,7 +78,7 @@ def without_memory(seed: int) -> Iterator[None]:
     """
 
     def on_meta(module: nn.Module, _name: str, parameter: nn.Parameter) -> nn.Parameter | None:
-        if isinstance(module, nn.Linear | nn.Embedding):
+        if isinstance(module, nn.Linear | nn.Embedding) and parameter.ndim > 1:
             return nn.Parameter(parameter.to("meta"), parameter.requires_grad)
         return None
 
@@ -100,24 +105,34 @@ def fill(parameter: Tensor, draw: Callable[[Tensor], object]) -> None:
     own.copy_(whole[rows.first : rows.last])
 
 
-def shard(model: nn.Module, config: ParallelConfig, ranks: Ranks) -> None:
+def shard(
+    model: nn.Module, *, config: ParallelConfig, ranks: Ranks, operands: torch.dtype = torch.float32
+) -> None:
     """Shard the model in place as in the config; an optimizer is built afterwards.
 
     Weights that have no memory yet get that of this rank's rows, to be filled. Each block is a
     group: its parameters are gathered for its forward and its backward pass. Embedding, head and
     last norm are another, which stays whole in between.
+
+    Matrices of blocks are gathered in ``operands``, to which autocast rounds them anyway; so is
+    their gradient, before it is widened and added up.
     """
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
     with _disable_current_modes():  # A memory trace has no values, but a mesh reads some.
         mesh = _mesh(config, ranks)
-    policy = MixedPrecisionPolicy(
-        reduce_dtype=torch.bfloat16 if config.compression == "bf16" else None
+    reduce = torch.bfloat16 if config.compression == "bf16" else torch.float32
+    of_blocks, outer = (
+        MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=reduce, cast_forward_inputs=False)
+        for dtype in (operands, torch.float32)
     )
     keeps_whole = config.shard == "optimizer"
+    split = partial(
+        fully_shard, mesh=mesh, ignored_params={p for p in model.parameters() if p.ndim < 2}
+    )
     for block in blocks(model):
-        fully_shard(block, mesh=mesh, reshard_after_forward=not keeps_whole, mp_policy=policy)
-    fully_shard(model, mesh=mesh, reshard_after_forward=False, mp_policy=policy)
+        split(block, reshard_after_forward=not keeps_whole, mp_policy=of_blocks)
+    split(model, reshard_after_forward=False, mp_policy=outer)
     for module in model.modules():
         for name, parameter in module.named_parameters(recurse=False):
             if parameter.device.type == "meta":
@@ -126,19 +141,19 @@ def shard(model: nn.Module, config: ParallelConfig, ranks: Ranks) -> None:
     for module in (*blocks(model), model):
         follow: Any = module._apply  # noqa: SLF001 - by it FSDP2 finds the new parameters
         follow(lambda tensor: tensor, recurse=False)
-    sharded: dict[str, DTensor] = dict(model.named_parameters())  # type: ignore[arg-type]
+    parameters = dict(model.named_parameters())
     own = {
-        name: nn.Parameter(parameter.to_local(), requires_grad=parameter.requires_grad)
-        for name, parameter in sharded.items()
+        name: nn.Parameter(_local(parameter.detach()), parameter.requires_grad)
+        for name, parameter in parameters.items()
     }
     axis = mesh.ndim - 1
     setattr(
         model,
         _SHARDS,
         Shards(
-            sharded,
+            parameters,
             own,
-            {name: _rows(parameter) for name, parameter in sharded.items()},
+            {n: _rows(p) for n, p in parameters.items() if p.ndim > 1},  # type: ignore[arg-type]
             mesh.get_group(axis),
             writes=axis == 0 or mesh.get_local_rank(0) == 0,
             keeps_whole=keeps_whole,
@@ -164,6 +179,12 @@ def _mesh(config: ParallelConfig, ranks: Ranks) -> DeviceMesh:
         )
     shape = (ranks.world_size // local, local)
     return init_device_mesh(ranks.device.type, shape, mesh_dim_names=("nodes", "gpus"))
+
+
+def _local(tensor: Tensor) -> Tensor:
+    from torch.distributed.tensor import DTensor
+
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def _with_memory(tensor: Tensor, device: torch.device) -> Tensor:
@@ -207,13 +228,26 @@ def own_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def own_gradients(model: nn.Module) -> list[Tensor]:
-    """Return the gradients of ``own_parameters``; those of a sharded model are handed to them."""
+    """Return the gradients of ``own_parameters``; those of a sharded model are handed to them.
+
+    FSDP2 has averaged those of matrices over all ranks; here it is done for vectors.
+    """
     shards = shards_of(model)
     if shards is not None:
+        vectors: list[Tensor] = []
         for name, part in shards.own.items():
-            gradient = shards.sharded[name].grad
+            gradient = shards.parameters[name].grad
             if gradient is not None:
-                part.grad = gradient.to_local()  # type: ignore[attr-defined]
+                part.grad = _local(gradient)
+                vectors += [part.grad] * (name not in shards.rows)
+        if vectors:
+            joined = torch.cat([each.flatten() for each in vectors])
+            dist.all_reduce(joined)
+            joined.div_(dist.get_world_size())
+            parts = torch.split(joined, [each.numel() for each in vectors])
+            torch._foreach_copy_(
+                vectors, [p.view_as(v) for p, v in zip(parts, vectors, strict=True)]
+            )
         drop_gradients(model)
     return [p.grad for p in own_parameters(model).values() if p.grad is not None]
 
@@ -221,19 +255,18 @@ def own_gradients(model: nn.Module) -> list[Tensor]:
 def drop_gradients(model: nn.Module) -> None:
     """Drop what backward passes left in a sharded model; the optimizer clears its own."""
     shards = shards_of(model)
-    for parameter in () if shards is None else shards.sharded.values():
+    for parameter in () if shards is None else shards.parameters.values():
         parameter.grad = None
 
 
 def total_norm(model: nn.Module, tensors: Sequence[Tensor]) -> Tensor:
     """Return the norm of all values of the whole model: of gradients, or of weights."""
-    norm = torch.nn.utils.get_total_norm(tensors)
-    shards = shards_of(model)
-    if shards is not None:
-        square = norm.square()
-        dist.all_reduce(square, group=shards.group)
-        norm = square.sqrt()
-    return norm
+    norm_of, shards = torch.nn.utils.get_total_norm, shards_of(model)
+    if shards is None:
+        return norm_of(tensors)
+    square = norm_of([each for each in tensors if each.ndim > 1]).square()
+    dist.all_reduce(square, group=shards.group)
+    return (square + norm_of([each for each in tensors if each.ndim < 2]).square()).sqrt()
 
 
 def hold_back(model: nn.Module, *, keep: bool) -> None:
@@ -257,6 +290,36 @@ def give_up_whole(model: nn.Module) -> None:
             module.reshard()
 
 
+@contextmanager
+def gathered_in_fp32(model: nn.Module) -> Iterator[None]:
+    """Gather all weights as they are, for passes outside of autocast."""
+    if shards_of(model) is None:
+        yield
+        return
+    modules: Any = blocks(model)
+    policies = {
+        group: group.mp_policy
+        for block in modules
+        for group in block._get_fsdp_state()._fsdp_param_groups  # noqa: SLF001 - no public name
+    }
+
+    def gather_by(policies: Mapping[Any, Any]) -> None:
+        give_up_whole(model)
+        for group, policy in policies.items():
+            group.mp_policy = policy
+            for parameter in group.fsdp_params:
+                parameter.init_dtype_attrs(policy)
+                # Made anew in this type, and so is the parameter that uses them.
+                parameter.all_gather_outputs = []
+                vars(parameter).pop("_unsharded_param", None)
+
+    gather_by({group: replace(policy, param_dtype=None) for group, policy in policies.items()})
+    try:
+        yield
+    finally:
+        gather_by(policies)
+
+
 def own_part(model: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return, of a sharded model's tensors by name, what this rank holds."""
     shards = shards_of(model)
@@ -275,7 +338,7 @@ def rows_of_state(model: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, 
         return rows
     for name, tensor in tensors.items():
         for base in (name, name.rpartition("/")[0], name.partition("/")[2]):
-            if base in shards.own and is_by_rows(tensor.shape, shards.own[base].shape):
+            if base in shards.rows and is_by_rows(tensor.shape, shards.own[base].shape):
                 rows[name] = shards.rows[base]
     return rows
 
