@@ -121,7 +121,7 @@ class Fp8Config(Config):
         return self.recipe if self.recipe in {"tensorwise", "rowwise"} else ""
 
 
-_HANG_LIMIT_S = 60.0
+_HANG_LIMIT_S = 300.0
 
 
 class ParallelConfig(Config):
