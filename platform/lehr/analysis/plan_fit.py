@@ -103,8 +103,7 @@ def _fitting(spec: RunSpec, gpu: GpuType) -> Iterator[Way]:
     """Yield each combination of changes that fits, with its largest micro-batch."""
     train, ranks = spec.own, spec.resources.ranks
     before = train.activation_checkpointing
-    replaced = train.parts is not None and train.parts.optimizer is not None
-    divides = ranks > 1 and train.parallel.shard == "none" and not replaced
+    divides = ranks > 1 and train.parallel.shard == "none"
     for (policy, every), chunked, eight_bit, shard in itertools.product(
         _RECOMPUTE, (False, True), (False, True), _SHARD if divides else ("none",)
     ):
@@ -124,8 +123,6 @@ def _fitting(spec: RunSpec, gpu: GpuType) -> Iterator[Way]:
             update["loss"] = train.loss.model_copy(update={"name": "chunked"})
             changes["train.loss.name"] = "chunked"
         if shard != "none":
-            if eight_bit or train.optimizer.name == "adamw8bit":
-                continue
             update["parallel"] = train.parallel.model_copy(update={"shard": shard})
             changes["train.parallel.shard"] = shard
         if eight_bit:
@@ -136,9 +133,10 @@ def _fitting(spec: RunSpec, gpu: GpuType) -> Iterator[Way]:
             changes["train.optimizer.name"] = smaller.name
         changed = train.model_copy(update=update)
         try:
+            changed.parallel.check_fits(changed)
             stages = as_built(changed)
         except ValueError:
-            continue  # A stage names what would be changed.
+            continue  # It cannot be divided so, or a stage names what would be changed.
         sizes: dict[str, int] = {}
         fitting: list[tuple[int, int]] = []
         for number, (_, own) in enumerate(stages):

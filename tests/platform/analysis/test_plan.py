@@ -328,6 +328,14 @@ def test_eight_bit_moments_are_offered_where_states_fill_the_gpu():
     assert "8 bits" in offered[0].text
 
 
+@pytest.mark.parametrize(("width", "divided"), [(8192, True), (8184, False)])
+def test_eight_bit_moments_are_divided_where_rows_are_whole_blocks(width: int, divided: bool):
+    changes = {"train.batch.sequences": 8, "train.model.intermediate_size": width}
+    _, offered = ways(large("T4", **changes, **{"resources.gpus": 2}))
+    both = {"train.optimizer.name", "train.parallel.shard"}
+    assert any(both <= way.changes.keys() for way in offered) is divided
+
+
 def test_recomputation_buys_a_larger_micro_batch_or_is_not_offered():
     _, offered = ways(large())
     path = "train.batch.micro_batch"

@@ -182,6 +182,8 @@ for shard in ("optimizer", "node", "all"):
         "-muon": {"optimizer": {"name": "muon"}},
         "-muon-of-today": {"optimizer": MUON},
         "-block": {"activation_checkpointing": {"policy": "block"}},
+        "-bitsandbytes": {"optimizer": {"name": "adamw8bit"}},
+        "-torchao": {"optimizer": {"name": "adamw8bit", "library": "torchao"}},
     }.items():
         GRID[f"llama-bf16-8-ranks-{shard}{name}"] = one(
             LLAMA, "bf16", {"parallel": {"shard": shard}, **changes}
@@ -213,6 +215,7 @@ QUICK = {
     "llama-bf16-softcap-standard",
     "llama-bf16-8-ranks-optimizer",
     "llama-bf16-8-ranks-all-muon-of-today",
+    "llama-bf16-8-ranks-all-bitsandbytes",
     "llama-fp32-average-stages",
     "llama-bf16-block",
     "llama-bf16-masked-z-loss",
@@ -254,9 +257,10 @@ def test_formula_and_trace_agree_in_every_phase(name: str) -> None:
                     expected += stage.phases[phase].temporaries
                     found += plan.phases[phase].temporaries
                 assert found == pytest.approx(expected, rel=0.01, abs=2**16), (phase, kind)
-    # The formula divides vectors among the ranks, too; each has them whole.
+    # The formula divides vectors among the ranks, too; each has them whole, as it has the tables
+    # of 8-bit codes, which it does not count.
     assert max(plan.checkpoint_copy for plan in plans) == pytest.approx(
-        trace.checkpoint_copy, rel=3e-3
+        trace.checkpoint_copy, rel=3e-3, abs=2**17
     )
 
 

@@ -32,13 +32,24 @@ MUON = {
     "cautious_weight_decay": True,
     "weight_decay_schedule": "cosine",
 }
+EIGHT_BITS = {  # Only rows of a multiple of 256 values are divided.
+    library: {
+        "optimizer": {"name": "adamw8bit", "library": library},
+        "model": {"preset": "tiny", "hidden_size": 256, "intermediate_size": 512},
+    }
+    for library in ("bitsandbytes", "torchao")
+}
+# torchao compiles its step, for a minute; the numbers are the same.
+CODE = {"torchao": "import torch\ntorch.compiler.set_stance('force_eager')\n"}
 OPTIMIZERS: dict[str, dict[str, Any]] = {
     "adamw": {},
     "adamw in bf16": {"precision": {"compute": "bf16"}},
     "muon": {"optimizer": {"name": "muon"}},
     "muon of today": {"optimizer": MUON},
+    **EIGHT_BITS,
 }
 TOLERANCES = {"adamw": 2e-5, "adamw in bf16": 1e-3, "muon": 2e-4, "muon of today": 5e-4}
+TOLERANCES |= dict.fromkeys(EIGHT_BITS, 2e-5)
 """Of a loss. Muon computes in bf16, and its ranks divide the matrices in other ways. In bf16 the
 rounding of a gradient norm moves products to the next number of 8 bits."""
 
@@ -49,7 +60,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory, corpus: Path, data: Path) ->
     attempts = {}
     for name, changes in OPTIMIZERS.items():
         run = make_run(tmp_path_factory.mktemp("whole") / name, corpus, batch=BATCH, **changes)
-        train_to_end(run, data=data)
+        train_to_end(run, data=data, code=CODE.get(name, ""))
         attempts[name] = run / "attempt-1"
     return attempts
 
@@ -71,6 +82,8 @@ def same(*attempts: Path, as_in: Path, tolerance: float = 2e-5) -> None:
         ("muon of today", "all", 2, ""),
         ("muon of today", "node", 4, TWO_NODES),
         ("adamw in bf16", "all", 2, ""),
+        ("bitsandbytes", "all", 2, ""),
+        ("torchao", "all", 2, ""),
         pytest.param("adamw in bf16", "node", 4, TWO_NODES, marks=pytest.mark.nightly),
         pytest.param("adamw in bf16", "optimizer", 2, "", marks=pytest.mark.nightly),
         pytest.param("muon", "all", 2, "", marks=pytest.mark.nightly),
@@ -87,7 +100,7 @@ def test_sharded_ranks_train_as_one(
 ) -> None:  # fmt: skip
     changes = {**OPTIMIZERS[optimizer], "parallel": {"shard": shard}}
     run = make_run(tmp_path / "run", corpus, batch=BATCH, **changes)
-    train_to_end(run, ranks=ranks, data=data, code=code)
+    train_to_end(run, ranks=ranks, data=data, code=code + CODE.get(optimizer, ""))
     same(run / "attempt-1", as_in=whole[optimizer], tolerance=TOLERANCES[optimizer])
     mine, theirs = final_state(run / "attempt-1"), final_state(whole[optimizer])
     assert mine.keys() == theirs.keys()
@@ -95,11 +108,27 @@ def test_sharded_ranks_train_as_one(
         assert tensor.shape == theirs[key].shape, key
 
 
+EVERY_KIND = [
+    ("all", 4, ""),
+    ("none", 1, ""),
+    ("node", 4, TWO_NODES),
+    ("none", 2, ""),
+    ("optimizer", 2, ""),
+]
+AND_BACK = [("all", 2, ""), ("none", 1, ""), ("optimizer", 2, "")]
+
+
 @pytest.mark.parametrize(
-    "optimizer", ["adamw", pytest.param("muon of today", marks=pytest.mark.nightly)]
+    ("optimizer", "turns"),
+    [
+        ("adamw", EVERY_KIND),
+        pytest.param("muon of today", EVERY_KIND, marks=pytest.mark.nightly),
+        ("bitsandbytes", AND_BACK),
+        ("torchao", AND_BACK),
+    ],
 )
 def test_any_ranks_resume_what_others_saved(
-    tmp_path: Path, corpus: Path, data: Path, optimizer: str
+    tmp_path: Path, corpus: Path, data: Path, optimizer: str, turns: list[tuple[str, int, str]]
 ) -> None:
     changes = {
         **OPTIMIZERS[optimizer],
@@ -111,29 +140,23 @@ def test_any_ranks_resume_what_others_saved(
         "activation_checkpointing": {"policy": "block"},
     }
     undisturbed = make_run(tmp_path / "undisturbed", corpus, **changes)
-    train_to_end(undisturbed, data=data)
+    own = CODE.get(optimizer, "")
+    train_to_end(undisturbed, data=data, code=own)
     run = make_run(tmp_path / "run", corpus, **changes)
-    turns = [
-        ("all", 4, ""),
-        ("none", 1, ""),
-        ("node", 4, TWO_NODES),
-        ("none", 2, ""),
-        ("optimizer", 2, ""),
-    ]
     for number, (shard, ranks, code) in enumerate(turns):
         config = run / layout.CONFIG
         values = yaml.safe_load(config.read_text())
         config.write_text(yaml.safe_dump({**values, "parallel": {"shard": shard}}))
         if number == len(turns) - 1:
-            train_to_end(run, ranks=ranks, data=data, code=code)
+            train_to_end(run, ranks=ranks, data=data, code=code + own)
             break
         saved = layout.checkpoint_dir(run / f"attempt-{number + 1}", 2 * number + 2)
         harm = sabotage(at_step=3, act=KILL, ranks=(ranks - 1,), after=saved)
-        with training(run, ranks=ranks, data=data, code=code + harm) as process:
+        with training(run, ranks=ranks, data=data, code=code + own + harm) as process:
             assert finish(process)[0] != 0
     attempts = layout.attempts(run)
     steps = [records(attempt, "resumed")[0]["step"] for attempt in attempts[1:]]
-    assert steps == [2, 4, 6, 8]
+    assert steps == [2 * number for number in range(1, len(turns))]
     same(*attempts, as_in=undisturbed / "attempt-1", tolerance=TOLERANCES[optimizer])
     parts = [
         {

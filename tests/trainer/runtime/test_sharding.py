@@ -7,20 +7,26 @@ import multiprocessing
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
+from pydantic import ValidationError
+from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from lehr_trainer.assemble import StepParts, build_parts
 from lehr_trainer.checkpointing import checkpoint, optimizer_state, state
-from lehr_trainer.checkpointing.saved_tensors import RankPart
+from lehr_trainer.checkpointing.saved_tensors import RankPart, SavedTensors
 from lehr_trainer.checkpointing.staging import HostCopy
+from lehr_trainer.configs.optimizer import EightBitAdamWConfig
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.diagnostics.memory_trace import _ranks
 from lehr_trainer.diagnostics.phase_memory import PhaseMemory
+from lehr_trainer.errors import BadConfig
+from lehr_trainer.optim.adamw import build_eight_bit
 from lehr_trainer.runtime.precision import Precision
 from lehr_trainer.runtime.sharding import (
     gathered_in_fp32,
@@ -47,14 +53,16 @@ def build(model: dict[str, Any], world_size: int, **changes: Any) -> StepParts:
 
 
 @contextmanager
-def build_on(world_size: int, model: dict[str, Any], **changes: Any) -> Iterator[StepParts]:
-    """Build what rank 0 of so many has, while they exist; one rank has all."""
+def build_on(
+    world_size: int, model: dict[str, Any], *, rank: int = 0, **changes: Any
+) -> Iterator[StepParts]:
+    """Build what a rank of so many has, while they exist; one rank has all."""
     batch = {"sequences": 64, "sequence_length": 64}
     parallel = {"shard": "all" if world_size > 1 else "none"}
     data = {"corpus": {"kind": "stdlib"}}
     values = {"device": "cpu", "steps": 4, "batch": batch, "parallel": parallel, "data": data}
     config = TrainConfig.model_validate({**values, "model": model, **changes}).on("cpu")
-    with _ranks(world_size, CPU) as ranks:
+    with _ranks(world_size, CPU, rank) as ranks:
         yield build_parts(config, ranks, Precision.choose(config.precision, CPU))
 
 
@@ -109,6 +117,68 @@ def test_blocks_are_gathered_as_autocast_rounds_them(
         with gathered_in_fp32(model):
             assert gathers() == [torch.float32] * 3
         assert gathers() == [gathered, torch.float32, torch.float32]
+
+
+EIGHT_BITS = {"name": "adamw8bit"}
+
+
+@pytest.mark.parametrize(
+    ("size", "value"), [("hidden_size", 320), ("intermediate_size", 344), ("head_dim", 72)]
+)
+def test_rows_that_blocks_of_8_bits_would_cross_are_refused(size: str, value: int) -> None:
+    name = "all heads of the model" if size == "head_dim" else f"model.{size}"
+    length = 4 * value if size == "head_dim" else value
+    model = {"preset": "tiny", "hidden_size": 256, "intermediate_size": 512, size: value}
+    with pytest.raises(ValidationError, match=rf"but {name} has rows of {length}; use a multiple"):
+        build(model, 2, optimizer=EIGHT_BITS)
+    build(model, 1, optimizer=EIGHT_BITS)  # Alone it may.
+
+
+def test_a_projects_matrix_with_such_rows_is_refused_by_its_name() -> None:
+    with (
+        build_on(2, {"preset": "tiny"}) as parts,
+        pytest.raises(
+            BadConfig,
+            match=r"but layers\.0\.\S+ has rows of 128; use a multiple of 256, optimizer.name",
+        ),
+    ):
+        build_eight_bit(parts.model, EightBitAdamWConfig())
+
+
+@pytest.mark.parametrize(("rank", "world_size"), [(63, 64), (299, 300)])
+@pytest.mark.parametrize("library", ["bitsandbytes", "torchao"])
+def test_parts_have_the_8_bit_moments_of_the_whole(
+    library: Literal["bitsandbytes", "torchao"], rank: int, world_size: int, tmp_path: Path
+) -> None:
+    """Of 64, each has too few values for 8 bits of its own; of 300 the last has none at all."""
+    sizes = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 1}
+    model = {"preset": "tiny", **sizes}
+    values = {"optimizer": {**EIGHT_BITS, "library": library}}
+
+    def update(parts: StepParts) -> dict[str, Tensor]:
+        for own in own_parameters(parts.model).values():
+            own.grad = own.detach().clone()
+        parts.optimizer.step()
+        return optimizer_state.capture(parts.model, parts.optimizer)[1]
+
+    def has_rows_of(whole: dict[str, Tensor], tensors: dict[str, Tensor]) -> None:
+        rows, saved = rows_of_state(part.model, tensors), SavedTensors.of(whole)
+        for name, own in rows.items():
+            if own.first < own.last:
+                assert torch.equal(tensors[name], saved.rows(name, own)), name
+
+    with torch.compiler.set_stance("force_eager"):
+        whole = build(model, 1, **values)
+        first = {name: tensor.clone() for name, tensor in update(whole).items()}
+        document, _ = optimizer_state.capture(whole.model, whole.optimizer)
+        with build_on(world_size, model, rank=rank, **values) as part:
+            has_rows_of(first, update(part))
+            codes = sum(each.dtype == torch.uint8 for each in first.values())
+            assert codes == 2 * 7
+            again = build_eight_bit(part.model, EightBitAdamWConfig(library=library))
+            optimizer_state.restore(tmp_path, part.model, again, document, SavedTensors.of(first))
+            has_rows_of(update(whole), update(replace(part, optimizer=again)))
+            has_rows_of(dict(whole.model.named_parameters()), own_parameters(part.model))
 
 
 @pytest.mark.parametrize("ranks", [8, 64])

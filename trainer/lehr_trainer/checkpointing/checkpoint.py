@@ -151,7 +151,7 @@ def _write_part(
             kind: {
                 name: tensor
                 for name, tensor in named.items()
-                if (part.writes if name in part.rows else part.rank == 0)
+                if (part.writes and tensor.numel() if name in part.rows else part.rank == 0)
             }
             for kind, named in tensors.items()
         }

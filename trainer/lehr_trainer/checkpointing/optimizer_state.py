@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from lehr_trainer.checkpointing.checkpoint import DTYPES, SavedTensors
 from lehr_trainer.errors import BadCheckpoint, BadConfig
-from lehr_trainer.runtime.sharding import is_by_rows, own_parameters, shards_of
+from lehr_trainer.runtime.sharding import own_parameters, rows_like, shards_of
 
 Tensors = dict[str, Tensor]
 
@@ -107,8 +107,10 @@ def restore(
     ) -> dict[str, Any]:
         def held(tensor: str) -> Tensor:
             """Return a tensor; of one with the rows of a sharded parameter, this rank's rows."""
-            by_rows = name in rows and is_by_rows(tensors.shape(tensor), whole[name])
-            return tensors.rows(tensor, rows[name] if by_rows else None)
+            if name not in rows:
+                return tensors[tensor]
+            shape = tensors.shape(tensor)
+            return tensors.rows(tensor, rows_like(tensor, shape, whole[name], rows[name]))
 
         try:
             return {key: _decode(value, held, device) for key, value in values.items()}
@@ -180,6 +182,8 @@ def _decode(
         case "torchao":
             eight_bit = importlib.import_module("torchao.optim.subclass_8bit").OptimState8bit
             parts = [tensors(f"{content}.{part}").clone().to(device) for part in _AO_PARTS]
+            if not parts[0].numel():  # Of a rank without a row; torchao has no empty one.
+                return parts[0].float()
             return eight_bit(*parts, bool(tensors(f"{content}.signed")), torch.float32)
         case _:
             if device is None:

@@ -169,9 +169,7 @@ class ParallelConfig(Config):
         te_delayed = train.precision.fp8.recipe == "te_delayed"
         whole, mode = train.compile.scope == "model", train.compile.mode
         graphs = mode in {"reduce-overhead", "max-autotune"}
-        eight_bit = train.optimizer.name == "adamw8bit"
         for field, is_set, reason in (
-            ("optimizer.name adamw8bit", eight_bit, "scales blocks across rows; use adamw or muon"),
             ("parts.optimizer", own, "may need whole matrices; use adamw or muon"),
             ("compile.scope model", whole, "leaves no time to gather a block; use block"),
             (f"compile.mode {mode}", graphs, "needs weights that do not move; use default"),
@@ -179,6 +177,14 @@ class ParallelConfig(Config):
         ):  # fmt: skip
             if is_set:
                 raise ValueError(f"{field} {reason}, or set parallel.shard: none")
+        if train.parts is None or train.parts.model is None:  # A project's is checked when built.
+            model = train.model
+            for name, length in (
+                ("model.hidden_size", model.hidden_size),
+                ("model.intermediate_size", model.mlp_size),
+                ("all heads of the model", model.num_attention_heads * model.head_size),
+            ):
+                train.optimizer.check_rows(name, length)
 
     def check_accumulation(self, micro_steps: int) -> None:
         """Raise ValueError if ``static_graph`` is combined with accumulation."""

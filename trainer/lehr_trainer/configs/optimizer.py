@@ -12,6 +12,10 @@ from pydantic import BeforeValidator, ConfigDict, Field
 from lehr_trainer.configs.base import Config, OrNone, PositiveInt, must_name, tagged
 from lehr_trainer.configs.sizes import BF16, FP32, ParameterCounts
 
+EIGHT_BIT_BLOCK = 256
+"""Values with one scale, in both libraries of 8-bit moments."""
+EIGHT_BIT_LEAST = 4096
+"""Moments of parameters with fewer values stay in 32 bits, in both."""
 Rate = Annotated[float, Field(gt=0)]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
@@ -49,6 +53,9 @@ class BaseOptimizerConfig(Config, ABC):
         self, counts: ParameterCounts, *, ranks: int = 1, on_cpu: bool = False
     ) -> int:
         """Count the most bytes that the update itself allocates, besides gradients and state."""
+
+    def check_rows(self, name: str, length: int) -> None:
+        """Raise ValueError if rows of ``length`` values cannot be divided among ranks."""
 
     def in_eight_bits(self) -> EightBitAdamWConfig | None:
         """Return the same optimizer with its moments in 8 bits; None if there is none."""
@@ -125,6 +132,15 @@ class EightBitAdamWConfig(BaseOptimizerConfig):
         """Count both moments: 8 bits and a scale per block; fp32 for embedding and norms."""
         small = counts.layers + counts.head
         return 2 * FP32 * counts.total - 2 * (FP32 - 1) * small + small // 32
+
+    def check_rows(self, name: str, length: int) -> None:
+        """Raise ValueError unless blocks end where rows do: then ranks divide none."""
+        if length % EIGHT_BIT_BLOCK:
+            raise ValueError(
+                f"optimizer.name adamw8bit scales blocks of {EIGHT_BIT_BLOCK} values, which "
+                f"parallel.shard must not cut, but {name} has rows of {length}; use a multiple "
+                f"of {EIGHT_BIT_BLOCK}, optimizer.name adamw or muon, or parallel.shard: none"
+            )
 
     def update_workspace_bytes(
         self, counts: ParameterCounts, *, ranks: int = 1, on_cpu: bool = False

@@ -334,18 +334,18 @@ def _sums_gradients(first: object, second: object) -> bool:
 
 
 @contextmanager
-def _ranks(world_size: int, device: torch.device) -> Iterator[Ranks]:
-    """Act as rank 0 of ``world_size`` ranks; nothing is sent to the others."""
+def _ranks(world_size: int, device: torch.device, rank: int = 0) -> Iterator[Ranks]:
+    """Act as one of ``world_size`` ranks; nothing is sent to the others."""
     if world_size == 1:
         yield Ranks(0, 1, device)
         return
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=world_size)
+    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world_size)
     try:
         local = min(world_size, GPUS_OF_A_NODE)
         group = dist.group.WORLD
-        yield Ranks(0, world_size, device, group, agree_at_start=False, local_size=local)
+        yield Ranks(rank, world_size, device, group, agree_at_start=False, local_size=local)
     finally:
         dist.destroy_process_group()
 

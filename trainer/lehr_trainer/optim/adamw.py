@@ -13,11 +13,16 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from lehr_trainer.configs.optimizer import AdamWConfig, EightBitAdamWConfig
+from lehr_trainer.configs.optimizer import (
+    EIGHT_BIT_BLOCK,
+    EIGHT_BIT_LEAST,
+    AdamWConfig,
+    EightBitAdamWConfig,
+)
 from lehr_trainer.configs.shapes import Shape, width_ratio
 from lehr_trainer.errors import BadConfig
 from lehr_trainer.extras import install
-from lehr_trainer.runtime.sharding import own_parameters
+from lehr_trainer.runtime.sharding import own_parameters, shards_of
 
 ParameterRole = Literal["embedding", "head", "matrix", "vector"]
 
@@ -138,40 +143,65 @@ def decayed_and_kept(
 def build_eight_bit(model: nn.Module, config: EightBitAdamWConfig) -> torch.optim.Optimizer:
     """Build 8-bit AdamW over the groups ``decayed`` and ``kept``.
 
+    Of a sharded model, a matrix has 8 bits if the whole one has: so all ranks agree, and any
+    number of them can resume it.
+
     Raises:
-        BadConfig: the config's library is not installed.
+        BadConfig: the config's library is not installed, or ranks would cut a block.
     """
-    lists = by_role(model)
+    lists, matrices = by_role(model), _divided_matrices(model, config)
+    # As the paper found necessary: rows of an embedding differ widely in how often they get a
+    # gradient (in 8 bits its first four steps are 28 % off AdamW's, the matrices' under 10 %).
+    bits = dict.fromkeys(lists["embedding"], 32) | matrices
     options: dict[str, Any] = {"lr": config.lr, "betas": config.betas, "eps": config.eps}
     groups = decayed_and_kept(lists, config)
     if config.library == "bitsandbytes":
-        return _bitsandbytes(groups, options, lists["embedding"])
+        return _bitsandbytes(groups, options, bits)
     library = _library("torchao.optim", "torchao", config)
     # Each group has its own rate: a tensor, since torchao compiles its step around it.
     for group in groups:
         group["lr"] = torch.tensor(config.lr, dtype=torch.float32)
-    optimizer: torch.optim.Optimizer = library.AdamW8bit(groups, **options)
-    for parameter in lists["embedding"]:  # in 32 bits, as with bitsandbytes: see there
-        optimizer.state[parameter] = {
-            "step": torch.tensor(0.0),
-            "exp_avg": torch.zeros_like(parameter),
-            "exp_avg_sq": torch.zeros_like(parameter),
-        }
-    return optimizer
+    optimizer: Any = library.AdamW8bit(groups, **options)
+    for parameter, number in bits.items():
+        state = optimizer.state[parameter] = {"step": torch.tensor(0.0)}
+        for name, signed in (("exp_avg", True), ("exp_avg_sq", False)):
+            # torchao has no empty 8-bit state, which a rank without a row would need.
+            if number == 32 or not parameter.numel():
+                state[name] = torch.zeros_like(parameter)
+            else:
+                state[name] = optimizer._subclass_zeros(parameter, signed, EIGHT_BIT_BLOCK)  # noqa: SLF001
+    return optimizer  # type: ignore[no-any-return]
+
+
+def _divided_matrices(model: nn.Module, config: EightBitAdamWConfig) -> dict[nn.Parameter, int]:
+    """Return the bits of the moments of each trained matrix that ranks divide, but embeddings."""
+    shards, bits = shards_of(model), dict[nn.Parameter, int]()
+    for name, role in roles(model).items():
+        if shards is None or name not in shards.rows or role == "embedding":
+            continue
+        whole, own = shards.parameters[name], shards.own[name]
+        if own.requires_grad:
+            bits[own] = 8 if whole.numel() >= EIGHT_BIT_LEAST else 32
+            if bits[own] == 8:
+                try:
+                    config.check_rows(name, whole.numel() // len(whole))
+                except ValueError as error:
+                    raise BadConfig(str(error)) from error
+    return bits
 
 
 def _bitsandbytes(
-    groups: list[dict[str, Any]], options: dict[str, Any], embeddings: list[nn.Parameter]
+    groups: list[dict[str, Any]], options: dict[str, Any], bits: dict[nn.Parameter, int]
 ) -> torch.optim.Optimizer:
     library = _library("bitsandbytes", "bitsandbytes", EightBitAdamWConfig())
     optimizer: torch.optim.Optimizer = _waiting_once(library.optim.AdamW8bit)(groups, **options)
-    # As the paper found necessary: rows of an embedding differ widely in how often they get a
-    # gradient (in 8 bits its first four steps are 28 % off AdamW's, the matrices' under 10 %).
     # A manager of its own: the library's is one for the process and goes by id(), so it would
     # apply a dead model's exceptions to whatever parameter has taken up the id.
     manager = object.__new__(library.optim.GlobalOptimManager)
     manager.initialize()
-    manager.override_config(embeddings, "optim_bits", 32)
+    for parameter, number in bits.items():
+        own = {"optim_bits": number, "min_8bit_size": 0}
+        manager.override_config(parameter, key_value_dict=own)
     optimizer.mng = manager  # type: ignore[attr-defined]
     return optimizer
 
@@ -196,7 +226,7 @@ def _waiting_once(kind: type[Any]) -> type[torch.optim.Optimizer]:
                 self.initialized = True
             for number, group in enumerate(self.param_groups):
                 for index, parameter in enumerate(group["params"]):
-                    if parameter.grad is None:
+                    if parameter.grad is None or not parameter.numel():
                         continue
                     if not self.state[parameter]:
                         self.init_state(group, parameter, number, index)

@@ -199,6 +199,7 @@ def _plan(config: TrainConfig, world_size: int, shape: tuple[int, int], stage: s
         update = config.optimizer.sharded_workspace_bytes(counts, ways)
     else:
         update = config.optimizer.update_workspace_bytes(counts, ranks=world_size, on_cpu=on_cpu)
+        update //= ways
     evaluation = gathered.kept + _evaluation_bytes(
         config, world_size, counts, kernels, gathered.between, casts=casts
     )

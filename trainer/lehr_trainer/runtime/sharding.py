@@ -9,6 +9,7 @@ fp32, and a group's weights are gathered in one type. The optimizer sees both as
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.utils._python_dispatch import _disable_current_modes
 
+from lehr_trainer.configs.optimizer import EIGHT_BIT_BLOCK
 from lehr_trainer.errors import BadConfig
 from lehr_trainer.models.module_map import blocks
 
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from lehr_trainer.configs.execution import ParallelConfig
     from lehr_trainer.runtime.distributed import Ranks
 
+_SCALES = (".scale", "/absmax1", "/absmax2")
+"""Ends of the names of scales: of torchao, of bitsandbytes."""
 _SHARDS = "lehr_shards"
 """The sharded model's attribute with its ``Shards``."""
 
@@ -338,11 +342,22 @@ def rows_of_state(model: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, 
         return rows
     for name, tensor in tensors.items():
         for base in (name, name.rpartition("/")[0], name.partition("/")[2]):
-            if base in shards.rows and is_by_rows(tensor.shape, shards.own[base].shape):
-                rows[name] = shards.rows[base]
+            if base in shards.rows:
+                part = rows_like(name, tensor.shape, shards.own[base].shape, shards.rows[base])
+                if part is not None:
+                    rows[name] = part
     return rows
 
 
-def is_by_rows(shape: Sequence[int], parameter: Sequence[int]) -> bool:
-    """Return whether state of this shape has a value, or several, for each row of a parameter."""
-    return len(shape) == len(parameter) and shape[0] == parameter[0]
+def rows_like(name: str, shape: Sequence[int], parameter: Sequence[int], rows: Rows) -> Rows | None:
+    """Return the rows of a parameter's state that belong to ``rows`` of it; None: it has no rows.
+
+    Scales of 8-bit moments are a flat list, of one or several for each row.
+    """
+    if len(shape) == len(parameter) and shape[0] == parameter[0]:
+        return rows
+    blocks_of_row = math.prod(parameter[1:]) // EIGHT_BIT_BLOCK
+    # By name: the table of 256 codes is as long as the scales of a matrix of 256 x 256.
+    if name.endswith(_SCALES) and list(shape) == [blocks_of_row * parameter[0]]:
+        return Rows(*(blocks_of_row * number for number in (rows.first, rows.last, rows.whole)))
+    return None
