@@ -226,12 +226,14 @@ def mlp_gradient_bytes(model: ModelConfig, kernels: Kernels, *, again: bool) -> 
         return FP32 * hidden + _compiled_fp8_gradient_bytes(model, kernels)
     if kernels.fp8:
         return width * model.mlp_size + FP32 * hidden + fp8_cast_bytes(model, kernels)
-    if model.mlp == "gelu":
+    if model.mlp == "gelu" or (model.mlp == "relu2" and kernels.compiled):
         return width * model.mlp_size + FP32 * hidden + rounded
-    if model.mlp == "relu2" and not kernels.compiled:
+    if model.mlp == "relu2":
         return 3 * width * model.mlp_size + FP32 * hidden
     if kernels.compiled and again:
-        return 3 * width * model.mlp_size + FP32 * hidden + rounded
+        # A norm after the MLP is differentiated first, and what it needed is freed by then.
+        wide = 3 if model.norm == "pre" else 2
+        return wide * width * model.mlp_size + FP32 * hidden + rounded
     wide = 1 if kernels.compiled else 2
     return wide * width * model.mlp_size + FP32 * hidden
 
