@@ -154,7 +154,7 @@ def sabotage(
 
 
 def sabotage_save(checkpoint: Path, *, call: int, act: str) -> str:
-    """Return code that makes rank 0 ``act`` at an fsync of ``checkpoint``.
+    """Return code that makes a rank ``act`` at an fsync of ``checkpoint``.
 
     ``act`` is Python that sees ``os``.
     """

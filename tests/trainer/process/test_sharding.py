@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from lehr_testing.trainer import (
     make_run,
     records,
     sabotage,
+    sabotage_save,
     series,
     train_to_end,
     training,
@@ -170,6 +172,25 @@ def test_any_ranks_resume_what_others_saved(
     ]
     assert len(parts[0]) == 36  # Three figures of three parts at four steps.
     assert parts[0] == pytest.approx(parts[1], rel=max(1e-3, 20 * TOLERANCES[optimizer]))
+
+
+@pytest.mark.parametrize("call", [1, pytest.param(2, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.nightly), 1])
+def test_rank_killed_in_its_part_of_a_save_leaves_the_checkpoint_before(
+    whole: dict[str, Path], tmp_path: Path, corpus: Path, data: Path, rank: int, call: int
+) -> None:
+    changes = {"parallel": {"shard": "all"}, "checkpoint": {"every": 2, "asynchronous": False}}
+    run = make_run(tmp_path / "run", corpus, batch=BATCH, **changes)
+    torn = layout.checkpoint_dir(run / "attempt-1", 4)
+    harm = indent(sabotage_save(torn, call=call, act=KILL), "    ")
+    code = f"import os\nif os.environ['RANK'] == '{rank}':\n{harm}"
+    with training(run, ranks=2, data=data, code=code) as process:
+        assert finish(process)[0] != 0
+    assert torn.with_name(torn.name + ".tmp").is_dir(), "it was not killed in the save"
+    assert not torn.exists()
+    train_to_end(run, ranks=2, data=data)
+    assert records(run / "attempt-2", "resumed")[0]["step"] == 2
+    same(*layout.attempts(run), as_in=whole["adamw"])
 
 
 SLOW_LOADER = """
