@@ -203,6 +203,7 @@ def _plan(config: TrainConfig, world_size: int, shape: tuple[int, int], stage: s
     evaluation = gathered.kept + _evaluation_bytes(
         config, world_size, counts, kernels, gathered.between, casts=casts
     )
+    evaluation = max(evaluation, gathered.at_the_start)
     average = 0
     if config.average is not None:
         average = config.average.host_bytes(counts.total, on_cpu=on_cpu) // ways
