@@ -30,6 +30,7 @@ from lehr.control import (
 )
 from lehr.control.gpu_board import GpuBoard
 from lehr.control.lifecycle import Desired, RunState
+from lehr.store import scores
 from lehr.store.database import Database
 from lehr.store.records import runs, sweep_progress, transitions
 from lehr.store.streams import appender, replica, replication
@@ -308,6 +309,12 @@ MUTATIONS: dict[str, Mutation] = {
         ("rollout", "stuck", "overlooked"),
         replaced(loader.SnapshotLoader, "enqueue_all", lambda self: None),
         plan("server_disk_full", rate=20.0, sweeps=1.0, failing=0.3, verbs=40.0),
+    ),
+    "no evaluation makes room for a training": Mutation(
+        ("evaluations",), replaced(step, "preemptions", lambda *given: []), plan(load=1.3)
+    ),
+    "what an evaluation has measured is not reported": Mutation(
+        ("scores",), replaced(scores, "_OF_PROCESS", ("",)), plan()
     ),
     "a run is placed wherever a GPU is free": Mutation(
         ("copies",),

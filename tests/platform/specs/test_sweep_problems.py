@@ -212,7 +212,7 @@ GOLDEN = {
         SWEEP.replace("  train:\n", "  resorces: {}\n  train:\n"),
         """\
         run.yaml, line 7: run.resorces is not a field.
-          Did you mean run.resources?   Fields here: kind, name, project, tags, notes, hypothesis, baseline, trainer, train, resources, retries, checkpoints, priority, preemptible, time_limit_s, stall_limit_s, env, secrets, code, tracking, alerts""",
+          Did you mean run.resources?   Fields here: kind, name, project, tags, notes, hypothesis, baseline, trainer, train, evaluations, resources, retries, checkpoints, priority, preemptible, time_limit_s, stall_limit_s, env, secrets, code, tracking, alerts""",
     ),
     "a name of which only the initials are known": (
         RUN.replace("  steps: 100", "  steps: 100\n  learn_rate: 3"),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lehr_testing.trainer import MANY, finish, make_run, rank_pids, records, sabotage, training
+from lehr_testing.trainer import MANY, finish, make_run, records, sabotage, training
 from lehr_testing.waiting import until
 
 SLEEP = "time.sleep(1000)"
@@ -42,13 +42,15 @@ def test_rank_on_which_the_others_wait_is_named(
     tmp_path: Path, corpus: Path, data: Path, act: str, ranks: int, rank: int, says: str
 ) -> None:
     batch = {"sequences": 6, "sequence_length": 32}
-    run = make_run(tmp_path / "run", corpus, steps=MANY, batch=batch, parallel=SHORT, **WAITS)
+    # A rank last heard of in an evaluation has more time: none is near step 7.
+    waits = {**WAITS, "validation": {**WAITS["validation"], "every": 5}}
+    run = make_run(tmp_path / "run", corpus, steps=MANY, batch=batch, parallel=SHORT, **waits)
     attempt, harm = run / "attempt-1", sabotage(at_step=7, act=act, ranks=(rank,))
     environment = {"LEHR_NODE_NAME": "n7"}
     with training(run, ranks=ranks, data=data, code=harm, **environment) as process:
         others = [n for n in range(ranks) if n != rank] or [0]
         logs = [attempt / f"rank-{n}.log" for n in others]
-        # A rank that does not answer is killed half a minute later: nothing is learned from that.
+        # A rank that does not answer is killed half a minute later; it may take a while.
         until(
             lambda: all(log.exists() and "error: hang" in log.read_text() for log in logs),
             within_s=120,
@@ -56,8 +58,6 @@ def test_rank_on_which_the_others_wait_is_named(
         )
         if act in {SLEEP, SKIP}:
             assert finish(process)[0] == 1
-        else:
-            assert len(rank_pids(process)) >= 1
     text = (attempt / "hang.log").read_text()
     sentence = text.splitlines()[0]
     assert re.fullmatch(rf"hang at step [78]: rank {rank} on n7 ?{says}.*", sentence), sentence

@@ -121,9 +121,6 @@ class Fp8Config(Config):
         return self.recipe if self.recipe in {"tensorwise", "rowwise"} else ""
 
 
-_HANG_LIMIT_S = 300.0
-
-
 class ParallelConfig(Config):
     """Data parallel over torchrun's ranks."""
 
@@ -146,9 +143,7 @@ class ParallelConfig(Config):
     static_graph: bool = False
     """Tells DDP that every step uses the same parameters in the same order. Not with gradient
     accumulation, which it does not know."""
-    hang_limit_s: Annotated[float | None, Field(gt=0, exclude_if=lambda s: s == _HANG_LIMIT_S)] = (
-        _HANG_LIMIT_S
-    )
+    hang_limit_s: Annotated[float | None, Field(gt=0, exclude_if=lambda s: s == 300)] = 300.0
     """Seconds without a step after which the run records what each rank does, and ends: at least 10
     times the mean step, and 30 times this in evaluation, save, compilation. null: it waits."""
 

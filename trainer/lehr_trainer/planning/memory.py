@@ -200,10 +200,7 @@ def _plan(config: TrainConfig, world_size: int, shape: tuple[int, int], stage: s
     else:
         update = config.optimizer.update_workspace_bytes(counts, ranks=world_size, on_cpu=on_cpu)
         update //= ways
-    evaluation = gathered.kept + _evaluation_bytes(
-        config, world_size, counts, kernels, gathered.between, casts=casts
-    )
-    evaluation = max(evaluation, gathered.at_the_start)
+    evaluation = _evaluation_bytes(config, world_size, counts, kernels, gathered, casts=casts)
     average = 0
     if config.average is not None:
         average = config.average.host_bytes(counts.total, on_cpu=on_cpu) // ways
@@ -349,13 +346,13 @@ def _evaluation_bytes(
     world_size: int,
     counts: ParameterCounts,
     kernels: Kernels,
-    gathered: int,
+    gathered: layers.Gathered,
     *,
     casts: bool,
 ) -> int:
     """Count a held-out batch: its last layer beside all 16-bit weights, or its chunked loss.
 
-    It is never computed in FP8. ``gathered`` are bytes of whole blocks of a sharded model.
+    It is never computed in FP8. A sharded model may need most before its first block.
     """
     batch, model = config.batch, config.model
     share = max(1, batch.sequences // world_size)
@@ -365,13 +362,14 @@ def _evaluation_bytes(
     copies = casts * _passing_copies(kernels, counts)
     # A layer that keeps nothing, as if it were to be recomputed.
     in_model = (
-        gathered
+        gathered.between
         + copies
         + tokens * (FP32 * model.hidden_size + layers.forward_bytes(model, kernels, "block"))
     )
     head = _head_size(model, kernels, tokens)
     hidden = head.width * tokens * model.hidden_size
-    return max(in_model, hidden + LossConfig().no_grad_bytes(head))
+    batch_bytes = max(in_model, hidden + LossConfig().no_grad_bytes(head))
+    return max(gathered.at_the_start, gathered.kept + batch_bytes)
 
 
 def not_counted(config: TrainConfig) -> list[str]:

@@ -55,6 +55,8 @@ _PATIENCE = 30
 """What is no step may take this many times the limit: evaluation, save, compilation."""
 _WAIT_S = 4.0
 """Time for a rank to show a sign of life, and for the main thread to report a failure itself."""
+_STORE_S = 20.0
+"""How long torchrun's store may leave a rank without an answer: its machine may be busy."""
 _COMPILERS = ("/convert_frame.py", "/compile_fx.py", "/autotuner.py")
 """Files of torch and Triton whose functions run while something is compiled."""
 _LIBRARIES = (str(Path(torch.__file__).parent), sysconfig.get_path("stdlib"), "<")
@@ -127,9 +129,9 @@ class BlackBox:
         faulthandler.cancel_dump_traceback_later()
 
     def _run(self) -> None:
-        idle, moved_at, before = 0.0, 0.0, time.monotonic()
-        while not self._done.wait(_LOOK_EVERY_S):
-            now = time.monotonic()
+        idle, moved_at, before, pause = 0.0, 0.0, time.monotonic(), 0.0
+        while not self._done.wait(pause):  # At first at once: a rank without a beat is not known.
+            now, pause = time.monotonic(), _LOOK_EVERY_S
             if moved_at != self.pulse.moved_at:
                 moved_at, idle = self.pulse.moved_at, 0.0
             idle += min(now - before, 4 * _LOOK_EVERY_S)  # One that was suspended has not waited.
@@ -143,7 +145,7 @@ class BlackBox:
             try:
                 self._look(idle / limit_s)
             except dist.DistError:
-                if idle > limit_s:
+                if idle > limit_s + _STORE_S:
                     self._end_alone("torchrun's store does not answer")
 
     def _look(self, late: float) -> None:
