@@ -100,12 +100,12 @@ def test_media_are_shown_by_step_and_side_by_side(visit: Visit, lehr: Lehr):
         return samples.get_by_role("img").evaluate("(image) => image.naturalWidth")
 
     expect(samples).to_contain_text("caption 2")
-    page.wait_for_function("document.querySelector('.media img').complete")
+    page.wait_for_function("() => document.querySelector('.media img').complete")
     assert width() == 8
     samples.get_by_role("slider").press("ArrowLeft")
     expect(samples).to_contain_text("caption 1")
     expect(samples.get_by_role("slider")).to_be_focused()
-    page.wait_for_function("document.querySelector('.media img').naturalWidth === 4")
+    page.wait_for_function("() => document.querySelector('.media img').naturalWidth === 4")
     with page.expect_response("**/media"):  # The record arrives, and its content later.
         offset = first.media(3, "samples", "image", image, "caption 3", late=True)
     page.wait_for_timeout(5_000)  # After its pause it has looked again, and sees no reason to.
