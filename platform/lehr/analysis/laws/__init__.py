@@ -1,0 +1,1 @@
+"""Laws of the final loss over size, tokens and decided values, and what a campaign asks of them."""
