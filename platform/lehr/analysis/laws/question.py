@@ -20,7 +20,7 @@ class Field:
     role: Role
     """A learning rate; tokens of a step; or any other number. At most one of the first two each."""
     low: float
-    """Lowest value at the target. A smaller training's range follows from it and the law's prior."""
+    """Lowest value at the target. That of a smaller training follows from it by the prior."""
     high: float
     log: bool
     """Its logarithm counts, not the number itself; always of a rate and a batch."""
