@@ -97,14 +97,17 @@ class Bench:
 
     def running(self, name: str = "one", **changes: Any) -> tuple[str, str]:
         """Start a run; return its id and that of its attempt."""
-        run = self.store.runs.get(self.waiting(name, **changes))
+        return self.begun(self.waiting(name, **changes))
+
+    def begun(self, run_id: str) -> tuple[str, str]:
+        """Start a run that waits; return its id and that of its attempt."""
         self.tick()
-        attempt = f"{run.id}-1"
+        attempt = f"{run_id}-1"
         self.heartbeat(attempt, step=None)
         line = '{"kind": "started", "time": 1.0, "schema_version": 1, "attempt": 1}\n'
         self.store.streams.append(attempt, "events.jsonl", 0, line.encode())
         self.tick()
-        return run.id, attempt
+        return run_id, attempt
 
     def exited(self, attempt: str, **note: Any) -> dict[str, Any]:
         """Report the exit of an attempt, as its shim does."""

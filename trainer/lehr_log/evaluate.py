@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lehr_log import log
+from lehr_log import _write, log
 
 
 def main(words: list[str]) -> int:
@@ -30,6 +30,8 @@ def main(words: list[str]) -> int:
     values: dict[str, float] = {}
     for path in sorted(results.rglob("*.json")):
         content = json.loads(path.read_text("utf-8"))
+        if isinstance(tasks := content.get("tasks"), dict):
+            _write({"kind": "validation_data", "step": 0, "tasks": tasks})
         # lm-eval and `lehr_trainer eval` write other numbers beside them.
         values.update(_numbers(content.get("results") or content.get("values") or content))
     if values:

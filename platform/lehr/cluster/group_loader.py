@@ -11,17 +11,17 @@ from lehr.analysis.batches import is_measured
 from lehr.base.lru import Lru
 from lehr.cluster.isolation import Isolation, Noted
 from lehr.cluster.rollout_loader import RolloutLoader
-from lehr.control.evaluations import EvaluatedRun, Evaluates, EvaluationRun
+from lehr.control.evaluations import EvaluatedRun
 from lehr.control.lifecycle import Desired, RunState
 from lehr.control.rollouts import OpenRollout
 from lehr.control.search import TrialReport
 from lehr.control.step import Subject
 from lehr.control.sweeps import OpenSweep, TrialState, Trunk, needs_reports, pause_of_pruning_s
 from lehr.errors import NotFound
-from lehr.specs.run import RunSpec
 from lehr.specs.sweep import SweepSpec
 from lehr.store import Change, Store
 from lehr.store.records.sweeps import TrialOutline
+from lehr.store.scores import evaluated_run
 
 _KEPT = 10_000
 """Number of trials whose reports are cached while they do not change."""
@@ -244,20 +244,7 @@ class GroupLoader:
         """Return the runs with evaluations of which something has changed since the last call."""
         changed = self._changed_runs.take()
         run_ids = self._store.runs.evaluated(changed) if changed else changed
-        return self._load("evaluations", run_ids, self._load_evaluated)
-
-    def _load_evaluated(self, run_id: str) -> EvaluatedRun:
-        run, own = self._store.runs.get(run_id), self._store.runs.evaluations(run_id)
-        parse = Evaluates.parse
-        return EvaluatedRun(
-            run_id,
-            RunSpec.model_validate(run.spec),
-            RunState(run.state),
-            Desired(run.desired),
-            run.archived,
-            self._store.checkpoints.of_run(run_id),
-            [EvaluationRun(e.id, parse(e.evaluates or ""), RunState(e.state)) for e in own],
-        )
+        return self._load("evaluations", run_ids, partial(evaluated_run, self._store))
 
     def _load(
         self,

@@ -12,7 +12,7 @@ from typing import NamedTuple, Self
 
 from lehr.control.lifecycle import ENDED, Desired, RunState
 from lehr.control.saved_points import SavedPoint
-from lehr.specs.evaluations import run_of
+from lehr.specs.evaluations import evaluations_of, run_of
 from lehr.specs.run import RunSpec
 
 FAILURES = 3
@@ -82,7 +82,7 @@ def actions(run: EvaluatedRun) -> Iterable[Action]:
             yield CancelEvaluation(one.of, one.run_id)
     if ends or run.desired in {Desired.CANCEL, Desired.PRUNE}:
         return
-    for evaluation in run.spec.evaluations:
+    for evaluation in evaluations_of(run.spec):
         own = [one for one in run.evaluations if one.of.name == evaluation.name]
         if any(one.state not in ENDED for one in own) or fails([one.state for one in own]):
             continue
@@ -91,6 +91,13 @@ def actions(run: EvaluatedRun) -> Iterable[Action]:
             point = max(new, key=lambda one: (one.attempt, one.step))
             of = Evaluates(run.run_id, point.attempt, point.step, evaluation.name)
             yield Evaluate(of, point.path, run_of(run.spec, evaluation, point.step))
+
+
+def awaited(run: EvaluatedRun, name: str) -> bool:
+    """Return whether an evaluation of this name waits, runs or is to be submitted."""
+    live = {one.of.name for one in run.evaluations if one.state not in ENDED}
+    due = {one.of.name for one in actions(run) if isinstance(one, Evaluate)}
+    return name in live | due
 
 
 def fails(states: Sequence[RunState]) -> bool:

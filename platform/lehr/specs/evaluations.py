@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 EVALUATE = "lehr_log.evaluate"
 """The module that calls the command."""
 EXPORT = "{export}"
-_OWN = {"train", "val", "memory", "data", "params", "system", "program", "task"}
+OF_TASKS = "task"
+"""The evaluation of the tasks with ``where: beside``; their metrics begin with it."""
+_OWN = {"train", "val", "memory", "data", "params", "system", "program", OF_TASKS}
 """First parts of names of metrics that trainings log."""
 
 
@@ -64,6 +66,16 @@ def distinct(evaluations: list[CheckpointEvaluation]) -> list[CheckpointEvaluati
         if name in names[:number]:
             raise ValueError(f"{number}.name {name} is the name of another evaluation")
     return evaluations
+
+
+def evaluations_of(run: RunSpec) -> list[CheckpointEvaluation]:
+    """Return those of a run, with that of its tasks beside the training, if it has any."""
+    if run.train is None or all(task.where == "training" for task in run.train.evals):
+        return run.evaluations
+    words = f"python -m lehr_trainer eval {CHECKPOINT} --beside --out {{results}}/tasks.json"
+    gpus = min(1, run.resources.gpus)
+    own = CheckpointEvaluation.model_construct(name=OF_TASKS, command=words.split(), gpus=gpus)
+    return [*run.evaluations, own]
 
 
 def run_of(run: RunSpec, evaluation: CheckpointEvaluation, step: int) -> RunSpec:

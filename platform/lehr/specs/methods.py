@@ -166,11 +166,12 @@ def metric_problems(sweep: SweepSpec, origin: Origin) -> Iterator[SpecProblem]:
     of_stages = {f"val/{span.name}/loss" for span in sweep.run.own.spans if span.name}
     if averaged or name in METRICS or name in of_stages or _PARTS.fullmatch(name):
         return
-    names = {task.name for task in sweep.run.own.evals}
+    names = {task.name: task.where for task in sweep.run.own.evals}
     task = _TASK.fullmatch(name)
     of_average |= task is not None and task[1] is not None
-    known = names and task and (task[2] == "mean" or task[3] in names)
-    if known and (not of_average or sweep.run.own.average is not None):
+    asked = names if task and task[2] == "mean" else names.keys() & {task and task[3]}
+    if task and asked and (not of_average or sweep.run.own.average is not None):
+        yield from _beside_problems(sweep, {names[one] for one in asked}, origin)
         return
     near = nearest(name.replace("_", "/", 1), METRICS) or nearest(name, METRICS)
     hint = f"Did you mean {near}?   " if near else ""
@@ -185,6 +186,23 @@ def metric_problems(sweep: SweepSpec, origin: Origin) -> Iterator[SpecProblem]:
         f"{hint}Common metrics: val/loss, train/loss, tokens_per_s. For a part of the "
         "model: params/<part>/norm.",
     )
+
+
+def _beside_problems(sweep: SweepSpec, where: set[str], origin: Origin) -> Iterator[SpecProblem]:
+    """Reject a metric of tasks beside the training where it comes too late, or in two parts."""
+    metric = f"metric.name is {show(sweep.metric.name)}"
+    if len(where) > 1:
+        message = f"{metric}, but some tasks are beside the training, so no step has the mean."
+        yield origin.problem("metric.name", message, "Give all of train.evals the same where.")
+    rules = {"pruning": sweep.pruning is not None, "method": sweep.method == "tpe"}
+    for path in (path for path, judges in rules.items() if judges and "beside" in where):
+        yield origin.problem(
+            path,
+            f"{metric}, of a task beside the training: its evaluations wait while trials need the "
+            f"GPUs, so its values come too late for {path if path == 'pruning' else 'tpe'}.",
+            "Use where: training, or a grid, random or list without pruning.",
+            at_key=True,
+        )
 
 
 def budget_problems(

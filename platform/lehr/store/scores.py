@@ -5,14 +5,30 @@ from __future__ import annotations
 import json
 
 from lehr.analysis.curve_files.names import metric_of
-from lehr.control.evaluations import Evaluates
-from lehr.control.lifecycle import RunState
+from lehr.control.evaluations import EvaluatedRun, Evaluates, EvaluationRun
+from lehr.control.lifecycle import Desired, RunState
+from lehr.specs.evaluations import OF_TASKS
+from lehr.specs.run import RunSpec
 from lehr.store.ids import attempt_id
 from lehr.store.store import Store
 from lehr.store.streams.replica import SCORES
-from lehr_trainer.contract.records import Metrics
+from lehr_trainer.contract.records import Evaluation, Metrics
 
 _OF_PROCESS = ("system/", "step_time_s", "tokens_per_s")
+
+
+def evaluated_run(store: Store, run_id: str) -> EvaluatedRun:
+    """Read what decides on a run's evaluations."""
+    run, own, parse = store.runs.get(run_id), store.runs.evaluations(run_id), Evaluates.parse
+    return EvaluatedRun(
+        run_id,
+        RunSpec.model_validate(run.spec),
+        RunState(run.state),
+        Desired(run.desired),
+        run.archived,
+        store.checkpoints.of_run(run_id),
+        [EvaluationRun(e.id, parse(e.evaluates or ""), RunState(e.state)) for e in own],
+    )
 
 
 def report_scores(store: Store, run_id: str, state: RunState | None = None) -> None:
@@ -38,10 +54,15 @@ def report_scores(store: Store, run_id: str, state: RunState | None = None) -> N
     if not values or not saved or store.runs.is_deleted(of.run_id):
         return
     tokens = store.runs.get(of.run_id).stored.tokens_at(of.step)
+    record: Metrics | Evaluation
     record = Metrics(time=saved[0], step=of.step, tokens=tokens, values=values)
+    if of.name == OF_TASKS:  # What a training records of them.
+        made = [one.record for one in store.events.records(run_id, {"evaluation"})]
+        tasks = {n: d for one in made if isinstance(one, Evaluation) for n, d in one.tasks.items()}
+        record = Evaluation(**record.model_dump(exclude={"kind"}), tasks=tasks)
     line = json.dumps({**record.model_dump(mode="json"), "evaluation": run_id}).encode() + b"\n"
     name = attempt_id(of.run_id, of.attempt)
     size = store.streams.sizes(name).get(SCORES, 0)
-    known = store.streams.read(name, SCORES, limit=size) if size else b""
-    if f'"evaluation": "{run_id}"'.encode() not in known:
+    before = store.streams.read(name, SCORES, limit=size) if size else b""
+    if f'"evaluation": "{run_id}"'.encode() not in before:
         store.streams.append(name, SCORES, size, line)

@@ -6,12 +6,15 @@ import json
 
 import pytest
 
+from lehr.app.presenters import Presenter
 from lehr.app.presenters.evaluations import evaluations
 from lehr.control.lifecycle import Desired
+from lehr.specs import expand, load_spec
 from lehr.store.scores import report_scores
 from lehr.store.streams.replica import SCORES
 from lehr.store.upkeep.integrity import differences, received
 from lehr_testing.dispatching import Bench
+from lehr_testing.specs import run as run_spec
 
 EVALUATION = {"name": "probe", "command": ["python", "eval.py", "{checkpoint}"]}
 
@@ -97,18 +100,55 @@ def test_values_join_the_curves_of_the_run_at_the_step_of_the_checkpoint_once(be
     assert child in {one.id for one in bench.store.runs.page(search="base-probe").items}
 
 
+def test_tasks_beside_are_recorded_as_those_of_the_training_with_their_digest(bench):
+    task = {"name": "own", "path": "stdlib_modules", "where": "beside"}
+    own = run_spec(bench.corpus, "base", steps=10)
+    spec = load_spec(
+        {
+            "kind": "sweep",
+            "name": "base",
+            "metric": {"name": "task/own/accuracy"},
+            "parameters": {"train.seed": {"values": [1]}},
+            "run": {"train": own["train"] | {"evals": [task]}},
+        }
+    )
+    sweep = bench.store.sweeps.create(spec, expand(spec))
+    [trial] = bench.store.sweeps.outlines(sweep.id)
+    run, attempt = bench.begun(trial.run_id)
+    save(bench, attempt, 10)
+    complete(bench, attempt)
+    shown = Presenter(bench.store).sweeps
+    assert (shown.outline(sweep).state, shown.outline(sweep).best_run_id) == ("running", None)
+    child = only(bench, run)
+    assert "--beside" in bench.store.runs.get(child).spec["trainer"]["argv"]
+    evaluating = begin(bench, child)
+    assert shown.outline(sweep).counts == {"running": 1}
+    record(bench, evaluating, "evaluation", step=0, tokens=0, values={}, tasks={"own": "d" * 64})
+    complete(bench, evaluating, **{"task/own/accuracy": 0.5})
+    assert (shown.outline(sweep).state, shown.outline(sweep).best_run_id) == ("finished", run)
+    read = bench.store.series.read(run, "task/own/accuracy", exact=True)
+    assert (read.step, read.y) == ([10], [0.5])
+    assert bench.store.events.held_out([run], "task/own/accuracy") == {run: "d" * 64}
+    same_after_a_rebuild(bench, run, "task/own/accuracy")
+    assert bench.store.events.held_out([run], "task/own/accuracy") == {run: "d" * 64}
+
+
 def test_index_that_is_made_again_has_the_same_scores(bench):
     run, attempt = parent(bench)
     save(bench, attempt, 10)
     complete(bench, begin(bench, only(bench, run)), acc=0.5)
+    same_after_a_rebuild(bench, run, "probe/acc")
+
+
+def same_after_a_rebuild(bench: Bench, run: str, metric: str) -> None:
     streams = received(bench.home / "streams.db")
     with bench.store.index.read() as connection:
         assert not list(differences(connection, bench.store.streams._replica, streams))
-    before = bench.store.series.curves(run)[0]["probe/acc"].values.tolist()
+    before = bench.store.series.curves(run)[0][metric].values.tolist()
     bench.store.close()
     (bench.home / "streams.db").unlink()
     bench.restart()
-    assert bench.store.series.curves(run)[0]["probe/acc"].values.tolist() == before == [0.5]
+    assert bench.store.series.curves(run)[0][metric].values.tolist() == before == [0.5]
     [one] = bench.store.runs.evaluations(run)
     assert one.state == "completed"
 

@@ -363,6 +363,35 @@ def test_metric_of_a_task_is_one_that_the_run_has(name):
     assert refused.value.problems[0].hint.startswith(hint)
 
 
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({}, None),
+        ({"pruning": {"name": "asha", "min_steps": 2}}, "too late for pruning"),
+        ({"method": "tpe", "trials": 2}, "too late for tpe"),
+        ({"metric": {"name": "task/mean"}}, "so no step has the mean"),
+        ({"metric": {"name": "task/near/accuracy"}, "method": "tpe", "trials": 2}, None),
+    ],
+)
+def test_metric_of_a_task_beside_the_training_chooses_and_prunes_nothing(changes, problem):
+    data = read_yaml(SWEEP + "metric: {name: task/own/accuracy}\n").data | changes
+    own = {"name": "own", "path": "/data/own.jsonl", "where": "beside"}
+    data["run"]["train"]["evals"] = [own, {"name": "near", "path": "/data/near.jsonl"}]
+    if problem is None:
+        load_spec(data)
+        return
+    with pytest.raises(SpecError, match=problem):
+        load_spec(data)
+
+
+def test_task_beside_the_training_has_no_steps_of_its_own():
+    data = read_yaml(SWEEP).data["run"] | {"kind": "run", "name": "one"}
+    own = {"name": "own", "path": "/data/own.jsonl", "where": "beside", "every": 10}
+    data["train"]["evals"] = [own]
+    with pytest.raises(SpecError, match="every is 10, but a task beside the training"):
+        load_spec(data)
+
+
 def test_trials_may_differ_in_tokens_if_the_sweep_allows_it():
     text = SWEEP.replace("train.optimizer.lr", "train.steps").replace("1e-4, 1e-3", "100, 200")
     spec = load_spec(read_yaml(text + "budget: any\n").data)

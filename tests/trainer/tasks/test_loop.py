@@ -55,7 +55,20 @@ def test_training_evaluates_weights_and_average_at_their_steps_and_keeps_its_ite
     assert by_hand["values"] == pytest.approx(
         {name: value for name, value in last.items() if "average" not in name}, rel=1e-5
     )
+    changes["evals"] = [{**one, "where": "beside"} for one in changes["evals"]]
+    for task in changes["evals"]:
+        task.pop("every")
+    alike = begin(tmp_path / "alike", corpus, **changes)
+    with alike.loader:
+        alike.run()
+    assert not evaluations(recorded(alike, "evaluation"))
+    checkpoint = tmp_path / "alike/attempt-1/checkpoints/step-00000010"
+    assert evaluate([str(checkpoint), "--beside", "--out", str(out)]) == 0
+    beside = json.loads(out.read_text())
+    assert (beside["values"], beside["tasks"]) == (last, found[-1]["tasks"])
     file.write_text('{"context": "the lehr", "continuation": "cools"}\n')
+    assert evaluate([str(checkpoint), "--beside", "--out", str(out)]) == 2
+    changes["evals"] = [MODULES, own]
     with pytest.raises(BadData, match=r"evals\.own: its items changed; restore them, or fork"):
         begin(tmp_path / "run", corpus, **{**changes, "steps": 12})
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from lehr_trainer.configs.base import Config, NonNegativeInt, OrNone, PositiveInt
 from lehr_trainer.configs.corpus import PartName
@@ -36,6 +36,20 @@ class TaskConfig(Config):
     """Most items that are scored, chosen by their hash, the same for each run; null scores all."""
     delimiter: str = " "
     """Between a query and its answer: ``continuation_delimiter`` of the CORE bundle."""
+    where: Annotated[
+        Literal["training", "beside"], Field(exclude_if=lambda where: where == "training")
+    ] = "training"
+    """training: in its steps. beside: each kept checkpoint is evaluated by a run of its own, on a
+    GPU that no training needs."""
+
+    @model_validator(mode="after")
+    def _kept_checkpoints_decide(self) -> Self:
+        if self.where == "beside" and self.every != type(self).model_fields["every"].default:
+            raise ValueError(
+                f"every is {self.every}, but a task beside the training is evaluated on each kept "
+                "checkpoint; leave it out, and set train.checkpoint.every"
+            )
+        return self
 
 
 def distinct(tasks: list[TaskConfig]) -> list[TaskConfig]:

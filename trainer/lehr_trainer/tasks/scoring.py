@@ -228,9 +228,9 @@ class Tasks:
             log(one.summary)
 
     def due(self, step: int, *, ends: bool) -> list[str]:
-        """Return the tasks to evaluate after ``step`` steps; all where a stage ends."""
-        every = {name: one.task.every for name, one in self._prepared.items()}
-        return [name for name, steps in every.items() if ends or (steps and step % steps == 0)]
+        """Return the tasks to evaluate after ``step`` steps; all of training where a stage ends."""
+        own = [one.task for one in self._prepared.values() if one.task.where == "training"]
+        return [one.name for one in own if ends or (one.every and step % one.every == 0)]
 
     def evaluate(
         self, names: Collection[str], progress: TrainProgress, average: WeightAverage | None = None

@@ -23,9 +23,9 @@ def evaluations(store: Store, run: RunRow) -> tuple[list[EvaluationView], list[s
         views.append(EvaluationView(**of, state=one.state, reason=one.reason))
     points = store.checkpoints.of_run(run.id, removed=True)
     gone = [point for point in points if point.removed_at and point.copy_state != "there"]
-    for name in (one["name"] for one in run.spec.get("evaluations", ())):
+    for name in dict.fromkeys(view.name for view in views):
         own = [view for view in views if view.name == name]
-        if own and (last := own[-1]).state == RunState.FAILED:
+        if (last := own[-1]).state == RunState.FAILED:
             text = f"evaluation {name} failed at step {last.step:,}: {last.reason}."
             again = f" No further checkpoint is evaluated until: lehr retry {last.run_id}"
             warnings.append(text + again * fails([RunState(view.state) for view in own]))

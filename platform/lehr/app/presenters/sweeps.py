@@ -32,7 +32,8 @@ from lehr.app.presenters.sweep_progress import (
     trunk_note,
 )
 from lehr.base import formats
-from lehr.base.names import is_rate, is_seed
+from lehr.base.names import is_rate, is_seed, task_of
+from lehr.control.evaluations import awaited
 from lehr.control.lifecycle import RunState
 from lehr.schemas.runs import RunView
 from lehr.schemas.sweeps import (
@@ -43,6 +44,8 @@ from lehr.schemas.sweeps import (
     SweepView,
     TrialView,
 )
+from lehr.specs.evaluations import OF_TASKS
+from lehr.store.scores import evaluated_run
 from lehr_trainer.configs.stages import StageSpan, span_of, steps_within
 
 if TYPE_CHECKING:
@@ -241,8 +244,8 @@ class SweepPresenter:
             TrialStatus(
                 run_id=one.run_id,
                 parameters=one.parameters,
-                state=one.state,
-                value=last.value if (last := newest.get(one.run_id)) else None,
+                state=self._state(one, last := newest.get(one.run_id), metric),
+                value=last.value if last else None,
                 step=(last.step if alike else _tokens_at(one.spans, last.step)) if last else None,
                 cause=one.cause,
                 repeats=one.repeats,
@@ -274,6 +277,15 @@ class SweepPresenter:
         return _Judged(
             trials, repetitions, standings, verdict, newest, of_each, held_out or {}, note, trunk
         )
+
+    def _state(self, one: TrialOutline, newest: LatestValue | None, metric: str) -> str:
+        """Return the state of a trial: it is not completed before the metric's last evaluation."""
+        if one.state != RunState.COMPLETED or task_of(metric) is None:
+            return one.state
+        if newest is not None and newest.step >= (one.total_steps or 0):
+            return one.state
+        waits = awaited(evaluated_run(self._store, one.run_id), OF_TASKS)
+        return RunState.RUNNING.value if waits else one.state
 
 
 def _fields(sweep: SweepRow, judged: _Judged) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from lehr.control.queue_entries import CURE, separate_folders
 from lehr.control.resources import Need, likely_meant
 from lehr.errors import NotFound, SpecError, SpecProblem
 from lehr.specs import RunSpec
+from lehr.specs.evaluations import OF_TASKS, evaluations_of
 from lehr.specs.overrides import parse_overrides
 from lehr.specs.run import Resources
 from lehr.specs.storage_url import missing_package
@@ -131,8 +132,9 @@ def _unit_problems(specs: Sequence[RunSpec], metric: str | None) -> Iterator[Spe
 def _placement_problems(context: Context, specs: Sequence[RunSpec]) -> Iterator[SpecProblem]:
     wanted = [("resources.gpus", spec.resources) for spec in specs]
     for spec in specs:
-        for number, one in enumerate(spec.evaluations):
-            wanted.append((f"evaluations.{number}.gpus", Resources(gpus=one.gpus)))
+        for number, one in enumerate(evaluations_of(spec)):
+            path = "train.evals" if one.name == OF_TASKS else f"evaluations.{number}.gpus"
+            wanted.append((path, Resources(gpus=one.gpus)))
     for path, resources in dict.fromkeys(wanted):
         reason = context.dispatcher.can_ever_place(resources)
         if reason is not None:

@@ -208,6 +208,7 @@ def print_data(specs: Iterable[RunSpec]) -> None:
     A path may exist where the runs train, so nothing is refused.
     """
     from lehr.analysis.batches import passes_note
+    from lehr.specs.evaluations import evaluations_of
     from lehr_trainer.data.checks import files_read
     from lehr_trainer.data.first_file import Looks
     from lehr_trainer.errors import BadData
@@ -231,7 +232,7 @@ def print_data(specs: Iterable[RunSpec]) -> None:
         for path, epochs in passes.items()
         if (note := passes_note(epochs))
     ]
-    if beside := {one.name: None for run in runs for one in run.evaluations}:
+    if beside := {one.name: None for run in runs for one in evaluations_of(run)}:
         notes.append(f"evaluations are not in the plan: {', '.join(beside)}; budgets count them")
     for text in dict.fromkeys([*notes, *data_problems(runs)]):
         warn(text)

@@ -178,7 +178,11 @@ class DirectLog:
             case {"kind": "validation_data", "step": step, "time": at, "digest": str(digest)} if (
                 re.fullmatch("[0-9a-f]{64}", digest)
             ):
-                recorder.held_out(step, digest, at)
+                recorder.held_out(step, {"validation_digest": digest}, at)
+            case {"kind": "validation_data", "step": step, "time": at, "tasks": dict(tasks)} if all(
+                re.fullmatch("[0-9a-f]{64}", str(digest)) for digest in tasks.values()
+            ):
+                recorder.held_out(step, {"tasks": tasks}, at)
             case {"kind": "config", "values": dict(values)}:
                 recorder.config(values)
             case {"kind": "media"}:

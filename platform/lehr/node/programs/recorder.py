@@ -115,14 +115,12 @@ class Recorder:
         tokens = min(step * self._tokens_per_step, MOST - 1)
         self._events.write(Metrics(time=at, step=step, tokens=tokens, values=found))
 
-    def held_out(self, step: int, digest: str, at: float) -> None:
-        """Record the digest of the held-out set that values under ``val/`` are measured on."""
+    def held_out(self, step: int, digests: Mapping[str, Any], at: float) -> None:
+        """Record digests of what values are measured on: fields of an evaluation."""
         if self.is_step(step):
             tokens = min(step * self._tokens_per_step, MOST - 1)
-            record = Evaluation(
-                time=at, step=step, tokens=tokens, values={}, validation_digest=digest
-            )
-            self._events.write(record)
+            record = {"time": at, "step": step, "tokens": tokens, "values": {}, **digests}
+            self._events.write(Evaluation.model_validate(record))
 
     def config(self, values: Mapping[str, Any]) -> None:
         clean = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Unpack
 
-from sqlalchemy import bindparam, case, func, update
+from sqlalchemy import bindparam, case, func, or_, update
 from sqlalchemy import select as columns
 from sqlmodel import col, select
 
@@ -322,7 +322,11 @@ class Runs(Records):
 
         Without ids: all that have evaluations and are not archived.
         """
-        has = func.json_extract(col(RunRow.spec), "$.evaluations").is_not(None)
+        spec = col(RunRow.spec)
+        has = or_(
+            func.json_extract(spec, "$.evaluations").is_not(None),
+            func.json_extract(spec, "$.train.evals").like('%"where":"beside"%'),
+        )
         if run_ids is None:
             return set(self._all(select(RunRow.id).where(has, ~col(RunRow.archived))))
         evaluated = func.substr(RunRow.evaluates, 1, func.instr(RunRow.evaluates, "/") - 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
 import orjson
@@ -41,16 +41,9 @@ class Events:
     def __init__(self, index: Readers) -> None:
         self._index = index
 
-    def records(
-        self,
-        run_id: str,
-        kinds: Collection[str] | None = None,
-        *,
-        after: Mapping[int, int] | None = None,
-    ) -> list[StoredRecord]:
-        """Return all records but metrics, by attempt and then in the order of the stream.
-
-        ``after`` skips this many records of each attempt: those that the caller has already.
+    def records(self, run_id: str, kinds: Collection[str] | None = None) -> list[StoredRecord]:
+        """Return all records but metrics, by attempt; those of evaluations beside it, then in the
+        order of the stream.
         """
         with self._index.read() as connection:
             run = run_number(connection, run_id)
@@ -59,7 +52,6 @@ class Events:
                 (run,),
             ).fetchall()
         found: list[StoredRecord] = []
-        skip = dict(after or {})
         for attempt, kind, body in rows:
             if kinds is not None and kind not in kinds:
                 continue
@@ -67,9 +59,6 @@ class Events:
                 record: AnyRecord = record_adapter.validate_json(body)
             except ValidationError:
                 continue  # The kind is of a newer trainer.
-            if skip.get(attempt, 0) > 0:
-                skip[attempt] -= 1
-                continue
             found.append(StoredRecord(attempt, record))
         return found
 

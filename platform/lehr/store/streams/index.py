@@ -76,7 +76,7 @@ CREATE TABLE starts (
   PRIMARY KEY (run, attempt)
 ) WITHOUT ROWID;
 
--- All other records, by their offset in events.jsonl.
+-- All other records, by their offset in events.jsonl; of scores.jsonl by -1 minus it.
 CREATE TABLE records (
   run INTEGER NOT NULL, attempt INTEGER NOT NULL, offset INTEGER NOT NULL, ending INTEGER NOT NULL,
   kind TEXT NOT NULL, time REAL NOT NULL, body BLOB NOT NULL

@@ -197,8 +197,9 @@ class Indexer:
         self.connection.execute("SAVEPOINT piece")
         try:
             parsed = parse_lines(data, at)
-            if stream.name != layout.EVENTS:  # Offsets of records are those of the events.
-                parsed.lines, parsed.resumed = [], None
+            if stream.name != layout.EVENTS:  # Offsets from 0 on are those of the events.
+                parsed.lines = [replace(one, offset=-1 - one.offset) for one in parsed.lines]
+                parsed.resumed = None
             self._record(stream, parsed)
         except BaseException:
             # On a full disk SQLite may have rolled back the whole transaction itself.

@@ -66,9 +66,11 @@ def test_numbers_that_no_float_holds_are_left_out(attempt):
 @pytest.mark.parametrize(("digest", "recorded"), [("a" * 64, ["a" * 64]), ("a", []), (None, [])])
 def test_digest_of_the_held_out_set_is_recorded(attempt, digest, recorded):
     attempt.write(kind="validation_data", step=0, digest=digest)
+    attempt.write(kind="validation_data", step=0, tasks={"own": digest})
     attempt.tail.read()
     records = [one for one in attempt.records() if one["kind"] == "evaluation"]
-    assert [one["validation_digest"] for one in records] == recorded
+    assert [one["validation_digest"] for one in records[:1]] == recorded
+    assert [one["tasks"] for one in records[1:]] == [{"own": one} for one in recorded]
     assert attempt.warnings() == ([] if recorded else ["bad_line"])
 
 
