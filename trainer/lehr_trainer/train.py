@@ -237,7 +237,10 @@ class Training(TrainStep):
             progress.remember_best(val_loss)
             if names := self.tasks.due(step, ends=ends):
                 with self.metrics_logger.paused():
-                    self.events.write(self.tasks.evaluate(names, progress, self.average))
+                    evaluation = self.tasks.evaluate(names, progress, self.average)
+                self.events.write(evaluation)
+                score = evaluation.values.get(str(config.checkpoint.keep_best))
+                progress.scores = {} if score is None else {step: score}
             self.write_sample()
             decision = self.step_control.agree(
                 self.ranks, save_failed=self.checkpointer.poll(), again=val_loss is not None

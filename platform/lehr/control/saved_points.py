@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypedDict
 
-from lehr_trainer.checkpointing.retention import OF_STAGE, Held, superfluous
+from lehr_trainer.checkpointing.retention import OF_STAGE, Held, best_of, superfluous
 from lehr_trainer.configs.train import CheckpointConfig
 from lehr_trainer.contract import layout
 
@@ -104,6 +104,8 @@ class RetainedCheckpoint(SavedPoint, Protocol):
     @property
     def val_loss(self) -> float | None: ...
     @property
+    def score(self) -> float | None: ...
+    @property
     def reason(self) -> str: ...
 
 
@@ -113,8 +115,7 @@ def kept_because(
     """Return (attempt, step) -> why the policy keeps it, for each existing checkpoint."""
     ordered = sorted(existing, key=lambda one: (one.attempt, one.step))
     last = {(one.attempt, one.step) for one in ordered[-policy.keep_last :]}
-    scored = [one for one in ordered if one.val_loss is not None]
-    best = min(scored, key=lambda one: one.val_loss or 0.0, default=None)
+    best = best_of(ordered, policy)
     found: dict[tuple[int, int], list[str]] = {}
     for point in ordered:
         key = (point.attempt, point.step)
@@ -135,5 +136,8 @@ def copies_to_remove(
 ) -> list[str]:
     """Return the paths of copies to remove. ``needed`` are paths that forks wait for."""
     ordered = sorted(existing, key=lambda one: (one.attempt, one.step))
-    held = [Held(Path(one.path), one.step, one.val_loss, one.reason == OF_STAGE) for one in ordered]
+    held = [
+        Held(Path(one.path), one.step, one.val_loss, one.reason == OF_STAGE, one.score)
+        for one in ordered
+    ]
     return [str(one.path) for one in superfluous(held, policy) if str(one.path) not in needed]

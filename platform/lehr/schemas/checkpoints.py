@@ -16,6 +16,8 @@ class CheckpointView(View):
     digest: str
     reason: str
     val_loss: Measured | None = None
+    score: Measured | None = None
+    """The value of the task that train.checkpoint.keep_best names, if any."""
     best: bool = False
     latest: bool = False
     created_at: float

@@ -12,6 +12,7 @@ from lehr.specs.overrides import LENGTHS
 from lehr.specs.problems import Origin, show
 from lehr.specs.search import Range, random_points, size
 from lehr.specs.sweep import SweepSpec
+from lehr_trainer.configs.tasks import METRIC
 
 if TYPE_CHECKING:
     from lehr.specs.run import RunSpec
@@ -151,7 +152,7 @@ for each source of a corpus or part of a mix, ``task/`` several for each of ``tr
 """
 _PARTS = re.compile(r"params/[A-Za-z0-9_.]+/(norm|grad_norm|update_ratio)|val/loss/.+")
 
-_TASK = re.compile(r"task/(average/)?(mean|([^/]+)/(accuracy(_centred)?|bits_per_byte|loss))")
+_TASK = re.compile(METRIC)
 
 
 def metric_problems(sweep: SweepSpec, origin: Origin) -> Iterator[SpecProblem]:

@@ -295,6 +295,7 @@ class CheckpointRow(SQLModel, table=True):
     digest: str
     reason: str
     val_loss: float | None = None
+    score: float | None = None
     created_at: float
     removed_at: float | None = None
     """When the trainer's files were removed. A copy may still exist."""

@@ -25,6 +25,7 @@ class Point:
     step: int
     val_loss: float | None = None
     reason: str = "interval"
+    score: float | None = None
 
     @property
     def path(self) -> str:
@@ -100,11 +101,12 @@ points = st.builds(
     attempt=st.integers(1, 3),
     step=st.integers(1, 12),
     val_loss=st.none() | st.sampled_from([0.0, 2.0, 3.0, 4.0]),
+    score=st.none() | st.sampled_from([0.0, 0.5, 1.0]),
 )
 policies = st.builds(
     CheckpointConfig,
     keep_last=st.integers(2, 4),
-    keep_best=st.booleans(),
+    keep_best=st.booleans() | st.just("task/mean"),
     keep_every=st.integers(0, 5),
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,6 +34,14 @@ def test_retention_keeps_the_last_the_best_and_every_mth() -> None:
         60,
     ]
     assert kept_steps(CheckpointConfig(keep_every=30), every) == [20, 30, 50, 60]
+    scored = [
+        replace(one, score=score)
+        for one, score in zip(every, (0.2, 0.4, 0.4, math.nan, 0.1, None), strict=True)
+    ]
+    assert kept_steps(CheckpointConfig(keep_best="task/mean"), scored) == [20, 50, 60]
+    by_rate = CheckpointConfig(keep_best="task/own/bits_per_byte")
+    assert kept_steps(by_rate, scored[:-1]) == [40, 50]
+    assert kept_steps(by_rate, scored[:4]) == [10, 30, 40]
     every[0] = replace(every[0], ends_stage=True)
     assert kept_steps(CheckpointConfig(keep_best=False), every) == [10, 50, 60]
 

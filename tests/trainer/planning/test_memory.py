@@ -306,6 +306,11 @@ def test_saves_and_kept_ones_follow_the_policy(
     config = TrainConfig.model_validate(train(Path("x"), steps=steps, **changes))
     made = checkpoint_plan(config)
     assert (made.saves, made.kept, made.keeps_best) == planned
+    if policy.get("keep_best", True):  # A task instead, as often as the held-out set.
+        task = {"name": "own", "path": "x", "every": every}
+        changes = {"checkpoint": policy | {"keep_best": "task/own/loss"}, "evals": [task]}
+        config = TrainConfig.model_validate(train(Path("x"), steps=steps, **changes))
+        assert checkpoint_plan(config) == made
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from lehr_testing.assembled import begin, recorded
 from lehr_testing.trainer import make_run, records, train_to_end
 from lehr_trainer.errors import BadData
+from lehr_trainer.export.command import open_source
 from lehr_trainer.tasks.command import main as evaluate
 
 MODULES = {"name": "modules", "path": "stdlib_modules", "limit": 30, "every": 4}
@@ -29,6 +31,8 @@ def test_training_evaluates_weights_and_average_at_their_steps_and_keeps_its_ite
     file.write_text('{"context": "the lehr", "continuation": "warms"}\n' * 3)
     own = {"name": "own", "path": str(file), "every": 0}
     changes = {**SETTINGS, "evals": [MODULES, own], "average": {"last": 2, "every": 2}}
+    kept = {"every": 4, "keep_best": "task/modules/bits_per_byte"}
+    changes["checkpoint"] = kept
     logged: list[str] = []
     made = begin(tmp_path / "run", corpus, log=logged.append, **changes)
     with made.loader:
@@ -47,6 +51,11 @@ def test_training_evaluates_weights_and_average_at_their_steps_and_keeps_its_ite
     rates = [last[f"task/{name}modules/bits_per_byte"] for name in ("", "average/")]
     assert rates[0] != rates[1]
     assert "task/mean" not in found[0]["values"]
+    rates = {one["step"]: one["values"]["task/modules/bits_per_byte"] for one in found}
+    saved = {one["step"]: one["score"] for one in recorded(made, "checkpoint")}
+    assert saved == rates
+    best = min(rates, key=lambda step: rates[step])
+    assert open_source(tmp_path / "run", "best").manifest.step == best
     assert logged[0].startswith("task modules: 30 of 150 multiple_choice items; digest ")
     out = tmp_path / "record.json"
     assert evaluate([str(tmp_path / "run"), "--out", str(out)]) == 0
@@ -58,6 +67,9 @@ def test_training_evaluates_weights_and_average_at_their_steps_and_keeps_its_ite
     changes["evals"] = [{**one, "where": "beside"} for one in changes["evals"]]
     for task in changes["evals"]:
         task.pop("every")
+    with pytest.raises(ValidationError, match="none or not all of these are evaluated in the"):
+        begin(tmp_path / "alike", corpus, **changes)
+    del changes["checkpoint"]
     alike = begin(tmp_path / "alike", corpus, **changes)
     with alike.loader:
         alike.run()

@@ -162,7 +162,8 @@ class Checkpointer:
             checkpoint.Manifest(
                 step=progress.step,
                 tokens=progress.tokens,
-                val_loss=val_loss if val_loss is not None and math.isfinite(val_loss) else None,
+                val_loss=_finite(val_loss),
+                score=_finite(progress.scores.get(progress.step)),
                 reason=reason,
                 code=layout.code_digest(),
             ),
@@ -245,6 +246,7 @@ class Checkpointer:
                 digest=written.digest,
                 reason=manifest.reason,
                 val_loss=manifest.val_loss,
+                score=manifest.score,
                 seconds=seconds,
                 blocked_s=seconds if blocked_s is None else blocked_s,
                 waited_s=save.waited_s,
@@ -279,3 +281,7 @@ class Checkpointer:
                     path=str(gone.path.relative_to(place.run_dir)),
                 )
             )
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import shutil
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol, TypeVar
 
+from lehr_trainer.configs.tasks import LOWER_IS_BETTER
 from lehr_trainer.configs.train import CheckpointConfig
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.manifest import read_manifest
@@ -21,6 +24,7 @@ class Held:
     step: int
     val_loss: float | None
     ends_stage: bool = False
+    score: float | None = None
 
 
 OF_STAGE = "stage"
@@ -40,16 +44,38 @@ def held_checkpoints(run_dir: Path, attempt: int) -> list[Held]:
             except BadCheckpoint:
                 held.append(Held(path, step, None))
             else:
-                held.append(Held(path, step, manifest.val_loss, manifest.reason == OF_STAGE))
+                ends = manifest.reason == OF_STAGE
+                held.append(Held(path, step, manifest.val_loss, ends, manifest.score))
     return held
+
+
+class Judged(Protocol):
+    @property
+    def val_loss(self) -> float | None: ...
+    @property
+    def score(self) -> float | None: ...
+
+
+P = TypeVar("P", bound=Judged)
+
+
+def best_of(points: Iterable[P], policy: CheckpointConfig) -> P | None:
+    """Return the first of the best ones, by val/loss or by the task that ``keep_best`` names; None
+    if none has a value.
+    """
+    metric = policy.keep_best if isinstance(policy.keep_best, str) else None
+    sign = -1.0 if metric and not metric.endswith(LOWER_IS_BETTER) else 1.0
+    values = ((one.score if metric else one.val_loss, one) for one in points)
+    scored = [(sign * value, one) for value, one in values if value is not None]
+    finite = [(value, one) for value, one in scored if math.isfinite(value)]
+    return min(finite, key=lambda pair: pair[0])[1] if finite else None
 
 
 def superfluous(held: Sequence[Held], policy: CheckpointConfig) -> list[Held]:
     """Select the checkpoints of ``held`` (oldest first) that the policy does not keep."""
     kept = {*held[-policy.keep_last :], *(one for one in held if one.ends_stage)}
-    scored = [one for one in held if one.val_loss is not None]
-    if policy.keep_best and scored:
-        kept.add(min(scored, key=lambda one: one.val_loss or 0.0))
+    if policy.keep_best and (best := best_of(held, policy)) is not None:
+        kept.add(best)
     if policy.keep_every:
         kept.update(one for one in held if one.step % policy.keep_every == 0)
     return [one for one in held if one not in kept]

@@ -40,6 +40,8 @@ class TrainProgress:
     position: DataPosition = field(default_factory=DataPosition)
     """In the data, at the last start or save."""
     best_val_loss: float | None = None
+    scores: dict[int, float] = field(default_factory=dict)
+    """The last value of the task that ``checkpoint.keep_best`` names, by its step."""
 
     def remember_best(self, val_loss: float | None) -> None:
         """Remember the loss of an evaluation, if it is the lowest so far."""

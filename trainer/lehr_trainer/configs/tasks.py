@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from lehr_trainer.configs.base import Config, NonNegativeInt, OrNone, PositiveInt
 from lehr_trainer.configs.corpus import PartName
@@ -14,6 +16,32 @@ SHIPPED = ("stdlib_modules", "stdlib_signatures")
 """Task files that come with Lehr, about Python's standard library."""
 RESERVED = ("mean", "average")
 """Names in metrics that no task can have: ``task/mean``, ``task/average/NAME``."""
+
+
+_VALUE = r"(mean|([^/]+)/(accuracy(_centred)?|bits_per_byte|loss))"
+METRIC = rf"task/(average/)?{_VALUE}"
+"""Names of the metrics of tasks: of which weights, of which task."""
+LOWER_IS_BETTER = ("/bits_per_byte", "/loss")
+
+
+def _judges(value: object) -> object:
+    if isinstance(value, bool) or (
+        isinstance(value, str) and re.fullmatch(f"task/{_VALUE}", value)
+    ):
+        return value
+    raise ValueError(
+        "it is true for val/loss, false, or the value of a task: task/mean, task/NAME/accuracy, "
+        "accuracy_centred, bits_per_byte or loss"
+    )
+
+
+JudgedBy = Annotated[bool | str, BeforeValidator(_judges)]
+
+
+def in_training(metric: str, where: Mapping[str, str]) -> bool:
+    """Return whether a metric of tasks is one that the training itself evaluates."""
+    name = metric.split("/")[1]
+    return {*where.values()} == {"training"} if name == "mean" else where.get(name) == "training"
 
 
 class TaskConfig(Config):

@@ -46,7 +46,7 @@ from lehr_trainer.configs.presets import expand_model_preset
 from lehr_trainer.configs.schedule import ScheduleConfig
 from lehr_trainer.configs.shapes import GPT2Config, LlamaConfig
 from lehr_trainer.configs.stages import CourseStage, StageConfig, StageSpan, course, span_of, spans
-from lehr_trainer.configs.tasks import Tasks
+from lehr_trainer.configs.tasks import JudgedBy, Tasks, in_training
 
 __all__ = ["AdamWConfig", "BatchConfig", "Config", "GPT2Config", "LlamaConfig"]
 """Of other modules, but commonly imported from here."""
@@ -135,8 +135,9 @@ class CheckpointConfig(Config):
     """Steps between checkpoints; 0 saves only at the end and when stopped."""
     keep_last: Annotated[int, Field(ge=2)] = 2
     """Number of newest checkpoints that stay on disk; two, since the newest may be damaged."""
-    keep_best: bool = True
-    """Also keep the one with the lowest val/loss, of those saved at a step that was evaluated."""
+    keep_best: JudgedBy = True
+    """Also keep the one with the lowest val/loss, of those saved at a step that was evaluated; or,
+    by its name such as task/mean or task/NAME/accuracy, the one with the best value of a task."""
     keep_every: NonNegativeInt = 0
     """Also keep each checkpoint whose step is a multiple of this; 0 keeps no others."""
     save_last: bool = True
@@ -244,6 +245,7 @@ class TrainConfig(Config):
         self._check_joint_products()
         self._check_delayed_scaling()
         self._check_parts()
+        self._check_keep_best()
         self.parallel.check_fits(self)
         self._check_loss_mask()
         self.schedule.check_fits(self.steps)
@@ -281,6 +283,15 @@ class TrainConfig(Config):
             raise ValueError(
                 "precision.fp8.recipe te_delayed cannot be compiled: Transformer Engine refuses it "
                 "under torch.compile; leave compile out, or use tensorwise or rowwise"
+            )
+
+    def _check_keep_best(self) -> None:
+        metric, where = self.checkpoint.keep_best, {one.name: one.where for one in self.evals}
+        if isinstance(metric, str) and not in_training(metric, where):
+            raise ValueError(
+                f"checkpoint.keep_best is {metric}, but of train.evals, which has "
+                f"{', '.join(where) or 'no task'}, none or not all of these are evaluated in the "
+                "training (where: training); name another one, or true for val/loss"
             )
 
     def _check_parts(self) -> None:

@@ -35,6 +35,8 @@ class Manifest(BaseModel):
     tokens: int
     val_loss: float | None = Field(default=None, allow_inf_nan=False)
     """Of these very weights, when they were evaluated; None also if it is NaN or infinite."""
+    score: float | None = Field(default=None, allow_inf_nan=False)
+    """The same of the task that ``checkpoint.keep_best`` names."""
     reason: str
     code: str | None = None
     """Digest of the capsule that the run trains with; None outside the platform."""

@@ -137,6 +137,8 @@ class Checkpoint(Record):
     reason: Annotated[str, Field(max_length=40)] = "interval"
     """interval, stage, last, stop or order."""
     val_loss: float | None = None
+    score: float | None = None
+    """The value of the task that ``checkpoint.keep_best`` names."""
     seconds: float = 0.0
     blocked_s: float = 0.0
     """How long the training loop waited for it: all of ``seconds``, unless saves are

@@ -22,6 +22,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from lehr_trainer.checkpointing import checkpoint
+from lehr_trainer.checkpointing.retention import Held, best_of
 from lehr_trainer.configs.corpus import ChatCorpus, corpora
 from lehr_trainer.configs.stages import with_all_positions
 from lehr_trainer.configs.train import LlamaConfig, TrainConfig
@@ -84,9 +85,9 @@ def export(
     """Write a checkpoint to ``out_dir``; return the checkpoint that it was taken from.
 
     ``path`` is a run directory or the folder of one checkpoint. The step ``last`` is the newest
-    that verifies, ``best`` has the lowest val/loss. ``average`` exports the running average of the
-    weights (``train.average``), ``overwrite`` replaces an earlier export. ``tokenizer`` is where
-    the run's tokenizer is on this machine, if not where the run found it; ``none`` exports none.
+    that verifies, ``best`` that of the run's ``keep_best``. ``average`` exports the running average
+    of the weights (``train.average``), ``overwrite`` replaces an earlier export. ``tokenizer`` is
+    where the run's tokenizer is on this machine, if not where the run found it; ``none``: none.
     ``facts`` are what the platform knows about the run, for the model card.
 
     Raises:
@@ -210,14 +211,17 @@ def _choose(run_dir: Path, step: int | str) -> tuple[Path, checkpoint.Manifest]:
             steps = ", ".join(map(str, saved_steps)) or "none"
             raise BadCheckpoint(f"{run_dir} has no checkpoint of step {step}; there are: {steps}")
     if step == "best":
-        losses = {d: checkpoint.read_manifest(d).val_loss for d in found}
-        scored = {d: loss for d, loss in losses.items() if loss is not None}
-        if found and not scored:
+        policy = launch.read_config(run_dir / layout.CONFIG).checkpoint
+        manifests = [(d, checkpoint.read_manifest(d)) for d in found]
+        held = [Held(d, one.step, one.val_loss, score=one.score) for d, one in manifests]
+        best = best_of(held, policy)
+        if found and best is None:
+            metric = policy.keep_best if isinstance(policy.keep_best, str) else "val/loss"
             raise BadCheckpoint(
-                f"{run_dir} has no checkpoint with a val/loss, so none is the best; name a step, "
+                f"{run_dir} has no checkpoint with a {metric}, so none is the best; name a step, "
                 "or last"
             )
-        found = [min(scored, key=lambda d: scored[d])] if scored else []
+        found = [best.path] if best else []
     damaged: list[str] = []
     for directory in found:
         try:

@@ -165,14 +165,24 @@ def checkpoint_plan(config: TrainConfig) -> CheckpointPlan:
         size_bytes=checkpoint_bytes(config, counts),
         saves=saves,
         kept=min(saves, policy.keep_last) + by_rule + (0 < best <= oldest and not is_kept_by_rule),
-        keeps_best=policy.keep_best and any(0 < saved(step) < saves for step in (best, *ends)),
+        keeps_best=bool(policy.keep_best)
+        and any(0 < saved(step) < saves for step in (best, *ends)),
     )
+
+
+def _judged_every(config: TrainConfig) -> int:
+    """Return after how many steps there is a value by which ``keep_best`` chooses; 0 for none."""
+    metric = config.checkpoint.keep_best
+    if not isinstance(metric, str):
+        return config.validation.every
+    named = [task for task in config.evals if metric.startswith(f"task/{task.name}/")]
+    return lcm(*(task.every for task in named or config.evals))
 
 
 def _first_saved_when_evaluated(stages: Sequence[CourseStage], every: int) -> int:
     """Return the first step of the interval that is evaluated; 0 if none is."""
     for span, config in stages:
-        both = lcm(every, config.validation.every)
+        both = lcm(every, _judged_every(config))
         step = both * (span.first // both + 1) if both else 0
         if 0 < step <= span.last:
             return step

@@ -29,6 +29,7 @@ from lehr.schemas.streams import (
 from lehr.specs.stored import StoredSpec
 from lehr.store.ids import attempt_id
 from lehr.store.records.checkpoints import THERE
+from lehr_trainer.checkpointing.retention import best_of
 from lehr_trainer.configs.train import ModelConfig
 from lehr_trainer.contract import layout, records
 from lehr_trainer.contract.records import Notice, Started, Warning_
@@ -179,10 +180,9 @@ def checkpoints(store: Store, run: RunRow) -> list[CheckpointView]:
         _score(store, run, rows, attempts)
     existing = [row for row in rows if row.removed_at is None or row.copy_state == THERE]
     newest = max(existing, key=lambda row: (row.attempt, row.step), default=None)
-    scored = [row for row in existing if row.val_loss is not None and row.val_loss == row.val_loss]
-    best = min(scored, key=lambda row: row.val_loss or 0.0, default=None)
     nodes = {a.number: a.placement[0]["node"] for a in attempts if a.placement}
     policy = run.stored.checkpoint_policy
+    best = best_of(existing, policy)
     needed = store.checkpoints.needed_by_forks(run.id)
     kept = kept_because(existing, policy)
     return [

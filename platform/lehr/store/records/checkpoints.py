@@ -129,7 +129,8 @@ class Checkpoints(Records):
 
 def put_checkpoint(session: Session, run_id: str, attempt: int, record: Checkpoint) -> None:
     """Register a checkpoint that an attempt has written, also in place of an earlier one."""
-    fields = record.model_dump(include={"path", "size_bytes", "digest", "reason", "val_loss"})
+    names = {"path", "size_bytes", "digest", "reason", "val_loss", "score"}
+    fields = record.model_dump(include=names)
     row = {"run_id": run_id, "attempt": attempt, "step": record.step, "created_at": record.time}
     may_be_copied = case(
         (col(CheckpointRow.copy_state) == REMOVED, None), else_=CheckpointRow.copy_state
