@@ -71,6 +71,8 @@ def typed(hint: Any) -> str:
     if origin is list:
         item = typed(inner[0])
         return f"({item})[]" if " | " in item else f"{item}[]"
+    if origin is tuple:
+        return f"[{', '.join(typed(one) for one in inner)}]"
     if origin is dict:
         return f"Record<string, {typed(inner[1])}>"
     if isinstance(hint, type) and issubclass(hint, BaseModel):

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { marksNear } from "../../api/lehr_api/dashboard/static/js/charts/traces.js";
+import { forecastTraces, marksNear } from "../../api/lehr_api/dashboard/static/js/charts/traces.js";
 import { commands, contents, otherCode } from "../../api/lehr_api/dashboard/static/js/code.js";
 import { refusal } from "../../api/lehr_api/dashboard/static/js/form.js";
 import { linked } from "../../api/lehr_api/dashboard/static/js/note.js";
@@ -28,6 +28,17 @@ test("the page looks again while the run waits, and until it has a checkpoint", 
   assert.equal(looksAgain(run({ state: "running", step: 5 }), true), false);
   assert.equal(looksAgain(run({ state: "running", step: null }), false), false);
   assert.equal(looksAgain(run({ state: "completed", step: 5 }), false), false);
+  const forecast = /** @type {any} */ ({ value: 2 });
+  assert.equal(looksAgain(/** @type {any} */ ({ ...run({ state: "running", step: 5 }), forecast }), true), true);
+});
+
+test("the band of a forecast goes from the newest point to the run's last step", () => {
+  const line = /** @type {any} */ ({ colour: "#112233", curve: curve([[10, 5], [20, 4]]) });
+  const forecast = { metric: "val/loss", step: 100, value: 3, likely: [2.8, 3.2], sure: [2.5, 3.6], how: "", text: "" };
+  const traces = forecastTraces(/** @type {any} */ (forecast), line);
+  assert.deepEqual(traces.map(({ x, y }) => [x, y]), [2.5, 3.6, 2.8, 3.2, 3].map((end) => [[20, 100], [4, end]]));
+  assert.deepEqual(traces.map(({ fill }) => fill ?? null), [null, "tonexty", null, "tonexty", null]);
+  assert.deepEqual(forecastTraces(/** @type {any} */ ({ ...forecast, value: null }), line), []);
 });
 
 test("the place in the queue has the expected start and what that rests on", () => {

@@ -234,6 +234,32 @@ class WandbView(View):
     """Summary in one line."""
 
 
+class ForecastView(View):
+    """The final loss that is expected of a live run."""
+
+    metric: str
+    step: int | None = None
+    """The run's last step, which the forecast is for."""
+    value: float | None = None
+    """The median; null where it cannot be known."""
+    likely: tuple[float, float] | None = None
+    """The interval that should hold the final loss with 68 %."""
+    sure: tuple[float, float] | None = None
+    """The same with 95 %."""
+    how: str
+    """What it was made from; else why there is none."""
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def text(self) -> str:
+        """The forecast as one line."""
+        if self.value is None or self.likely is None or self.sure is None:
+            return f"none yet: {self.how}"
+        likely, sure = (f"{low:.3f} to {high:.3f}" for low, high in (self.likely, self.sure))
+        bands = f"(68 %: {likely}; 95 %: {sure})"
+        return f"{self.metric} {self.value:.3f} at its end {bands}, {self.how}"
+
+
 class AttemptView(View):
     id: str
     number: int
@@ -298,6 +324,8 @@ class RunDetail(RunView):
     """Its mirror in Weights & Biases; null when it has none."""
     diagnosis: list[AlertView] = []
     """Those of ``alerts`` that the diagnosis of its curves raised, explained."""
+    forecast: ForecastView | None = None
+    """Of a live run, from its first loss on."""
     cost: CostView | None = None
     """Null before its first attempt."""
     held_out: str | None = None

@@ -12,6 +12,7 @@ import orjson
 from lehr.app.presenters.alerts import Alerts
 from lehr.app.presenters.cost import Costs
 from lehr.app.presenters.evaluations import evaluations
+from lehr.app.presenters.forecasts import live_forecast
 from lehr.app.presenters.streams import (
     TrainerSummary,
     attempt_view,
@@ -157,6 +158,7 @@ class RunPresenter:
             ],
             wandb=self._mirror_view(run.id, sizes),
             diagnosis=_explained(self.alerts(run)),
+            forecast=live_forecast(self._store, run),
             cost=self._costs.of_runs(
                 run.id, [run.id], device=fields["device"], gpu_type=run.stored.gpu_type
             ),

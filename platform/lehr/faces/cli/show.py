@@ -222,6 +222,7 @@ def _facts(view: RunDetail) -> list[tuple[str, str]]:
         ("device", view.device or ""),
         ("attempts", str(view.attempt)),
         ("evaluations", ", ".join(f"{n} {what}" for what, n in evaluated.items())),
+        ("forecast", view.forecast.text if view.forecast else ""),
         ("cost", view.cost.text if view.cost else ""),
         ("W&B", mirror_text(view.wandb)),
         ("submitted", f"{formats.ago(view.created_at)} by {view.submitted_by}"),

@@ -365,6 +365,16 @@ export interface WandbView {
   text: string;
 }
 
+export interface ForecastView {
+  metric: string;
+  step: number | null;
+  value: number | null;
+  likely: [number, number] | null;
+  sure: [number, number] | null;
+  how: string;
+  text: string;
+}
+
 export interface AttemptView {
   id: string;
   number: number;
@@ -452,6 +462,7 @@ export interface RunDetail {
   evaluations: EvaluationView[];
   wandb: WandbView | null;
   diagnosis: AlertView[];
+  forecast: ForecastView | null;
   cost: CostView | null;
   held_out: string | null;
   warnings: string[];

@@ -8,7 +8,7 @@ import { partsOf } from "./expression.js";
 import { menuOf } from "./menu.js";
 import { indexAt, nearestPoint, reaches, stepsBetween } from "./points.js";
 import { timeUnit } from "./scale.js";
-import { marksNear, shapesOf, tracesOf } from "./traces.js";
+import { forecastTraces, marksNear, shapesOf, tracesOf } from "./traces.js";
 
 /**
  * @typedef {object} Line
@@ -31,6 +31,7 @@ import { marksNear, shapesOf, tracesOf } from "./traces.js";
  * @property {boolean} logy
  * @property {boolean} band
  * @property {[number, number] | null} [span] the first and last x, of all charts together
+ * @property {[number, number | null] | null} [range] the steps that are zoomed into
  *
  * @typedef {object} Place where a cursor stands
  * @property {number} step
@@ -176,10 +177,14 @@ export class Chart {
   /** @param {number} width @param {number} height @returns {import("./drawing.js").Figure} */
   #figureOf(width, height) {
     const { lines, look } = this;
-    const longest = look.span?.[1] ?? Math.max(...lines.map((line) => line.curve.x.at(-1) ?? 0));
+    const forecast = look.x === "step" && !look.range && this.marks?.forecast?.metric === this.name
+      ? forecastTraces(this.marks.forecast, lines[0]) : [];
+    const longest = Math.max(
+      look.span?.[1] ?? Math.max(...lines.map((line) => line.curve.x.at(-1) ?? 0)), forecast[0]?.x[1] ?? 0,
+    );
     const [unit, suffix] = look.x === "time" ? timeUnit(longest) : [1, ""];
     this.scale = unit;
-    const traces = lines.flatMap((line) => tracesOf(line, look, unit));
+    const traces = [...forecast, ...lines.flatMap((line) => tracesOf(line, look, unit))];
     const { log, note } = logOf(lines, this.own.log ?? look.logy);
     this.unplaced.hidden = note === null;
     this.unplaced.textContent = note;

@@ -13,6 +13,7 @@ import { xOfStep } from "./points.js";
  * @property {number[]} checkpoints
  * @property {{step: number, label: string, cause?: string}[]} resumes `cause`: why the attempt before ended
  * @property {{step: number, label: string, cause?: string}[]} alerts `cause`: the usual one
+ * @property {import("../types.js").ForecastView | null} [forecast] of the run's end
  */
 
 /** The most checkpoints that have a tick each: more ticks would be one grey bar. */
@@ -99,6 +100,28 @@ export function tracesOf(line, look, unit) {
     } });
   }
   return traces;
+}
+
+/**
+ * Return the band from the newest point of a line to where the run is expected to end, and its middle. It says where
+ * the run ends, not how it gets there.
+ *
+ * @param {NonNullable<Marks["forecast"]>} forecast
+ * @param {Line} line drawn by step
+ * @returns {Trace[]}
+ */
+export function forecastTraces({ step, value, likely, sure }, { curve, colour }) {
+  const [x, y] = [curve.x.at(-1), curve.y.at(-1)];
+  if (step === null || value === null || !likely || !sure || x === undefined || y === undefined) return [];
+  const base = { mode: /** @type {const} */ ("lines"), x: [x, step] };
+  const bands = [{ ends: sure, depth: 0.1 }, { ends: likely, depth: 0.2 }].flatMap(({ ends, depth }) => [
+    { ...base, y: [y, ends[0]], line: { width: 0 } },
+    {
+      ...base, y: [y, ends[1]], line: { width: 0 }, fillcolor: faded(colour, depth),
+      fill: /** @type {const} */ ("tonexty"),
+    },
+  ]);
+  return [...bands, { ...base, y: [y, value], line: { width: 1.25, color: colour, dash: "dash" } }];
 }
 
 /**

@@ -48,13 +48,14 @@ export function openCurves(place, run) {
   const marks = async () => {
     const [events, alerts] = await Promise.all([get(`/runs/${run.id}/events`), get(`/runs/${run.id}/alerts`)]);
     const found = marksOf(events, alerts, current.stages);
-    board.setMarks(found);
+    board.setMarks({ ...found, forecast: current.forecast });
     const parts = [
       found.stages.length && "lines with a name where a stage began",
       found.checkpoints.length && "short ticks where a checkpoint was saved",
       found.resumes.length && "dotted lines where it resumed",
       found.alerts.length
         && `red dashes where an alert began (${found.alerts.map(({ step, label }) => `step ${integer(step)}: ${label}`).join("; ")})`,
+      current.forecast?.value && `a band where the ${current.forecast.metric} is expected to end, with 68 and 95 %`,
     ].filter(Boolean);
     marksLine.textContent = any && parts.length ? `On the curves: ${parts.join(", ")}.` : "";
   };
@@ -84,7 +85,8 @@ export function openCurves(place, run) {
       }
       log.run(next);
       board.tick();
-      lookIfNew(`${next.state} ${next.attempt} ${next.alerts.length} ${Object.keys(next.latest).join()}`);
+      const { state, alerts, forecast } = next;
+      lookIfNew(`${state} ${next.attempt} ${alerts.length} ${forecast?.value} ${Object.keys(next.latest).join()}`);
     },
     metrics: () => board.tick(),
     log: (change) => log.grew(change),

@@ -18,13 +18,13 @@ export const LOOK_MS = 15_000;
 export const canForkFrom = (checkpoints) => checkpoints.some((one) => one.removed_at === null);
 
 /**
- * Return whether something of the run may change without an event: why it waits, or its first checkpoint.
+ * Return whether something of the run may change without an event: why it waits, its first checkpoint, its forecast.
  *
- * @param {import("../types.js").RunView} run
+ * @param {import("../types.js").RunView & Pick<Partial<RunDetail>, "forecast">} run
  * @param {boolean} canFork
  */
 export const looksAgain = (run, canFork) =>
-  run.state === "queued" || (!canFork && run.step !== null && !ENDED.has(run.state));
+  run.state === "queued" || (run.step !== null && !ENDED.has(run.state) && (!canFork || Boolean(run.forecast)));
 
 /**
  * @param {import("../types.js").QueueEntry[]} queue
@@ -255,6 +255,7 @@ export function drawHeader(place, run, about) {
     run.warnings.map((warning) => h("div.alert", {}, warning)),
     alerts(run),
     Object.keys(run.latest).length > 0 && figures(run),
+    run.forecast && !ENDED.has(run.state) && h("p.hint.forecast", {}, `Forecast: ${run.forecast.text}.`),
     run.wandb && h(
       "p.hint", {}, "Weights & Biases: ",
       run.wandb.url ? h("a", { href: run.wandb.url, rel: "noreferrer" }, run.wandb.text) : run.wandb.text,

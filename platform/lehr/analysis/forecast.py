@@ -1,0 +1,261 @@
+"""Forecast the final loss of a training from its losses so far and its planned learning rates.
+
+The logarithm of the loss follows an annealing law after Tissue et al. 2024 (arXiv:2408.11029)::
+
+    final + fall h(x) / h(0.1) + cliff (e - e at the end) + deviation
+    h(x) = (x + onset)^-power - (1 + onset)^-power
+
+``x`` is the area under the learning rate so far as a share of the whole run's, ``e`` the rate as a
+share of its peak, followed with a lag. So what the decay of a warmup-stable-decay schedule will
+bring is counted before it begins. The deviation is how a training leaves the law: its level and its
+slope walk at random in log x, and the slope returns. All of them are drawn from a prior that was
+learned from trainings (``tests/bench/forecast.py``), and weighted by how well they explain the
+losses, so the band has all that is not known of them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from lehr.specs.stored import StoredSpec
+
+    Array = NDArray[np.float64]
+
+PARAMETERS = ("fall", "power", "onset", "cliff", "noise", "level", "slope")
+"""Drawn as natural logarithms; the last three are standard deviations, of one loss, and of the
+level and the slope over a factor e of x."""
+PRIOR = (-1.4, -1.0, -3.2, -3.93, -6.6, -5.1, -2.49)
+SPREAD = (0.5, 0.46, 1.72, 1.44, 1.36, 1.35, 0.36)
+"""Standard deviations of the logarithms."""
+RETURNS = 1.0
+"""Logarithm of the factor of x within which a slope returns to the law's."""
+LAG = 0.03
+"""Of the whole run: how late the loss follows the rate."""
+DRAWS = 2000
+_MOST_POINTS = 40
+"""More losses are averaged, in parts of equal factors of the step."""
+FEWEST = 5
+"""Losses after the warmup before which no forecast is made."""
+_LEAST_SHARE = 0.02
+"""Share of the area under the rate before which no forecast is made."""
+_RISE = (0.02, 6.0)
+"""A loss higher than the lowest so far by this share, and so many times the noise, has risen."""
+_COUNTING = 0.1
+"""Share of the draws that must count."""
+_PLANNED = 400
+"""Points of a plan."""
+_QUANTILES = (0.01, 0.025, 0.16, 0.5, 0.84, 0.975, 0.99)
+UNPLANNED = "its later learning rates are not known, so the band is wider"
+
+
+@dataclass(frozen=True)
+class RatePlan:
+    """The learning rate of a run, from before its first step to its last."""
+
+    steps: tuple[int, ...]
+    """Ascending from 0."""
+    rates: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """The final loss that is expected; only ``how`` where it cannot be known."""
+
+    how: str
+    """What it was made from; else why there is none."""
+    value: float | None = None
+    """The median."""
+    likely: tuple[float, float] | None = None
+    """The interval that should hold the final loss with 68 %."""
+    sure: tuple[float, float] | None = None
+    """The same with 95 %."""
+    most: tuple[float, float] | None = None
+    """The same with 98 %: it lies beyond each end with 1 %."""
+
+
+def planned(spec: StoredSpec) -> tuple[RatePlan | None, tuple[int, ...]]:
+    """Return the planned rates of a run of Lehr's trainer, and the steps after which its loss may
+    jump. Of a program neither is known.
+    """
+    return (_plan(json.dumps(spec.train)), spec.changes) if spec.train else (None, ())
+
+
+@lru_cache(maxsize=512)
+def _plan(train: str) -> RatePlan:
+    from lehr_trainer.configs.schedule import lr_factor
+    from lehr_trainer.configs.train import TrainConfig
+
+    stages = TrainConfig.model_validate_json(train).course
+    last = stages[-1].span.last
+    ends = {step for span, _ in stages for step in (span.first + 1, span.last)}
+    steps = sorted({0, 1, *ends, *(round(i * last / _PLANNED) for i in range(_PLANNED + 1))})
+    rates = []
+    for step in steps:
+        own = next(config for span, config in stages if step <= span.last)
+        rates.append(own.optimizer.lr * lr_factor(own.schedule, step, own.steps))
+    return RatePlan(tuple(steps), tuple(rates))
+
+
+@lru_cache(maxsize=4096)
+def forecast(
+    steps: tuple[int, ...],
+    losses: tuple[float, ...],
+    total: int | None,
+    plan: RatePlan | None,
+    changes: tuple[int, ...] = (),
+) -> Forecast:
+    """Forecast the loss at step ``total``.
+
+    Args:
+        steps: of the losses, ascending.
+        losses: in nats, or another loss above 0.
+        total: the run's last step; None if it is not known.
+        plan: None where the rates are not known, as of a program.
+        changes: steps after which other data or a sequence length begin, so the loss may jump.
+    """
+    if total is None:
+        return Forecast("the number of its steps is not known")
+    newest = steps[-1] if steps else 0
+    begun = max([_warmed_up(plan), *(step for step in changes if step < newest)])
+    points = [(s, y) for s, y in zip(steps, losses, strict=True) if s > 0 and s >= begun]
+    if ahead := [step for step in changes if newest <= step < total]:
+        return Forecast(f"another stage or sequence length begins after step {ahead[0]:,}")
+    if bad := [step for step, y in points if not 0 < y < math.inf]:
+        return Forecast(f"the loss is no number above 0 at step {bad[0]:,}")
+    if newest >= total:
+        return Forecast("it has reached its last step")
+    rates = plan or RatePlan((0, total), (1.0, 1.0))
+    if len(points) < FEWEST or _area(rates, [newest])[0] < _LEAST_SHARE:
+        return Forecast(f"{len(points)} losses after the warmup, at least {FEWEST} are needed")
+    s, y = _averaged(*np.array(points, np.float64).T)
+    lowest = np.minimum.accumulate(y)
+    noise = 0.6 * float(np.median(np.abs(np.diff(np.log(y), 2))))
+    risen = np.log(y / lowest) > max(_RISE[0], _RISE[1] * noise)
+    if risen[-1]:
+        since = s[len(s) - int(np.argmin(risen[::-1]))]
+        return Forecast(f"the loss has risen from {lowest[-1]:.4g} since step {since:,.0f}")
+    logs, final, variance = explain(prior_draws(), rates, s[~risen], y[~risen], plan is not None)
+    most, sure, likely, median = _intervals(logs, final, np.sqrt(variance))
+    until = f"from {len(points)} losses until step {newest:,}"
+    how = f"{until} and the planned learning rates" if plan else f"{until}; {UNPLANNED}"
+    return Forecast(how, median, likely, sure, most)
+
+
+def _warmed_up(plan: RatePlan | None) -> int:
+    """Return the step from which the rate rises no more."""
+    if plan is None:
+        return 0
+    rises = zip(plan.steps[1:], plan.rates[1:], plan.rates[2:], strict=False)
+    return next((step for step, rate, later in rises if later <= rate), 0)
+
+
+def _averaged(steps: Array, losses: Array) -> tuple[Array, Array]:
+    """Average steps and losses in parts of equal factors of the step."""
+    if len(steps) <= _MOST_POINTS:
+        return steps, losses
+    edges = np.geomspace(steps[0], steps[-1], _MOST_POINTS + 1)[1:-1]
+    starts = np.unique(np.searchsorted(steps, [0.0, *edges], side="right"))
+    counts = np.diff([*starts, len(steps)])
+    return np.add.reduceat(steps, starts) / counts, np.add.reduceat(losses, starts) / counts
+
+
+@lru_cache(maxsize=1)
+def prior_draws() -> Array:
+    """Draw the parameters, [N, 7], as logarithms. Always the same, so that no forecast changes by
+    itself.
+    """
+    normal = np.random.default_rng(0).standard_normal((DRAWS, len(PRIOR)))
+    return np.asarray(PRIOR) + normal * SPREAD
+
+
+def _area(plan: RatePlan, steps: Sequence[float] | Array) -> Array:
+    """Return the area under the rate until each step, as a share of the whole, [n]."""
+    at, rates = np.asarray(plan.steps, np.float64), np.asarray(plan.rates)
+    area = np.concatenate([[0.0], np.cumsum((rates[1:] + rates[:-1]) / 2 * np.diff(at))])
+    share: Array = np.interp(steps, at, area / area[-1])
+    return share
+
+
+def _followed(plan: RatePlan, steps: Array) -> Array:
+    """Return the rate as a share of its peak, followed up at once and down with a lag, [n]."""
+    level, levels = 0.0, []
+    kept = [0.0, *(math.exp(-(b - a) / plan.steps[-1] / LAG) for a, b in pairwise(plan.steps))]
+    for rate, keep in zip(plan.rates, kept, strict=True):
+        level = max(rate, rate + (level - rate) * keep)
+        levels.append(level / max(plan.rates))
+    followed: Array = np.interp(steps, plan.steps, levels)
+    return followed
+
+
+def explain(
+    draws: Array, plan: RatePlan, steps: Array, losses: Array, known: bool = True
+) -> tuple[Array, Array, Array]:
+    """Return the log-likelihood of the losses for each draw, and the mean and the variance of the
+    logarithm of the final loss, [N] each. It is a Kalman filter of level and slope.
+    """
+    fall, power, onset, cliff, noise, level, slope = np.exp(draws).T
+    ends = np.append(steps, plan.steps[-1])
+    x, rate = _area(plan, ends), _followed(plan, ends)
+
+    heights = (np.append(x, 0.1) + onset[:, None]) ** -power[:, None]
+    heights -= (1.0 + onset[:, None]) ** -power[:, None]
+    law = fall[:, None] * heights[:, :-1] / heights[:, -1:] + cliff[:, None] * (rate - rate[-1])
+    off = np.log(losses) - law[:, :-1]
+    mean, bend = off[:, 0].copy(), np.zeros(len(draws))
+    of_mean, both, of_bend = noise**2, np.zeros(len(draws)), slope**2
+    logs = np.zeros(len(draws))
+    for number, ahead in enumerate(np.diff(np.log(x)), start=1):
+        # The exact transition of a level whose slope is an Ornstein-Uhlenbeck process.
+        keep = math.exp(-ahead / RETURNS)
+        reach = RETURNS * (1.0 - keep)
+        grown = RETURNS**2 * max(0.0, 2 * ahead / RETURNS - 3 + 4 * keep - keep**2)
+        mean, bend = mean + reach * bend, keep * bend
+        of_mean = of_mean + 2 * reach * both + reach**2 * of_bend
+        of_mean += level**2 * ahead + slope**2 * grown
+        both = keep * (both + reach * of_bend) + slope**2 * RETURNS * (1.0 - keep) ** 2
+        of_bend = keep**2 * of_bend + slope**2 * (1.0 - keep**2)
+        if number == len(steps):
+            break
+        total, surprise = of_mean + noise**2, off[:, number] - mean
+        logs -= (surprise**2 / total + np.log(total)) / 2
+        mean, bend = mean + of_mean / total * surprise, bend + both / total * surprise
+        of_bend = of_bend - both**2 / total
+        both, of_mean = both * noise**2 / total, of_mean * noise**2 / total
+    if not known:
+        # The rate may fall to any share of its peak.
+        mean = mean - cliff * np.random.default_rng(1).uniform(size=len(draws))
+    return logs, mean, of_mean + noise**2
+
+
+def weights_of(logs: Array) -> Array:
+    """Return the weights of the draws. Where few draws explain the losses so much better than the
+    others that their other parameters would be chance, less of the likelihood counts.
+    """
+    weights: Array = np.exp(logs - logs.max())
+    while weights.sum() ** 2 / (weights**2).sum() < len(logs) * _COUNTING:
+        weights **= 0.8
+    return weights
+
+
+def _intervals(
+    logs: Array, final: Array, deviation: Array
+) -> tuple[tuple[float, float], tuple[float, float], tuple[float, float], float]:
+    """Return the intervals of 98, 95 and 68 % of the final loss, and its median."""
+    weights = weights_of(logs).cumsum()
+    places = (np.arange(2 * DRAWS) + 0.5) / (2 * DRAWS)
+    chosen = np.searchsorted(weights / weights[-1], places)
+    normal = np.random.default_rng(0).standard_normal(2 * DRAWS)
+    found = np.quantile(final[chosen] + deviation[chosen] * normal, _QUANTILES)
+    a, b, c, median, d, e, f = (float(one) for one in np.exp(found))
+    return (a, f), (b, e), (c, d), median
