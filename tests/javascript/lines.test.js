@@ -3,11 +3,13 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { endsOf } from "../../api/lehr_api/dashboard/static/js/charts/chart.js";
+import { symbol } from "../../api/lehr_api/dashboard/static/js/charts/drawing.js";
 import { isComputed, metricsIn, partsOf } from "../../api/lehr_api/dashboard/static/js/charts/expression.js";
-import { alike, linesOf, roomy } from "../../api/lehr_api/dashboard/static/js/charts/lines.js";
+import { alike, keyOf, linesOf, roomy } from "../../api/lehr_api/dashboard/static/js/charts/lines.js";
 import { ownFromAddress, ownToAddress } from "../../api/lehr_api/dashboard/static/js/charts/menu.js";
-import { grouped, groupOf } from "../../api/lehr_api/dashboard/static/js/charts/metric_groups.js";
-import { problemOf } from "../../api/lehr_api/dashboard/static/js/charts/search.js";
+import { byNumber, grouped, groupOf } from "../../api/lehr_api/dashboard/static/js/charts/metric_groups.js";
+import { chartsOf, problemOf } from "../../api/lehr_api/dashboard/static/js/charts/search.js";
 import { sampleAt } from "../../api/lehr_api/dashboard/static/js/charts/tip.js";
 import { whyNot } from "../../api/lehr_api/dashboard/static/js/charts/toolbar.js";
 import { curve, fc } from "./support.js";
@@ -117,6 +119,35 @@ test("a metric is grouped by its prefix, or by what it measures", () => {
   assert.equal(groupOf("train/loss"), "train");
   assert.equal(groupOf("tokens_per_s"), "speed");
   assert.equal(groupOf("step"), "other");
+});
+
+test("numbers in names are in order by their size", () => {
+  assert.deepEqual(["layer.10", "layer.2", "layer.1"].sort(byNumber), ["layer.1", "layer.2", "layer.10"]);
+  assert.deepEqual(grouped(["block10/x", "block9/x"]).map(([name]) => name), ["block9", "block10"]);
+});
+
+test("added charts are shown whatever is looked for among the metrics", () => {
+  assert.deepEqual(chartsOf(["a, b"], ["a", "b", "ab"], /^b/), ["a, b", "b"]);
+  assert.deepEqual(chartsOf([], ["a", "b"], null), ["a", "b"]);
+});
+
+test("a chart of several metrics has a key: colours for one run, dashes for several", () => {
+  const of = (/** @type {any[]} */ lines) => keyOf(lines).map(({ label, colour, dash }) => `${label} ${colour} ${dash}`);
+  const two = ["a", "b"].map((metric, i) => ({ ...line, metric, colour: `c${i}` }));
+  assert.deepEqual(of(two), ["a c0 solid", "b c1 solid"]);
+  const dashed = ["r", "q"].flatMap((id) => ["a", "b"].map((metric, i) => ({ ...line, run: id, metric, dash: ["solid", "dot"][i] })));
+  assert.deepEqual(of(dashed), ["a currentColor solid", "b currentColor dot"]);
+  assert.deepEqual(of([line]), []);
+});
+
+test("the ends of the values at the cursor are one where they read alike", () => {
+  assert.equal(endsOf([1.19101, 1.19102], (value) => value.toFixed(3)), "1.191");
+  assert.equal(endsOf([1, 2, 3], String), "1 to 3");
+});
+
+test("a cross at the end of the axis is whole, and one beyond it stays outside", () => {
+  const right = (/** @type {number} */ x) => Math.max(...(symbol(x, 5, { symbol: "x", size: 8, color: "red" }, 100).match(/[\d.]+ /g) ?? []).map(Number));
+  assert.deepEqual([50, 98, 100, 120].map(right), [54, 99, 99, 124]);
 });
 
 test("the usual groups come first, the others by name, and a digest is not drawn", () => {

@@ -5,7 +5,7 @@ import { test } from "node:test";
 
 import { Chart } from "../../api/lehr_api/dashboard/static/js/charts/chart.js";
 import { bySeeds, inGroups, meanCurve } from "../../api/lehr_api/dashboard/static/js/charts/lines.js";
-import { around } from "../../api/lehr_api/dashboard/static/js/charts/tip.js";
+import { around, roomFor } from "../../api/lehr_api/dashboard/static/js/charts/tip.js";
 import { tracesOf } from "../../api/lehr_api/dashboard/static/js/charts/traces.js";
 import { curve, fc } from "./support.js";
 
@@ -89,6 +89,9 @@ test("a long list has the values around the line under the pointer, and counts t
   assert.deepEqual([better, shown.length, more], [14, 12, 14]);
   assert.ok(shown.some((value) => value.line.run === "r20"));
   assert.deepEqual(around(values(40), null).shown[0].line.run, "r0");
+  const low = around(values(40), "r20", roomFor(220));
+  assert.deepEqual([low.better, low.shown.length, low.more], [16, 8, 16]);
+  assert.deepEqual([300, 1000, 20].map(roomFor), [12, 12, 1]);
 });
 
 test("no value is left out without being counted", () => {

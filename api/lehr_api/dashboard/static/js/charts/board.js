@@ -5,6 +5,7 @@
 
 import { get } from "../api.js";
 import { h, mount, throttled } from "../dom.js";
+import { shortcut } from "../keys.js";
 import { showFailure } from "../notices.js";
 import { keep } from "../patch.js";
 import { memory, read, write } from "../urlstate.js";
@@ -13,7 +14,7 @@ import { isComputed, metricsIn } from "./expression.js";
 import { fetchCurves } from "./feed.js";
 import { alike, curveOf, linesOf, roomy, spanOf } from "./lines.js";
 import { ownFromAddress, ownToAddress } from "./menu.js";
-import { grouped, MetricGroups } from "./metric_groups.js";
+import { byNumber, grouped, MetricGroups } from "./metric_groups.js";
 import { Search } from "./search.js";
 import { sampleAt, showSample, showTip } from "./tip.js";
 import { toolbar, viewFromAddress } from "./toolbar.js";
@@ -90,6 +91,8 @@ export class Board {
     /** The sample of text by the step where the cursor is held. */
     this.moment = h("div.moment", { hidden: true, "aria-live": "polite" });
     this.pins = memory.get(options.pins ?? "pins", PINNED);
+    // Each chart has these keys for itself: here they are for the list.
+    shortcut("← → + -", "on a chart: move its cursor, zoom in, show all steps", () => undefined);
     this.observer = new IntersectionObserver((entries) => this.#seen(entries), { rootMargin: "120px" });
     this.tick = throttled(async () => {
       if (document.hidden) return;
@@ -132,7 +135,7 @@ export class Board {
 
   /** @param {string[]} names all metrics */
   setMetrics(names) {
-    const sorted = [...names].sort();
+    const sorted = [...names].sort(byNumber);
     if (sorted.join() === this.names.join()) return;
     this.names = sorted;
     this.#arrange();
@@ -172,10 +175,10 @@ export class Board {
   }
 
   #arrange() {
-    const all = [...this.search.expressions, ...this.names];
-    const shown = all.filter((name) => this.search.matches(name));
-    const pinned = [...this.search.expressions, ...this.pins].filter((name) => shown.includes(name));
     this.search.names = this.names;
+    const all = [...this.search.expressions, ...this.names];
+    const shown = this.search.shown();
+    const pinned = [...this.search.expressions, ...this.pins].filter((name) => shown.includes(name));
     this.search.count(shown.length, all.length);
     for (const name of all) {
       if (this.charts.has(name)) continue;

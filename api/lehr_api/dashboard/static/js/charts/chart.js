@@ -3,8 +3,9 @@
 import { fill, h } from "../dom.js";
 import { integer, metric, NONE, scientific, si } from "../format.js";
 import { logOf, scaleOf, xAxis, yAxis } from "./axes.js";
-import { areaOf, drawing, fileOf } from "./drawing.js";
+import { areaOf, drawing, fileOf, swatch } from "./drawing.js";
 import { partsOf } from "./expression.js";
+import { keyOf } from "./lines.js";
 import { menuOf } from "./menu.js";
 import { indexAt, nearestPoint, reaches, stepsBetween } from "./points.js";
 import { timeUnit } from "./scale.js";
@@ -38,6 +39,9 @@ import { forecastTraces, marksNear, shapesOf, tracesOf } from "./traces.js";
  * @property {number} x on the x axis of the data
  * @property {string | null} run the run whose line is nearest to the pointer
  */
+
+/** Return the ends of a range in words, one if both read alike. @param {number[]} ends @param {(v: number) => string} text */
+export const endsOf = (ends, text) => [...new Set([ends[0], ends[ends.length - 1]].map(text))].join(" to ");
 
 /** How near, in pixels, a mark must be to the cursor for its words to show. */
 const MARK_PX = 5;
@@ -95,11 +99,20 @@ export class Chart {
     this.tools = h("span.chart-tools");
     const parts = [this.pinButton, this.outside, this.unplaced, this.read, this.tools];
     const caption = h("figcaption.chart-head", {}, h("h3", { title: name }, name), parts);
-    this.element = h("figure.chart", { "data-metric": name }, caption, this.plot);
+    this.key = h("div.legend");
+    this.element = h("figure.chart", { "data-metric": name }, caption, this.key, this.plot);
     this.setOwn({});
     this.plot.append(h("div.chart-empty.waiting", {}, "…"));
-    this.plot.addEventListener("pointermove", (event) => hooks.onHover(this.#placeOf(event), this));
-    this.plot.addEventListener("pointerleave", () => hooks.onHover(null, this));
+    /** Where the pointer rests: new points move the steps below it. @type {PointerEvent | null} */
+    this.pointer = null;
+    this.plot.addEventListener("pointermove", (event) => {
+      this.pointer = event;
+      hooks.onHover(this.#placeOf(event), this);
+    });
+    this.plot.addEventListener("pointerleave", () => {
+      this.pointer = null;
+      hooks.onHover(null, this);
+    });
     this.plot.addEventListener("keydown", (event) => this.#walk(event));
     this.plot.addEventListener("dblclick", () => hooks.onZoom(null));
     this.ended = new AbortController();
@@ -148,6 +161,7 @@ export class Chart {
     this.look = look;
     this.marks = marks;
     if (!this.element.isConnected) return;
+    fill(this.key, keyOf(lines).map((one) => h("span", { key: one.label }, swatch(one), " ", one.label)));
     if (!lines.some((line) => line.curve.step.length)) {
       this.figure = null;
       Object.assign(this.plot, { figure: null });
@@ -163,6 +177,7 @@ export class Chart {
     if (before) before.replaceWith(drawn);
     else this.plot.replaceChildren(drawn, this.cursor, this.dots, this.zoomed);
     this.reading(this.at);
+    if (this.pointer) this.hooks.onHover(this.#placeOf(this.pointer), this);
   }
 
   /**
@@ -304,7 +319,7 @@ export class Chart {
       .filter((value) => Number.isFinite(value))
       .sort((a, b) => a - b);
     this.read.textContent = shown.length
-      ? `${at === null ? "" : `step ${integer(at.step)} · `}${metric(this.unit, shown[0])} to ${metric(this.unit, shown[shown.length - 1])}`
+      ? `${at === null ? "" : `step ${integer(at.step)} · `}${endsOf(shown, (value) => metric(this.unit, value))}`
       : "";
     this.plot.setAttribute(
       "aria-label", `${this.name} of ${found.length} ${found[0].metric ? "curves" : "runs"}: ${this.read.textContent}`,

@@ -112,18 +112,21 @@ export function bandPath(x, low, high) {
   return found;
 }
 
-/** @param {number} x @param {number} y @param {NonNullable<Trace["marker"]>} marker */
-function symbol(x, y, { symbol: kind, size }) {
+/** @param {number} x @param {number} y @param {NonNullable<Trace["marker"]>} marker @param {number} width of the plot */
+export function symbol(x, y, { symbol: kind, size }, width) {
   const half = size / 2;
-  const at = (/** @type {number} */ dx, /** @type {number} */ dy) => `${(x + dx).toFixed(1)} ${(y + dy).toFixed(1)}`;
+  // A cross at the end of the axis is whole.
+  const middle = kind === "x" && x <= width ? Math.min(x, width - half - 1) : x;
+  const at = (/** @type {number} */ dx, /** @type {number} */ dy) =>
+    `${(middle + dx).toFixed(1)} ${(y + dy).toFixed(1)}`;
   if (kind === "x") return `M${at(-half, -half)}L${at(half, half)}M${at(-half, half)}L${at(half, -half)}`;
   if (kind === "line-ns-open") return `M${at(0, -half)}L${at(0, half)}`;
   // A line without length, whose round ends are a dot.
   return `M${at(0, 0)}h0`;
 }
 
-/** @param {Trace[]} traces @param {(x: number) => number} px @param {(y: number) => number} py */
-function linesOf(traces, px, py) {
+/** @param {Trace[]} traces @param {(x: number) => number} px @param {(y: number) => number} py @param {number} width */
+function linesOf(traces, px, py, width) {
   /** @type {SVGElement[]} */
   const found = [];
   /** @type {number[]} */
@@ -152,7 +155,8 @@ function linesOf(traces, px, py) {
       }));
     }
     if (mode !== "lines" && marker) {
-      const dots = xs.map((at, i) => (Number.isFinite(at) && Number.isFinite(ys[i]) ? symbol(at, ys[i], marker) : ""))
+      const dots = xs
+        .map((at, i) => (Number.isFinite(at) && Number.isFinite(ys[i]) ? symbol(at, ys[i], marker, width) : ""))
         .join("");
       found.push(s("path", {
         class: "trace marks", ...of, d: dots, fill: "none", stroke: marker.color,
@@ -199,7 +203,7 @@ export function drawing(figure) {
       shapes.filter(({ name }) => name).map(({ x0, name }) => text(name, {
         class: "mark-name", x: (px(x0) + 4).toFixed(1), y: 10,
       })),
-      linesOf(traces, px, py),
+      linesOf(traces, px, py, area.width),
     ),
   );
 }

@@ -214,6 +214,13 @@ export function linesOf(name, runs, read, means) {
   return { lines, drawnAs };
 }
 
+/** Return the key of a chart of several metrics: for one run colours, for several dashes. @param {Line[]} lines */
+export function keyOf(lines) {
+  const several = lines.some(({ run }) => run !== lines[0].run);
+  return lines.filter(({ run, metric }) => metric && run === lines[0].run)
+    .map(({ metric = "", colour, dash }) => ({ label: metric, colour: several ? "currentColor" : colour, dash }));
+}
+
 /** @param {BoardRun} run @param {string} part @param {number} count of runs */
 const labelOf = (run, part, count) => (count === 1 ? part : `${run.label} · ${part}`);
 

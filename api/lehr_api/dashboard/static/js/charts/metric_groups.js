@@ -10,6 +10,9 @@ export function groupOf(name) {
   return /tokens_per_s|_s$|mfu/.test(name) ? "speed" : "other";
 }
 
+/** Compare names, numbers in them by their size: layer.2 is before layer.10. @param {string} a @param {string} b */
+export const byNumber = (a, b) => a.localeCompare(b, "en", { numeric: true });
+
 /** The digest of a batch shows equal data by equal numbers, and nothing as a curve. */
 const DIGEST = "data/digest";
 /** @type {Record<string, number>} */
@@ -27,7 +30,7 @@ export function grouped(names) {
   for (const name of names.filter((one) => one !== DIGEST)) {
     groups.set(groupOf(name), [...(groups.get(groupOf(name)) ?? []), name]);
   }
-  return [...groups].sort(([a], [b]) => (ORDER[a] ?? 9) - (ORDER[b] ?? 9) || a.localeCompare(b));
+  return [...groups].sort(([a], [b]) => (ORDER[a] ?? 9) - (ORDER[b] ?? 9) || byNumber(a, b));
 }
 
 const closed = () => new Set(memory.get("closed-groups", /** @type {string[]} */ ([])));

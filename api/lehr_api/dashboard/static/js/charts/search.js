@@ -14,6 +14,15 @@ export function problemOf(text) {
   }
 }
 
+/**
+ * Return the charts to show: the added ones whatever is looked for, and the metrics that match.
+ *
+ * @param {string[]} added
+ * @param {string[]} names
+ * @param {RegExp | null} pattern
+ */
+export const chartsOf = (added, names, pattern) => [...added, ...names.filter((name) => pattern?.test(name) ?? true)];
+
 export class Search {
   /** @param {() => void} onChange */
   constructor(onChange) {
@@ -83,9 +92,8 @@ export class Search {
     )));
   }
 
-  /** @param {string} name */
-  matches(name) {
-    return this.#expression()?.test(name) ?? true;
+  shown() {
+    return chartsOf(this.expressions, this.names, this.#expression());
   }
 
   /** @param {number} shown @param {number} all */

@@ -6,6 +6,11 @@ import { swatch } from "./drawing.js";
 
 /** The most values in the list; of more, it has those around the pointer. */
 const READINGS = 12;
+/** The height of a line of the list, and of its edges with the step and the numbers of those left out. */
+const [ROW_PX, REST_PX] = [18, 76];
+
+/** Return how many values a plot has room for. @param {number} height in pixels */
+export const roomFor = (height) => Math.max(1, Math.min(READINGS, Math.floor((height - REST_PX) / ROW_PX)));
 
 /**
  * Return the values that the list shows, the best first, and how many are left out on each side.
@@ -13,12 +18,13 @@ const READINGS = 12;
  * @template {{line: {run: string}}} T
  * @param {T[]} values the best first
  * @param {string | null} run whose value is in the list
+ * @param {number} most
  * @returns {{better: number, shown: T[], more: number}}
  */
-export function around(values, run) {
+export function around(values, run, most = READINGS) {
   const near = Math.max(0, values.findIndex(({ line }) => line.run === run));
-  const better = Math.max(0, Math.min(near - Math.floor(READINGS / 2), values.length - READINGS));
-  const shown = values.slice(better, better + READINGS);
+  const better = Math.max(0, Math.min(near - Math.floor(most / 2), values.length - most));
+  const shown = values.slice(better, better + most);
   return { better, shown, more: values.length - better - shown.length };
 }
 
@@ -32,7 +38,7 @@ export function showTip(tip, place, chart, many) {
   const values = many || chart.lines.length > 1 ? chart.values(place.step) : [];
   const marks = chart.marksAt(place);
   tip.hidden = !values.length && !marks.length;
-  const { better, shown, more } = around(values, place.run);
+  const { better, shown, more } = around(values, place.run, roomFor(chart.plot.clientHeight));
   const leftOut = (/** @type {number} */ n, /** @type {string} */ word) => n > 0 && h("div.dim", {}, `${n} ${word}`);
   fill(
     tip,
@@ -61,16 +67,8 @@ export function showTip(tip, place, chart, many) {
  * @param {number} step
  * @returns {SampleView | null}
  */
-export function sampleAt(samples, step) {
-  /** @type {SampleView | null} */
-  let found = null;
-  for (const one of samples) {
-    if (
-      one.step <= step && (!found || one.step > found.step || (one.step === found.step && one.attempt >= found.attempt))
-    ) found = one;
-  }
-  return found;
-}
+export const sampleAt = (samples, step) => samples.filter((one) => one.step <= step)
+  .sort((a, b) => b.step - a.step || b.attempt - a.attempt)[0] ?? null;
 
 /**
  * Show the text that a run had written by a step.

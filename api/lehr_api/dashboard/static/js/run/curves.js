@@ -4,7 +4,6 @@ import { get } from "../api.js";
 import { Board } from "../charts/board.js";
 import { slot, stroke } from "../colour.js";
 import { fill, h, mount, throttled } from "../dom.js";
-import { integer } from "../format.js";
 import { empty } from "../notices.js";
 import { ENDED } from "../status.js";
 import { LogView } from "./logs.js";
@@ -18,23 +17,23 @@ const LOOK_MS = 20_000;
 export function openCurves(place, run) {
   const charts = h("div");
   const tailPlace = h("div");
-  const marksLine = h("p.hint");
   const board = new Board(charts, [{
     id: run.id, label: run.name, parent: run.forked_from, flopsPerToken: run.flops_per_token,
     stroke: () => stroke(slot(run.id)),
   }]);
   board.bar.offer([run]);
-  mount(place, board.bar.element, marksLine, charts, h("h2", {}, "Log tail"), tailPlace);
+  // Not before the charts, which would push it away.
+  const tail = h("section", { hidden: true }, h("h2", {}, "Log tail"), tailPlace);
+  mount(place, board.bar.element, charts, tail);
   const log = new LogView(tailPlace, run, { tail: true });
   let attempt = run.attempt;
   let current = run;
 
-  let any = false;
   const metrics = async () => {
     const infos = /** @type {import("../types.js").MetricInfo[]} */ (await get(`/runs/${run.id}/metrics`));
-    any = infos.length > 0;
-    board.bar.element.hidden = !any;
-    if (!any) {
+    board.bar.element.hidden = !infos.length;
+    tail.hidden = false;
+    if (!infos.length) {
       fill(
         charts,
         ENDED.has(current.state)
@@ -47,17 +46,7 @@ export function openCurves(place, run) {
   };
   const marks = async () => {
     const [events, alerts] = await Promise.all([get(`/runs/${run.id}/events`), get(`/runs/${run.id}/alerts`)]);
-    const found = marksOf(events, alerts, current.stages);
-    board.setMarks({ ...found, forecast: current.forecast });
-    const parts = [
-      found.stages.length && "lines with a name where a stage began",
-      found.checkpoints.length && "short ticks where a checkpoint was saved",
-      found.resumes.length && "dotted lines where it resumed",
-      found.alerts.length
-        && `red dashes where an alert began (${found.alerts.map(({ step, label }) => `step ${integer(step)}: ${label}`).join("; ")})`,
-      current.forecast?.value && `a band where the ${current.forecast.metric} is expected to end, with 68 and 95 %`,
-    ].filter(Boolean);
-    marksLine.textContent = any && parts.length ? `On the curves: ${parts.join(", ")}.` : "";
+    board.setMarks({ ...marksOf(events, alerts, current.stages), forecast: current.forecast });
   };
   // Names of metrics and marks change rarely. Fetch them when an event of the run
   // hints at a change, and from time to time for changes without an event (a checkpoint, a new metric).
