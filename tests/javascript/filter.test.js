@@ -5,10 +5,13 @@ import { test } from "node:test";
 
 import { nearest } from "../../api/lehr_api/dashboard/static/js/nearest.js";
 import { drawnOf } from "../../api/lehr_api/dashboard/static/js/runs/beside.js";
-import { Configs, shortName, varyingPaths } from "../../api/lehr_api/dashboard/static/js/runs/configs.js";
+import { COLUMNS, withValues } from "../../api/lehr_api/dashboard/static/js/runs/columns.js";
+import { columnOf, Configs, shortName, varyingPaths } from "../../api/lehr_api/dashboard/static/js/runs/configs.js";
 import { numberOf, parseFilter, unknownKey } from "../../api/lehr_api/dashboard/static/js/runs/filter.js";
 import { grouped, unfolded, withCurves, withRows } from "../../api/lehr_api/dashboard/static/js/runs/groups.js";
 import { markOf, ordersOf, pressed, RunList, textOf } from "../../api/lehr_api/dashboard/static/js/runs/list.js";
+import { between } from "../../api/lehr_api/dashboard/static/js/runs/selection.js";
+import { factorsOf } from "../../api/lehr_api/dashboard/static/js/compare/tables.js";
 import { fc, run } from "./support.js";
 
 /** @param {string} text @param {any} one @param {any} [configs] */
@@ -152,9 +155,12 @@ test("a key that nothing has is named, with the nearest that there is", () => {
 test("what differs between runs is their label, by names that tell the paths apart", () => {
   const { configs } = known();
   assert.deepEqual(configs.differing(["a", "b"]), ["train.optimizer.lr", "train.data.corpus.name"]);
-  assert.equal(configs.label("a", ["train.optimizer.lr", "train.data.corpus.name"]), "lr 3.0e-3 · name Books");
+  assert.equal(configs.label("a", ["train.optimizer.lr", "train.data.corpus.name"]), "lr 3.0e-3 · corpus.name Books");
   assert.equal(configs.label("b", ["train.optimizer.lr", "train.data.corpus.name"]), "lr 1.0e-2");
   assert.equal(shortName("train.model.name", ["train.model.name", "train.data.name"]), "model.name");
+  assert.equal(shortName("train.optimizer.name", ["train.optimizer.name"]), "optimizer.name");
+  const columns = ["train.optimizer.lr", "train.data.corpus.name"].map((path) => columnOf(path, [], configs));
+  assert.deepEqual(columns.map(({ title, num }) => [title, num]), [["lr", true], ["corpus.name", false]]);
 });
 
 test("every operator compares as in arithmetic", () => {
@@ -218,6 +224,32 @@ test("of paths that a sweep varies, the one that separates most runs is first", 
 test("of paths that change together, one comes before all others", () => {
   const found = pathsOf({ [WIDTH]: [64, 64, 128, 128], [DEPTH]: [2, 2, 4, 4], [SEED]: [0, 1, 0, 1] }, [[], [], [], []]);
   assert.deepEqual(found, [WIDTH, SEED, DEPTH]);
+});
+
+test("with Shift a press selects all rows from the last one, in either direction, or its own alone", () => {
+  const listed = ["a", "b", "c", "d"].map((id) => run({ id }));
+  const pressedBefore = (/** @type {string | null} */ last) => between(listed, last, listed[2]).map(({ id }) => id).join("");
+  assert.deepEqual(["a", "d", "c", "gone", null].map(pressedBefore), ["abc", "cd", "c", "c", "c"]);
+});
+
+test("a column in which no run has a value is left out", () => {
+  const keys = (/** @type {any[]} */ runs) => withValues(COLUMNS.filter(({ key }) => ["name", "trend", "mfu", "eta", "tags"].includes(key)), runs).map(({ key }) => key).join();
+  assert.equal(keys([run({ eta_s: null })]), "name,trend");
+  assert.equal(keys([run({ tags: ["x"] }), run({ latest: { mfu: { value: 0.4, step: 1 } }, eta_s: 9 })]), "name,trend,mfu,eta,tags");
+  assert.equal(keys([]), "name,trend,mfu,eta,tags");
+});
+
+test("runs of a comparison are described by the factors that tell them apart, and their seed, not by the first that differ", () => {
+  const factor = (/** @type {string} */ path, /** @type {any[]} */ values, counts = true) => ({ path, values, factor: counts });
+  const comparison = /** @type {any} */ ({
+    runs: ["a", "b", "c", "d"],
+    differences: [
+      factor("digest", [null, null, null, "x"]), factor("train.steps", [9, 9, 9, 8]), factor("name", ["1", "2", "3", "4"], false),
+      factor(SEED, [0, 0, 1, 0], false), factor(LR, [1e-3, 2e-3, 1e-3, 3e-3]), factor(WIDTH, [8, 8, 8, 9]),
+    ],
+  });
+  assert.deepEqual(comparison.runs.map((/** @type {string} */ id) => factorsOf(comparison, id)), ["lr 1.0e-3 · seed 0", "lr 2.0e-3 · seed 0", "lr 1.0e-3 · seed 1", "lr 3.0e-3 · seed 0"]);
+  assert.equal(factorsOf(null, "a"), "");
 });
 
 test("runs that are all alike have no such column", () => {

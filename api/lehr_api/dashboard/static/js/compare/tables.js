@@ -5,7 +5,7 @@ import { coded, dataTable, h } from "../dom.js";
 import { acts } from "../form.js";
 import * as f from "../format.js";
 import { repeat } from "../run/fork.js";
-import { shortName } from "../runs/configs.js";
+import { separating, shortName } from "../runs/configs.js";
 import { runState } from "../status.js";
 
 const NOTES = 3;
@@ -56,8 +56,11 @@ export const differencesTable = (ids, shown, head) =>
     { kind: ".config" },
   );
 
+/** The paths by which the runs of a comparison are described. @type {WeakMap<object, string[]>} */
+const labels = new WeakMap();
+
 /**
- * Describe a run by the factors in which it differs from the others.
+ * Describe a run by the factors that tell the runs apart, and its seed.
  *
  * @param {import("../types.js").ComparisonView | null} comparison
  * @param {string} id
@@ -65,9 +68,14 @@ export const differencesTable = (ids, shown, head) =>
 export function factorsOf(comparison, id) {
   const column = comparison?.runs.indexOf(id) ?? -1;
   if (!comparison || column < 0) return "";
-  const shown = comparison.differences.filter((one) => one.factor || f.isSeed(one.path)).slice(0, FACTORS);
-  const all = shown.map((one) => one.path);
-  return shown.map((one) => `${shortName(one.path, all)} ${f.specValue(one.values[column], one.path)}`).join(" · ");
+  const valuesOf = (/** @type {string} */ path) =>
+    comparison.differences.find((one) => one.path === path)?.values ?? [];
+  const rank = (/** @type {string} */ path) => Number(f.isSeed(path));
+  const all = comparison.differences.filter((one) => one.factor || f.isSeed(one.path)).map((one) => one.path);
+  const paths = labels.get(comparison)
+    ?? separating(all.sort((a, b) => rank(a) - rank(b)), rank, valuesOf).slice(0, FACTORS);
+  labels.set(comparison, paths);
+  return paths.map((path) => `${shortName(path, paths)} ${f.specValue(valuesOf(path)[column], path)}`).join(" · ");
 }
 
 /**

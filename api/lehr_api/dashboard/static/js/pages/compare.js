@@ -4,6 +4,7 @@ import { ApiError, get } from "../api.js";
 import { Board, SEVERAL_MS } from "../charts/board.js";
 import { swatch as swatchOf } from "../charts/drawing.js";
 import { ask } from "../charts/feed.js";
+import { byNumber } from "../charts/metric_groups.js";
 import { CodeDifferences } from "../code.js";
 import { slots, stroke } from "../colour.js";
 import { asked, leftOut, MOST, state } from "../compare/state.js";
@@ -152,7 +153,8 @@ mount(
 function drawHead() {
   const without = leftOut > 0 ? `; ${leftOut} of ${asked.length} are left out: at most ${MOST} at a time` : "";
   title.textContent = `${state.ids.length} ${state.ids.length === 1 ? "run" : "runs"} compared${without}`;
-  fill(select, [...new Set([state.metric, ...state.names])].sort().map((name) => h("option", { value: name }, name)));
+  const names = [...new Set([state.metric, ...state.names])].sort(byNumber);
+  fill(select, names.map((name) => h("option", { value: name }, name)));
   select.value = state.metric;
 }
 
@@ -275,6 +277,7 @@ async function compare() {
     drawTable();
     drawDifferences();
     code.draw(answer, state.ids[0], nameOf);
+    place.style.visibility = "";
   } catch (error) {
     if (request.run !== state.ids) return;
     if (!request.by || !(error instanceof ApiError) || error.status !== 404) {
@@ -310,6 +313,8 @@ async function load() {
     return;
   }
   if (!place.contains(head)) {
+    // What is found stands above the curves, and would push them away.
+    place.style.visibility = "hidden";
     mount(
       place, head, notes, groups, table, h("h2", {}, "Curves"), sets, board.bar.element, charts, media.element,
       h("h2", {}, "Config"), differences, h("h2", {}, "Code"), code.element,
@@ -341,13 +346,15 @@ async function load() {
     mine = state.ids;
     for (const [id, all] of infos) known.set(id, new Map(all.map((info) => [info.name, info])));
     drawCurves();
-    state.names = [...new Set([...infos.values()].flat().map((info) => info.name))].sort();
+    state.names = [...new Set([...infos.values()].flat().map((info) => info.name))].sort(byNumber);
     board.setMetrics(state.names);
     drawHead();
     await compare();
     await drawMedia();
   } catch (error) {
     if (mine === state.ids) board.failed(error);
+  } finally {
+    place.style.visibility = "";
   }
 }
 

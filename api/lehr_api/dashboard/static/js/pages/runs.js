@@ -4,17 +4,18 @@ import { get } from "../api.js";
 import { byId, checkbox, fill, h, mount, scrollable, throttled } from "../dom.js";
 import { integer } from "../format.js";
 import { listFilter } from "../grouplist.js";
+import { shortcut } from "../keys.js";
 import { empty, showFailure } from "../notices.js";
 import { installPage } from "../page.js";
 import { Beside } from "../runs/beside.js";
-import { COLUMNS } from "../runs/columns.js";
+import { COLUMNS, withValues } from "../runs/columns.js";
 import { columnNames, columnOf, Configs, forLabels, LOOKED_AT, varyingPaths } from "../runs/configs.js";
 import { parseFilter, unknownKey } from "../runs/filter.js";
 import { grouped as inGroups, sweepRow, unfolded, withCurves, withRows } from "../runs/groups.js";
 import { fits, markOf, pressed, RunList, textOf } from "../runs/list.js";
 import { drawOptions, welcome } from "../runs/options.js";
 import { Rows } from "../runs/rows.js";
-import { runsKeys, Selection } from "../runs/selection.js";
+import { between, runsKeys, Selection } from "../runs/selection.js";
 import { state } from "../runs/state.js";
 import { on, onCatchUp } from "../stream.js";
 import { memory, read, write } from "../urlstate.js";
@@ -42,13 +43,30 @@ const selection = new Selection(byId("selection"), (ids) => {
     const sweep = list.runs.get(id)?.sweep_id;
     if (sweep) rows.touch(`sweep ${sweep}`);
   }
+  drawHead();
 }, () => load());
+/** The run whose box was pressed last: with Shift the next press selects all between. @type {string | null} */
+let pressedLast = null;
+
+/** @param {RunView} run @param {boolean} yes @param {boolean} range */
+function choose(run, yes, range) {
+  selection.select(range ? between(state.listed, pressedLast, run) : [run], yes);
+  pressedLast = run.id;
+}
+
+/** Select all runs that the filter lets through, also those that are not loaded yet. @param {boolean} yes */
+async function chooseAll(yes) {
+  if (yes) await list.all();
+  redraw();
+  selection.select(state.shown, yes);
+}
 
 /** @returns {Column[]} the columns in their order: what differs stands beside the name */
 function columnsNow() {
   const names = columnNames(state.chosen, state.varying, state.beside !== null);
   const others = names.map((name) => columnOf(name, names, configs));
-  return [...state.base.slice(0, 2), ...others, ...state.base.slice(2)];
+  const base = withValues(state.base, state.shown);
+  return [...base.slice(0, 2), ...others, ...base.slice(2)];
 }
 state.columns = columnsNow();
 
@@ -72,8 +90,11 @@ function arrange() {
 
 /** @param {RunView} run @param {boolean} member */
 function runRow(run, member) {
-  const select = (/** @type {boolean} */ yes) => selection.select([run], yes);
-  const box = checkbox(selection.has(run.id), select, { "aria-label": `Select ${run.name}` });
+  let shift = false;
+  const box = h("label.box", {}, checkbox(selection.has(run.id), (yes) => choose(run, yes, shift), {
+    "aria-label": `Select ${run.name}`, title: "With Shift: all rows from the one selected last",
+    onclick: (/** @type {MouseEvent} */ event) => void (shift = event.shiftKey),
+  }));
   return h(
     member ? "tr.member" : "tr",
     {
@@ -139,7 +160,11 @@ const rows = new Rows(
 );
 
 function drawHead() {
-  fill(headRow, h("th.shrink", {}, h("span.unseen", {}, "select")), state.columns.map(head));
+  const all = state.shown.length > 0 && state.shown.every((run) => selection.has(run.id));
+  const box = checkbox(all, chooseAll, {
+    "aria-label": "Select all runs", indeterminate: !all && selection.size > 0, title: "Select all runs: a",
+  });
+  fill(headRow, h("th.shrink", { key: "select" }, h("label.box", {}, box)), state.columns.map(head));
 }
 
 /** @param {Column} column */
@@ -211,9 +236,9 @@ function redraw(all = false) {
   const sign = `${configs.runs.size} ${state.listed.slice(0, LOOKED_AT).map((run) => run.id).join()}`;
   if (all || sign !== state.looked) {
     state.varying = varyingPaths(state.listed, configs);
-    state.columns = columnsNow();
     state.looked = sign;
   }
+  state.columns = columnsNow();
   if (all || before !== state.columns.map((column) => column.key).join()) {
     drawHead();
     rows.renew();
@@ -368,6 +393,7 @@ const wanted = read("curves");
 showCurves(wanted === null ? memory.get("curves-beside", innerWidth >= WIDE) : wanted === "1");
 drawOptionsNow();
 runsKeys(input, rows, selection, () => state.items, toggle);
+shortcut("a", "select all runs, or none", () => chooseAll(!state.shown.every((run) => selection.has(run.id))));
 on("run", (/** @type {RunView} */ run) => {
   selection.put(run);
   const known = list.put(run);

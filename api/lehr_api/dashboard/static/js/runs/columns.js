@@ -115,9 +115,14 @@ export const COLUMNS = [
     sort: (run) => run.eta_s,
   },
   { key: "gpus", title: "GPUs", num: true, cell: gpus, sort: (run) => run.gpus },
-  { key: "tags", title: "tags", cell: (run) => run.tags.length > 0 && h(
-    "span", { title: run.tags.join(", ") }, run.tags.map((tag) => h("span.tag", {}, tag)),
-  ) },
+  {
+    key: "tags",
+    title: "tags",
+    cell: (run) => run.tags.length > 0 && h(
+      "span", { title: run.tags.join(", ") }, run.tags.map((tag) => h("span.tag", {}, tag)),
+    ),
+    sort: (run) => run.tags.join(" ") || null,
+  },
   { key: "submitted", title: "submitted", cell: (run) => f.time(run.created_at), sort: (run) => run.created_at },
   { key: "project", title: "project", off: true, cell: (run) => run.project, sort: (run) => run.project },
   { key: "id", title: "id", off: true, cell: (run) => h("span.mono", {}, run.id), sort: (run) => run.id },
@@ -147,3 +152,8 @@ export const COLUMNS = [
   },
   { key: "where", title: "where", off: true, cell: (run) => where(run) ?? f.NONE },
 ];
+
+/** Return those of these columns in which a run has a value. @param {Column[]} columns @param {RunView[]} runs */
+export const withValues = (columns, runs) => columns.filter(
+  ({ sort }) => !sort || !runs.length || runs.some((run) => sort(run) !== null)
+);

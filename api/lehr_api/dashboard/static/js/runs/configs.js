@@ -15,7 +15,8 @@ const BATCH = 150;
 const ASIDE = /^(resources|retries|env|checkpoints|priority|time_limit_s|train\.(checkpoint|diagnostics|threads|device|compile)\b|train\.validation\.every)/;
 
 /**
- * Return a short name of a path among others: its last word, or the last two if another ends alike.
+ * Return a short name of a path among others: its last word, or the last two if another ends alike, or it is "name":
+ * so the name of a run is called.
  *
  * @param {string} path
  * @param {string[]} others
@@ -23,7 +24,7 @@ const ASIDE = /^(resources|retries|env|checkpoints|priority|time_limit_s|train\.
 export function shortName(path, others) {
   const last = path.split(".").at(-1) ?? path;
   const alike = others.some((one) => one !== path && one.split(".").at(-1) === last);
-  return alike ? path.split(".").slice(-2).join(".") : last;
+  return alike || last === "name" ? path.split(".").slice(-2).join(".") : last;
 }
 
 /** Where the arguments of a script of the user's own are. */
@@ -140,6 +141,11 @@ export class Configs {
     });
   }
 
+  /** Return whether a path has words as values. @param {string} path */
+  isText(path) {
+    return [...this.runs.keys()].some((id) => typeof this.#own(id, path) === "string");
+  }
+
   /** Describe a run by its values of these paths: "lr 3.0e-3 · wd 0.1". @param {string} id @param {string[]} paths */
   label(id, paths) {
     return paths
@@ -185,15 +191,28 @@ export function varyingPaths(runs, configs) {
     return path.startsWith("train.data.") ? 4 : 3;
   };
   const inOrder = configs.differing(some.map((run) => run.id)).sort((a, b) => rank(a) - rank(b));
-  /** Of each run, what the needed paths are in it. */
-  let apart = some.map(() => "");
+  const needed = separating(inOrder, rank, (path) => some.map((run) => configs.value(run.id, path) ?? null));
+  return [...needed, ...inOrder.filter((path) => !needed.includes(path))];
+}
+
+/**
+ * Return the paths that are needed to tell runs apart: of each rank, again and again the one that separates most.
+ *
+ * @param {string[]} paths in the order of their ranks
+ * @param {(path: string) => number} rank
+ * @param {(path: string) => unknown[]} valuesOf the value of a path in each run
+ * @returns {string[]}
+ */
+export function separating(paths, rank, valuesOf) {
+  /** Of each run, what the needed paths are in it. @type {string[]} */
+  let apart = [];
   const also = (/** @type {string} */ path) =>
-    some.map((run, i) => `${apart[i]} ${JSON.stringify(configs.value(run.id, path) ?? null)}`);
-  const groups = (/** @type {string[]} */ values) => new Set(values).size;
+    valuesOf(path).map((value, i) => `${apart[i] ?? ""} ${JSON.stringify(value)}`);
+  const groups = (/** @type {string[]} */ values) => Math.max(1, new Set(values).size);
   /** @type {string[]} */
   const needed = [];
-  for (const level of new Set(inOrder.map(rank))) {
-    const alike = inOrder.filter((path) => rank(path) === level);
+  for (const level of new Set(paths.map(rank))) {
+    const alike = paths.filter((path) => rank(path) === level);
     for (;;) {
       const tried = alike.map((path) => ({ path, values: also(path) }));
       const best = tried.reduce((a, b) => (groups(b.values) > groups(a.values) ? b : a));
@@ -202,7 +221,7 @@ export function varyingPaths(runs, configs) {
       needed.push(best.path);
     }
   }
-  return [...needed, ...inOrder.filter((path) => !needed.includes(path))];
+  return needed;
 }
 
 /** @param {string[]} varying */
@@ -231,7 +250,7 @@ export function columnOf(name, others, configs) {
     key: name,
     title: shortName(name, others),
     hint: name,
-    num: true,
+    num: !configs.isText(name),
     cell: (run) => (value(run) === undefined ? "…" : f.specCell(value(run), name)),
     sort: (run) => {
       const v = value(run);

@@ -1,5 +1,6 @@
 /** The rows of the runs table: runs, and sweeps that fold their trials. */
 
+import { byNumber } from "../charts/metric_groups.js";
 import { checkbox, h } from "../dom.js";
 import { atPoint, isSeed, metric } from "../format.js";
 import { countsLine } from "../status.js";
@@ -68,7 +69,7 @@ export function grouped(runs, isOpen, bestOf) {
     result.push({ kind: "sweep", id: run.sweep_id, runs: group, open, curve: curve ?? null });
     if (!open) continue;
     // Show trials in the order of the grid, not newest first.
-    for (const member of [...group].sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }))) {
+    for (const member of [...group].sort((a, b) => byNumber(a.name, b.name))) {
       result.push({ kind: "run", run: member, member: true });
     }
   }
@@ -96,9 +97,9 @@ export function sweepRow(id, runs, sweep, { open, columns, curve, mark, isSelect
   return h(
     "tr.group",
     { "data-sweep": id, "data-curve": curve?.id },
-    h("td.shrink", {}, checkbox(all, onSelect, {
+    h("td.shrink", {}, h("label.box", {}, checkbox(all, onSelect, {
       "aria-label": `Select the runs of ${name}`, indeterminate: !all && runs.some(isSelected),
-    }), mark),
+    })), mark),
     h(
       "td.col-name",
       {},

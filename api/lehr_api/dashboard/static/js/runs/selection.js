@@ -23,6 +23,16 @@ function namesOf(runs) {
   return runs.length > NAMED ? `${names} and ${integer(runs.length - NAMED)} more` : names;
 }
 
+/**
+ * Return the rows from the one that was pressed last to this one, or this one alone if the last has no row any more.
+ *
+ * @param {RunView[]} listed @param {string | null} last @param {RunView} run
+ */
+export function between(listed, last, run) {
+  const [from, to] = [last, run.id].map((id) => listed.findIndex((one) => one.id === id)).sort((a, b) => a - b);
+  return from < 0 ? [run] : listed.slice(from, to + 1);
+}
+
 export class Selection {
   /**
    * @param {HTMLElement} bar
