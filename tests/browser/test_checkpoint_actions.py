@@ -36,7 +36,7 @@ def test_each_checkpoint_can_be_forked_verified_downloaded_and_deleted(visit: Vi
 
     page.get_by_role("button", name="Fork from step 5").click()
     expect(dialog.get_by_role("combobox", name="from")).to_have_value("5")
-    dialog.get_by_role("button", name="Back").click()
+    dialog.get_by_role("button", name="Cancel").click()
 
     folder = runs_dir(lehr.store.home) / run.id / "attempt-1/checkpoints"
     page.get_by_role("button", name="Download step 5").click()
@@ -60,7 +60,7 @@ def test_each_checkpoint_can_be_forked_verified_downloaded_and_deleted(visit: Vi
     page.get_by_role("button", name="Delete step 5").click()
     expect(dialog).to_contain_text("Frees 9.06 GB")
     expect(dialog).to_contain_text("step-00000005")
-    dialog.get_by_role("button", name="Back").click()
+    dialog.get_by_role("button", name="Cancel").click()
     assert (folder / "step-00000005").exists(), "a checkpoint is deleted only after a yes"
     page.get_by_role("button", name="Delete step 5").click()
     dialog.get_by_role("button", name="Delete for good").click()

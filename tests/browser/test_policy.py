@@ -160,7 +160,7 @@ def test_theme_follows_the_system_until_it_is_changed(world: World, browser):
     with visiting(browser, world.lehr.url, dark=True) as visit:
         root = visit.page.locator("html")
         expect(root).to_have_attribute("data-theme", "dark")
-        visit.page.get_by_role("button", name="Dark or light").click()
+        visit.page.get_by_role("button", name="Theme").click()
         expect(root).to_have_attribute("data-theme", "light")
         visit.open("/sweeps")
         expect(root).to_have_attribute("data-theme", "light")

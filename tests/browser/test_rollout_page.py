@@ -54,7 +54,7 @@ def test_rollout_is_cancelled_after_confirmation_and_archived(visit: Visit, lehr
     seeding.start(lehr.store, run)
     page = visit.open(f"/rollouts/{seeded.rollout.id}")
     page.get_by_role("button", name="Cancel").click()
-    page.get_by_role("dialog").get_by_role("button", name="Back").click()
+    page.get_by_role("dialog").get_by_role("button", name="Keep").click()
     assert lehr.store.rollouts.get(seeded.rollout.id).outcome is None
     page.get_by_role("button", name="Cancel").click()
     page.get_by_role("dialog").get_by_role("button", name="Cancel the rollout").click()

@@ -105,7 +105,7 @@ def test_cancelling_a_selection_needs_confirmation(visit: Visit, lehr: Lehr):
     run = lehr.store.runs.create(seeding.run_spec("unwanted"))
     page.get_by_role("checkbox", name="Select unwanted").check()
     page.get_by_role("button", name="Cancel 1 run").click()
-    page.get_by_role("dialog").get_by_role("button", name="Back").click()
+    page.get_by_role("dialog").get_by_role("button", name="Keep").click()
     assert lehr.store.runs.get(run.id).desired == "run"
     page.get_by_role("button", name="Cancel 1 run").click()
     with page.expect_response("**/cancel"):

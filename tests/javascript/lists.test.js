@@ -10,7 +10,7 @@ import { isError, overwritten, shown } from "../../api/lehr_api/dashboard/static
 import { RunList } from "../../api/lehr_api/dashboard/static/js/runs/list.js";
 import { inOrder } from "../../api/lehr_api/dashboard/static/js/sweep/trials.js";
 import { progress, timeHeld } from "../../api/lehr_api/dashboard/static/js/status.js";
-import { Changes, joined, standing, withNews } from "../../api/lehr_api/dashboard/static/js/sweep/pages.js";
+import { Changes, joined, standing, withNews, withoutCurves } from "../../api/lehr_api/dashboard/static/js/sweep/pages.js";
 import { trial, run } from "./support.js";
 
 /** @param {...any} runs */
@@ -180,6 +180,11 @@ test("news of one trial replace it, and rank all others again", () => {
 
 test("news of a sweep with another number of trials are not merged", () => {
   assert.equal(withNews(sweepOf([trial(1)]), sweepOf([trial(1)], { standings: [stands(1, 1), stands(2, 2)] })), null);
+});
+
+test("a sweep that ended without a step promises no curves", () => {
+  assert.match(withoutCurves({ state: "running" }), /appear with the first step/);
+  assert.match(withoutCurves({ state: "finished" }), /no curves/);
 });
 
 test("a sweep's figure stays as long as no trial has another value, rank or state", () => {

@@ -11,7 +11,7 @@ import { configOf } from "../../api/lehr_api/dashboard/static/js/run/config.js";
 import { aboutQueue, canForkFrom, explained, looksAgain } from "../../api/lehr_api/dashboard/static/js/run/header.js";
 import { marksOf } from "../../api/lehr_api/dashboard/static/js/run/marks.js";
 import { stepsOf } from "../../api/lehr_api/dashboard/static/js/run/media.js";
-import { startFacts } from "../../api/lehr_api/dashboard/static/js/run/system.js";
+import { packagesOf, startFacts } from "../../api/lehr_api/dashboard/static/js/run/system.js";
 import { tabTitle } from "../../api/lehr_api/dashboard/static/js/status.js";
 import { curve, run } from "./support.js";
 
@@ -121,6 +121,12 @@ test("a resume says how many steps were lost, where the replaced points are know
 test("counts that a program did not declare are no facts of its device", () => {
   const start = { kind: "started", device: "cpu", parameters: 0, tokens_per_step: 1, total_steps: 300 };
   assert.deepEqual(startFacts(start), [["device", "cpu"], ["total_steps", 300]]);
+});
+
+test("installed packages are a list of their own, not rows among the facts", () => {
+  const start = { device: "cpu", host: { python: "3.13", distributions: { numpy: "2.1", "a.b": "1" } } };
+  assert.deepEqual(startFacts(start), [["device", "cpu"], ["host.python", "3.13"]]);
+  assert.deepEqual(packagesOf(start), ["numpy 2.1", "a.b 1"]);
 });
 
 const capsule = { digest: "a".repeat(64), bytes: 1, installed: false, files: ["trainer/a.py", "trainer/b.py", "project/c.py"].map((name) => ({ name, bytes: 1 })) };

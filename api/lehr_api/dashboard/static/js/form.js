@@ -62,7 +62,7 @@ export function openForm({ title, about, fields, yes, act }) {
         about && h("p.hint", {}, about),
         fields,
         problem,
-        h("div.actions", {}, h("button", { type: "button", onclick: () => dialog.close() }, "Back"), send),
+        h("div.actions", {}, h("button", { type: "button", onclick: () => dialog.close() }, "Cancel"), send),
       ),
     )
   );

@@ -92,7 +92,7 @@ function asked(title, body, ...buttons) {
  * @returns {Promise<boolean>}
  */
 export const confirmed = async ({ title, body, yes, danger = false }) =>
-  (await asked(title, body, h("button", { value: "no" }, "Back"), h(
+  (await asked(title, body, h("button", { value: "no" }, yes.startsWith("Cancel") ? "Keep" : "Cancel"), h(
     danger ? "button.danger" : "button.main", { value: "yes" }, yes,
   ))) === "yes";
 

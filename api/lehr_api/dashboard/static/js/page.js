@@ -21,19 +21,13 @@ async function count(states) {
 const part = (n, word, href) => h("a", { href }, h("strong", {}, integer(n)), ` ${word}`);
 
 async function showTotals() {
-  const [running, waiting, failed, cluster] = await Promise.all([
-    count(REPORTING),
-    count(["queued"]),
-    count(["failed"]),
-    get("/cluster"),
-  ]);
+  const [running, waiting, cluster] = await Promise.all([count(REPORTING), count(["queued"]), get("/cluster")]);
   const logical = cluster.nodes.some((/** @type {any} */ node) => node.logical);
   const gpus = logical ? "logical GPUs busy" : "GPUs busy";
   fill(
     byId("totals"),
     part(running, "running", `/?filter=state:${REPORTING}`),
     part(waiting, "waiting", "/?filter=state:queued"),
-    failed > 0 && part(failed, "failed", "/?filter=state:failed"),
     h(
       "a", { href: "/cluster" }, h("strong", {}, `${integer(cluster.gpus_busy)}/${integer(cluster.gpus_total)}`),
       ` ${gpus}`,

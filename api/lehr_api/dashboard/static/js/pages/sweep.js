@@ -12,7 +12,7 @@ import { countsLine, showTabState } from "../status.js";
 import { on, onCatchUp } from "../stream.js";
 import { sweepActions } from "../sweep/actions.js";
 import { boardRuns, boardSign } from "../sweep/axis.js";
-import { Changes, PAGE, readSweep, standing, withNews } from "../sweep/pages.js";
+import { Changes, PAGE, readSweep, standing, withNews, withoutCurves } from "../sweep/pages.js";
 import { Parallel } from "../sweep/parallel.js";
 import { trialsTable } from "../sweep/trials.js";
 import { read, write } from "../urlstate.js";
@@ -49,8 +49,11 @@ let parameter = read("parameter");
 const hidden = new Set((read("hide") ?? "").split(",").filter(Boolean));
 
 const board = new Board(charts, [], { superseded: false, open: ["train", "val"], pauseMs: SEVERAL_MS });
+const body = byId("sweep-body");
+// Not before the head, which would push it away; its place must have its width.
+body.style.visibility = "hidden";
 mount(
-  byId("sweep-body"),
+  body,
   figureBar,
   figurePlace,
   failure,
@@ -68,6 +71,7 @@ const runsNow = () => (sweep ? boardRuns(sweep, parameter, hidden) : []);
 
 function drawHead() {
   if (!sweep) return;
+  body.style.visibility = "";
   showTabState(sweep.name, sweep.state, sweep.steps_total ? sweep.steps_done / sweep.steps_total : null);
   showNote(`/sweeps/${sweep.id}`, sweep);
   fill(
@@ -279,8 +283,10 @@ async function load() {
 /** Take the metrics of all trials that have begun: a single one may log what no other does. */
 async function loadMetrics() {
   const begun = (sweep?.trials ?? []).filter(({ run }) => run.step !== null).map(({ run }) => run);
+  board.bar.element.hidden = !begun.length;
+  figurePlace.hidden = !begun.length && sweep?.state === "finished";
   if (!begun.length) {
-    fill(charts, h("p.empty", {}, "Curves appear with the first step."));
+    fill(charts, sweep && h("p.empty", {}, withoutCurves(sweep)));
     return;
   }
   const state = begun.map((run) => `${run.id} ${Object.keys(run.latest).length}`).join();

@@ -153,13 +153,13 @@ function figures(run) {
     [memory ?? "memory", "memory", f.bytes(memory && latest(memory).value), kind],
     ["train/lr", "lr", f.scientific(latest("train/lr")?.value)],
   ];
-  // A program of the user's logs what it likes: show that, and no dashes for what it does not log.
+  // A program of the user's logs what it likes.
   const known = new Set(usual.map(([name]) => name));
   const own = program ? Object.keys(run.latest).filter((name) => !known.has(name)).slice(0, OWN) : [];
   return h(
     "div.figures",
     {},
-    usual.filter(([name]) => !program || latest(name)).map(([, label, value, note]) => figure(label, value, note)),
+    usual.filter(([name]) => latest(name)).map(([, label, value, note]) => figure(label, value, note)),
     own.map((name) => figure(name, f.metric(name, latest(name)?.value))),
   );
 }

@@ -10,6 +10,8 @@ import * as f from "../format.js";
 /** @typedef {import("../types.js").RunDetail} RunDetail */
 
 const LOOK_MS = 20_000;
+/** From this share of a step on, waiting for data is something to look at. */
+const MUCH = 0.05;
 /** Prefixes of metrics about the machine rather than the model. */
 const GROUPS = ["speed", "ranks", "memory", "gpu", "system"];
 
@@ -31,7 +33,10 @@ function stepTime(latest) {
     )),
     h(
       "p", {}, "The last step took ", h("b", {}, f.metric("step_time_s", step)), ": ",
-      h("span.breakdown-wait", {}, `${f.metric("data_wait_s", wait)} (${f.percent(share)}) waiting for data`),
+      h(
+        share < MUCH ? "span" : "span.warn", {},
+        `${f.metric("data_wait_s", wait)} (${f.percent(share)}) waiting for data`,
+      ),
       `, ${f.metric("step_time_s", Math.max(0, step - wait))} (${f.percent(1 - share)}) computing and exchanging gradients.`,
     ),
   );
@@ -66,26 +71,34 @@ function attempts(run) {
   return dataTable("Attempts", heads, rows);
 }
 
+const PACKAGES = "host.distributions.";
+
 /**
- * Return the facts of a start by their paths, without counts that a program need not declare.
+ * Return the facts of a start by their paths, without packages and counts that a program need not declare.
  *
  * @param {Record<string, unknown>} data
  */
 export function startFacts(data) {
   const undeclared = (/** @type {string} */ path) => ["parameters", "tokens_per_step", "total_steps"]
     .includes(path) && Number(data[path]) <= 1;
-  return [...f.flatten(data)]
-    .filter(([path]) => !["kind", "time", "attempt", "schema_version"].includes(path) && !undeclared(path));
+  return [...f.flatten(data)].filter(([path]) => !path.startsWith(PACKAGES)
+    && !["kind", "time", "attempt", "schema_version"].includes(path) && !undeclared(path));
 }
+
+/** Return the installed packages with their versions. @param {Record<string, unknown>} data */
+export const packagesOf = (data) => [...f.flatten(data)].filter(([path]) => path.startsWith(PACKAGES))
+  .map(([path, version]) => `${path.slice(PACKAGES.length)} ${version}`);
 
 /** @param {import("../types.js").EventView | undefined} started */
 function hardware(started) {
   if (!started) return h("p.hint", {}, "The trainer reports its device at the start.");
-  const facts = startFacts(started.data);
-  return h("dl.facts", {}, facts.map(([path, value]) => [
+  const packages = packagesOf(started.data);
+  return [h("dl.facts", {}, startFacts(started.data).map(([path, value]) => [
     h("dt", { title: path }, path.replaceAll("_", " ").replace(" s.", ": ").replaceAll(".", " ")),
     h("dd", {}, path.startsWith("startup_s.") ? f.metric("startup_s", value) : specValueOf(value, path)),
-  ]));
+  ])), packages.length > 0 && h(
+    "details", {}, h("summary", {}, `${f.integer(packages.length)} packages`), h("p.mono", {}, packages.join(", ")),
+  )];
 }
 
 /** @param {unknown} value @param {string} path */

@@ -98,7 +98,6 @@ async function extendAsAdvised(sweep, next) {
         `${seeds ? "Seeds" : "Learning rates"} ${added.map((one) => (seeds ? String(one) : f.scientific(one))).join(", ")}. Existing trials do not change.`,
       ),
       h("p", {}, gpuHours(hours)),
-      h("p.mono", {}, next.command),
     ),
     yes: "Add the trials",
   });

@@ -4,6 +4,11 @@ import { get } from "../api.js";
 
 /** @typedef {import("../types.js").SweepDetail} SweepDetail */
 
+/** Return what the page has in place of curves. @param {{state: string}} sweep without a trial that has begun */
+export const withoutCurves = ({ state }) => (
+  state === "finished" ? "No trial reached a step: there are no curves." : "Curves appear with the first step."
+);
+
 /** Trials that one press on the button adds. */
 export const PAGE = 200;
 

@@ -1,0 +1,99 @@
+"""What only a drawn page shows: sizes, places, shifts, paper."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from .conftest import Visit, World, visiting
+from .curves import wait_for_step
+from .test_policy import settle
+
+pytestmark = pytest.mark.browser
+
+SHIFTS = """() => {
+  globalThis.shifted = 0;
+  new PerformanceObserver((list) => {
+    for (const one of list.getEntries()) if (!one.hadRecentInput) shifted += one.value;
+  }).observe({type: "layout-shift", buffered: true});
+}"""
+
+
+def plots(page: Page) -> list[int]:
+    """The heights of all drawn charts, in pixels."""
+    return page.locator(".chart-svg").evaluate_all(
+        "(all) => all.map((one) => Number(one.getAttribute('height')))"
+    )
+
+
+def test_what_comes_late_does_not_push_the_page_away(look: Visit, world: World):
+    look.tab.add_init_script(f"({SHIFTS})()")
+    trials = ",".join(world.runs[f"lr-grid-{i}"].id for i in (1, 3, 5))
+    shifts = {}
+    for path in (
+        "/",
+        f"/runs/{world.runs['lr-grid-5'].id}",
+        f"/sweeps/{world.sweep.id}",
+        f"/compare?runs={trials}",
+    ):
+        settle(look.open(path))
+        expect(look.tab.locator("table, pre.log").last).to_be_visible()
+        shifts[path] = look.tab.evaluate("shifted")
+    assert max(shifts.values()) < 0.1, shifts
+
+
+def test_charts_that_a_printer_draws_have_their_height(look: Visit, world: World):
+    page = look.open(f"/runs/{world.runs['big-run'].id}")
+    wait_for_step(page, "train/loss", 400)
+    before = len(plots(page))
+    page.emulate_media(media="print")
+    page.wait_for_function(f"() => document.querySelectorAll('.chart-svg').length > {before}")
+    assert set(plots(page)) == {220}
+
+
+def test_rows_are_selected_all_at_once_or_from_one_to_another(look: Visit):
+    page = look.open("/?flat=1&filter=lr-grid")
+    rows = page.locator("tbody tr[data-run]")
+    expect(rows).to_have_count(5)
+    selected = page.locator("tr[aria-selected=true]")
+    rows.nth(1).get_by_role("checkbox").click()
+    rows.nth(3).get_by_role("checkbox").click(modifiers=["Shift"])
+    expect(selected).to_have_count(3)
+    everything = page.get_by_role("checkbox", name="Select all runs")
+    everything.click()
+    expect(selected).to_have_count(5)
+    page.locator("h1, body").first.press("a")
+    expect(selected).to_have_count(0)
+    expect(everything).not_to_be_checked()
+    box = page.locator("th.col-val").bounding_box()
+    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + 4)
+    expect(page.locator("th.col-val")).to_have_attribute("aria-sort", "ascending")
+
+
+def test_phone_opens_a_row_by_a_tap_and_stacks_facts(world: World, browser):
+    with visiting(browser, world.lehr.url, width=375) as visit:
+        page = visit.open(f"/runs/{world.runs['big-run'].id}?tab=system")
+        facts = page.locator("#run-body dl.facts dt").first
+        expect(facts).to_be_visible()
+        assert facts.evaluate("(dt) => dt.nextElementSibling.offsetLeft === dt.offsetLeft")
+        expect(page.locator(".breakdown .warn")).to_have_count(0)
+        page = visit.open("/cluster")
+        expect(page.get_by_role("columnheader", name="expected start")).to_be_visible()
+        page = visit.open("/?flat=1")
+        row = page.locator(f'tr[data-run="{world.runs["big-run"].id}"]')
+        row.locator(".col-step").click(force=True)
+        expect(page).to_have_url(f"{visit.url}/runs/{world.runs['big-run'].id}")
+
+
+def test_an_added_chart_appears_beside_a_search_with_the_key_of_its_metrics(
+    look: Visit, world: World
+):
+    page = look.open(f"/runs/{world.runs['big-run'].id}?metrics=tok")
+    wait_for_step(page, "tokens_per_s", 400)
+    page.get_by_label("Add a chart of an expression").fill("train/loss, val/loss")
+    page.get_by_role("button", name="Add chart").click()
+    chart = page.locator("figure.chart").filter(has_text="train/loss, val/loss")
+    expect(chart.locator(".legend span")).to_have_text(["train/loss", "val/loss"])
+    page.keyboard.press("Escape")
+    page.locator("body").press("?")
+    expect(page.get_by_role("dialog")).to_contain_text("on a chart: move its cursor")
