@@ -28,6 +28,7 @@ const place = byId("compare");
 const runs = /** @type {Map<string, RunView>} */ (new Map());
 
 const head = h("header.page-head");
+const below = h("div");
 const notes = h("div");
 const groups = h("div.results");
 const table = h("div.results");
@@ -277,7 +278,7 @@ async function compare() {
     drawTable();
     drawDifferences();
     code.draw(answer, state.ids[0], nameOf);
-    place.style.visibility = "";
+    below.style.visibility = "";
   } catch (error) {
     if (request.run !== state.ids) return;
     if (!request.by || !(error instanceof ApiError) || error.status !== 404) {
@@ -314,9 +315,10 @@ async function load() {
   }
   if (!place.contains(head)) {
     // What is found stands above the curves, and would push them away.
-    place.style.visibility = "hidden";
+    below.style.visibility = "hidden";
+    mount(place, head, below);
     mount(
-      place, head, notes, groups, table, h("h2", {}, "Curves"), sets, board.bar.element, charts, media.element,
+      below, notes, groups, table, h("h2", {}, "Curves"), sets, board.bar.element, charts, media.element,
       h("h2", {}, "Config"), differences, h("h2", {}, "Code"), code.element,
     );
   }
@@ -354,7 +356,7 @@ async function load() {
   } catch (error) {
     if (mine === state.ids) board.failed(error);
   } finally {
-    place.style.visibility = "";
+    below.style.visibility = "";
   }
 }
 

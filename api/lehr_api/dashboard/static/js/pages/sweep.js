@@ -25,6 +25,8 @@ import { read, write } from "../urlstate.js";
 
 /** The most runs whose metrics one request returns. */
 const ASKED = 150;
+/** The lowest figure that the server draws, in pixels. */
+const LOWEST = 200;
 const ref = byId("sweep").dataset.sweep ?? "";
 const head = byId("sweep-head");
 const showNote = noteBox(head);
@@ -195,7 +197,7 @@ function drawPlot() {
 
 /** @param {string | null} asked the parameter on the x axis @returns {Promise<SweepFigure>} as large as its place */
 const readFigure = (asked) =>
-  get(`${path}/figure`, { parameter: asked, width: figurePlace.clientWidth, height: figurePlace.clientHeight });
+  get(`${path}/figure`, { parameter: asked, width: figurePlace.clientWidth, height: Math.max(LOWEST, figurePlace.clientHeight) });
 
 /** Read the figure again if its place has another width. */
 function refit() {
@@ -284,7 +286,7 @@ async function load() {
 async function loadMetrics() {
   const begun = (sweep?.trials ?? []).filter(({ run }) => run.step !== null).map(({ run }) => run);
   board.bar.element.hidden = !begun.length;
-  figurePlace.hidden = !begun.length && sweep?.state === "finished";
+  figurePlace.style.height = !begun.length && sweep?.state === "finished" ? "60px" : "";
   if (!begun.length) {
     fill(charts, sweep && h("p.empty", {}, withoutCurves(sweep)));
     return;
