@@ -64,10 +64,18 @@ def resume_run(context: Context, run: RunRow) -> RunDetail:
     if run.state != RunState.PAUSED and run.desired != Desired.PAUSE:
         raise Conflict(
             f"{run.name} ({run.id}) is {run.state}; only a paused run can be resumed.",
-            hint="To queue a failed run again: retry." if run.state == RunState.FAILED else None,
+            hint=_instead(context, run),
         )
     check_launch(context, [])  # Its plan counts already; the budget may be used up.
     return _request(context, run, Desired.RUN)
+
+
+def _instead(context: Context, run: RunRow) -> str | None:
+    """Return how a run that has ended goes on."""
+    if run.state == RunState.FAILED:
+        return "To queue a failed run again: retry."
+    there = RunState(run.state).ended and context.store.checkpoints.of_run(run.id)
+    return f"To go on from a checkpoint of it: lehr fork {run.id}" if there else None
 
 
 def _request(context: Context, run: RunRow, desired: Desired) -> RunDetail:
@@ -103,7 +111,10 @@ def retry_run(context: Context, run: RunRow) -> RunDetail:
             set=RETRY_RESET,
         )
     if not moved:
-        raise Conflict(f"{run.name} ({run.id}) is {run.state}; only a failed run can be retried.")
+        raise Conflict(
+            f"{run.name} ({run.id}) is {run.state}; only a failed run can be retried.",
+            hint=_instead(context, run),
+        )
     context.dispatcher.wake()
     return context.run(run.id)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lehr.app.services.context import Context, Operation, once
-from lehr.app.services.requests import retry_run, retry_sweep, set_priority
+from lehr.app.services.requests import resume_run, retry_run, retry_sweep, set_priority
 from lehr.app.services.submit import launch_sweep, submit_run
 from lehr.control.lifecycle import Desired, RunState
 from lehr.control.retries import SPENT
@@ -67,6 +67,18 @@ def test_retry_requires_a_failed_run(context):
     with pytest.raises(Conflict, match="is queued; only a failed run can be retried"):
         retry_run(context, run)
     assert context.dispatcher.woken == 0
+
+
+@pytest.mark.parametrize("act", [retry_run, resume_run])
+def test_run_that_was_cancelled_goes_on_as_a_fork(context, act):
+    run = context.store.runs.create(load_spec(RUN_SPEC))
+    attempt = seeding.start(context.store, run)
+    attempt.train(range(1, 4))
+    attempt.checkpoint(3)
+    attempt.end(RunState.CANCELLED, 3)
+    with pytest.raises(Conflict) as refused:
+        act(context, context.store.runs.get(run.id))
+    assert refused.value.hint == f"To go on from a checkpoint of it: lehr fork {run.id}"
 
 
 def submit(context, name):
