@@ -276,7 +276,7 @@ class GpuHolder:
     def lacks(self) -> str:
         """Describe why there is no estimate of its end."""
         if self.step_s is None:
-            return f"no time of a step is measured of {self.name}"
+            return f"the time of a step of {self.name} is not known yet"
         return f"the number of steps of {self.name} is not known"
 
     @property

@@ -59,7 +59,7 @@ def test_queue_has_the_expected_start_and_what_it_rests_on(store):
     assert first.expected_start == pytest.approx(before + 60 * 2.1, abs=40)
     assert re.fullmatch(r"running ends: 60 steps left at 2\.\d+ s", first.expected_because)
     assert second.expected_start is None
-    assert second.expected_because == "no time of a step is measured of waits"
+    assert second.expected_because == "the time of a step of waits is not known yet"
 
 
 def cluster_of_gpus(count, names=("A100",)):
@@ -173,7 +173,7 @@ def test_unmeasured_speed_makes_the_rest_of_the_queue_unknown():
     waiting = [QueuedRun("a", "a", 1), QueuedRun("b", "b", 1), QueuedRun("c", "c", 1)]
     found = forecast(0, [GpuHolder("h", 1, 10, 1.0), GpuHolder("new", 1)], waiting)
     assert found["a"].in_s == 10.0
-    assert found["b"] == ExpectedStart(None, "no time of a step is measured of new")
+    assert found["b"] == ExpectedStart(None, "the time of a step of new is not known yet")
     assert found["c"].in_s is None
 
 
