@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer.core import TyperGroup
 
 from lehr.base import formats
 from lehr.errors import NotFound, UserError
@@ -32,7 +33,18 @@ if TYPE_CHECKING:
     from lehr.schemas.checkpoints import CheckpointView
 
 app = typer.Typer(rich_markup_mode=None)
-checkpoints = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
+
+
+class _ListFirst(TyperGroup):
+    """``lehr checkpoints RUN`` lists the run's checkpoints."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        words = [word for word in args if not word.startswith("-")]
+        listed = len(words) == 1 and words[0] not in self.commands
+        return super().resolve_command(ctx, ["ls", *args] if listed else args)
+
+
+checkpoints = typer.Typer(cls=_ListFirst, rich_markup_mode=None, no_args_is_help=True)
 app.add_typer(checkpoints, name="checkpoints")
 
 StepOption = Annotated[int | None, typer.Option("--step", min=0, help="Step of the checkpoint.")]
