@@ -73,8 +73,10 @@ def print_sweep(sweep: Sweep) -> None:
     view = sweep.detail
     out = console()
     out.print(headline(view))
-    where = ", ".join(view.parameters)
-    out.print(f"  {view.id}   {view.method} over {where}   {view.metric}, {view.goal}", style="dim")
+    rule = view.spec.get("pruning")
+    how = f"{view.method} over {', '.join(view.parameters)}   {view.metric}, {view.goal}"
+    pruned = f"   pruned by {rule['name']} from step {rule['min_steps']:,}" if rule else ""
+    out.print(f"  {view.id}   {how}{pruned}", style="dim")
     _print_note(view.note)
     if view.held_out_note:
         warn(view.held_out_note)

@@ -11,6 +11,7 @@ from lehr.errors import LehrError
 from lehr.faces.cli import output
 from lehr.faces.cli.show import relevant_events
 from lehr.schemas.streams import EventView
+from lehr.specs import load_spec
 from lehr_testing import cli, seeding, stores
 from lehr_testing.api import TOKEN, served
 
@@ -69,7 +70,9 @@ def test_note_and_logged_config_are_shown_without_control_characters(tmp_path):
         attempt = stores.begin(api.store, run.id)
         config = stores.line("config", values={"depth": 4, "path": "a\x1b[2J"})
         stores.ingest(api.store, attempt.id, config)
-        sweep, _ = seeding.create_sweep(api.store, seeding.lr_sweep("grid", [1e-3, 1e-2]))
+        spec = seeding.lr_sweep("grid", [1e-3, 1e-2])
+        pruning = {"pruning": {"name": "median", "min_steps": 50}}
+        sweep, _ = seeding.create_sweep(api.store, load_spec({**spec.model_dump(), **pruning}))
 
         def lehr(*args: str) -> str:
             done = cli.call("--server", address, *args, cwd=tmp_path, LEHR_TOKEN=TOKEN)
@@ -77,6 +80,7 @@ def test_note_and_logged_config_are_shown_without_control_characters(tmp_path):
             return done.stdout
 
         assert "  note  " not in lehr("show", run.id)
+        assert "val/loss, minimize   pruned by median from step 50" in lehr("show", sweep.id)
         for name, begin in ((run.id, ["note"]), (sweep.id, [])):
             lehr("note", name, "try [bold]4e-3[/]\nthen \x1b]0;title\x07 stop")
             shown = lehr("show", name)
