@@ -16,6 +16,8 @@ from lehr.base.names import is_rate
 NOTHING = "—"
 _BARS = "▁▂▃▄▅▆▇█"
 _ASCII_BARS = "_.-=+*#@"
+_DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
+"""The bits of the dots of a Braille pattern, by row and column."""
 _ORDINARY = (1e-3, 1e4)
 _CLOCKS_S = 1.0
 """The clocks of two machines may differ by so much."""
@@ -116,7 +118,8 @@ def parameter(value: Any, path: str = "") -> str:
     if isinstance(value, list):
         return str([float(f"{one:g}") if isinstance(one, float) else one for one in value])
     if isinstance(value, bool) or not isinstance(value, float):
-        return str(value).lower() if isinstance(value, bool) else str(value)
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        return NOTHING if value is None else text
     if value and (is_rate(path) or not _ORDINARY[0] <= abs(value) < _ORDINARY[1]):
         return scientific(value)
     return f"{value:g}"
@@ -148,7 +151,7 @@ def learning_rates(values: Sequence[Any], path: str = "") -> list[str]:
 
 
 def sparkline(values: Sequence[float], width: int = 8, *, unicode: bool = True) -> str:
-    """Draw a curve in a few characters. Values that are not finite are drawn at the top."""
+    """Draw a curve in a few characters. A value that is not finite is an x."""
     bars = _BARS if unicode else _ASCII_BARS
     points = _thin(values, width)
     finite = [value for value in points if math.isfinite(value)]
@@ -161,12 +164,26 @@ def sparkline(values: Sequence[float], width: int = 8, *, unicode: bool = True) 
     letters = []
     for value in points:
         if not math.isfinite(value):
-            letters.append(bars[-1])
+            letters.append("x")
         elif span == 0:
             letters.append(bars[0])
         else:
             letters.append(bars[min(int((value - low) / span * len(bars)), len(bars) - 1)])
     return "".join(letters)
+
+
+def chart(values: Sequence[float], width: int, height: int) -> list[str]:
+    """Draw two or more finite values, evenly spaced, in lines of Braille patterns."""
+    low, span, last = min(values), (max(values) - min(values)) or 1.0, 2 * width - 1
+    rows = [round((low + span - value) / span * (4 * height - 1)) for value in values]
+    dots = [[0] * width for _ in range(height)]
+    before = rows[0]
+    for column in range(2 * width):
+        row = rows[round(column * (len(rows) - 1) / last)]
+        for dot in range(min(before, row), max(before, row) + 1):
+            dots[dot // 4][column // 2] |= _DOTS[dot % 4][column % 2]
+        before = row
+    return ["".join(chr(0x2800 + pattern) for pattern in line) for line in dots]
 
 
 def dollars(value: float) -> str:
@@ -191,13 +208,17 @@ def listed(names: Sequence[str], most: int = 4) -> str:
 
 
 def short_paths(paths: Sequence[str]) -> list[str]:
-    """Shorten dotted paths to the last names that still differ from each other."""
+    """Shorten dotted paths to the last names that still differ from each other.
+
+    ``name`` alone would be that of the run.
+    """
     names = []
     for path in paths:
         parts = path.split(".")
         for used in range(1, len(parts) + 1):
             name = ".".join(parts[-used:])
-            if sum(other == path or other.endswith(f".{name}") for other in paths) == 1:
+            alike = sum(other == path or other.endswith(f".{name}") for other in paths)
+            if alike == 1 and name != "name":
                 break
         names.append(name)
     return names

@@ -120,7 +120,7 @@ def test_a_column_of_learning_rates_has_one_notation():
 
 def test_sparkline_follows_the_loss():
     assert formats.sparkline([8, 7, 6, 5, 4, 3, 2, 1]) == "█▇▆▅▄▃▂▁"
-    assert formats.sparkline([4.0, 3.0, math.nan]) == "█▁█"
+    assert formats.sparkline([4.0, 3.0, math.nan]) == "█▁x"
     assert formats.sparkline([]) == ""
     assert formats.sparkline([2.0, 2.0]) == "▁▁"
     assert len(formats.sparkline(list(range(1000)), 8)) == 8
@@ -128,9 +128,15 @@ def test_sparkline_follows_the_loss():
     assert formats.sparkline([2.0, 1.0], unicode=False).isascii()
 
 
+def test_chart_joins_the_points_of_a_curve_with_dots():
+    assert formats.chart([3.0, 2.0, 1.0, 0.0], width=2, height=1) == ["⠙⢦"]
+    assert formats.chart([1.0, 1.0], 3, 2) == ["⠀⠀⠀", "⣀⣀⣀"]
+
+
 def test_paths_are_shortened_to_unique_names():
     assert formats.short_paths(["train.optimizer.lr", "train.seed"]) == ["lr", "seed"]
     assert formats.short_paths(["train.a.name", "train.b.name"]) == ["a.name", "b.name"]
+    assert formats.short_paths(["train.optimizer.name"]) == ["optimizer.name"]
 
 
 def test_names_beyond_the_first_few_are_counted():

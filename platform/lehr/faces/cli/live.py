@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _SILENT_AFTER_S = 4.0
 _BAR = 32
+_CHART = (56, 8)  # letters across, lines
 _NODES = 6
 _ALERTS = 3
 _EVENTS = 4
@@ -47,7 +48,8 @@ class LiveState:
 
     cluster: ClusterView | None = None
     events: list[EventView] = field(default_factory=list)
-    """Set when a single run is watched."""
+    curve: list[tuple[float, float]] = field(default_factory=list)
+    """(step, train/loss). Both are set when a single run is watched."""
     heard_at: float = field(default_factory=time.time)
 
 
@@ -74,7 +76,7 @@ def run_frame(view: RunView, seen: LiveState, *, now: float) -> Group:
     """Draw a run: progress, figures, GPUs and newest events."""
     from rich.console import Group
 
-    lines = run_lines(view, now)
+    lines = [*run_lines(view, now), *_chart(seen.curve)]
     places = gpu_map(seen.cluster, {view.id: "■" if unicode_safe() else "#"})
     if places and view.placement:
         lines += ["", *places]
@@ -85,6 +87,19 @@ def run_frame(view: RunView, seen: LiveState, *, now: float) -> Group:
         when = f"{formats.ago(event.at, now):>10}"
         lines.append(f"  [dim]{when}[/]  {escaped(_one_line(event.message))}")
     return Group(*lines, *_alerts([view]), *_silence(seen, now))
+
+
+def _chart(curve: Sequence[tuple[float, float]]) -> list[str]:
+    """Draw the loss over the steps, with the ends of both axes; nothing without Braille."""
+    points = [(step, loss) for step, loss in curve if math.isfinite(loss)]
+    if len(points) < 2 or not unicode_safe():
+        return []
+    losses = [loss for _, loss in points]
+    drawn = formats.chart(losses, *_CHART)
+    ends = {0: formats.loss(max(losses)), len(drawn) - 1: formats.loss(min(losses))}
+    first, last = f"{points[0][0]:,.0f}", f"{points[-1][0]:,.0f}"
+    lines = [f"  [dim]{ends.get(i, ''):>8}[/]  {line}" for i, line in enumerate(drawn)]
+    return ["", *lines, f"  [dim]{'step':>8}  {first}{last:>{_CHART[0] - len(first)}}[/]"]
 
 
 def run_lines(view: RunView, now: float) -> list[str]:
@@ -209,18 +224,7 @@ def _clock(seconds: float, *, ended: bool) -> str:
 
 
 def _best(view: SweepDetail) -> str:
-    point = view.best_parameters or {}
-    values = []
-    for path, value in point.items():
-        # Use the notation of the column.
-        column = formats.learning_rates(
-            [value, *(c.parameters.get(path) for c in view.trials)], path
-        )
-        values.append(column[0])
-    names = formats.short_paths(list(point))
-    listed = ", ".join(f"{n} {v}" for n, v in zip(names, values, strict=True))
-    if not point:
-        listed = "mean of the seeds"
+    listed = formats.point(view.best_parameters or {}) or "mean of the seeds"
     at = "" if view.compared_at_step is None else f" at step {view.compared_at_step:,}"
     value = f"{escaped(view.metric)} {formats.loss(view.best_value)}"
     return f"best so far: {escaped(listed)}   {value}{at}"

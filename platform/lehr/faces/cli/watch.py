@@ -162,7 +162,7 @@ def _live(
 
 
 class WatchFeed:
-    """Fetch what the display shows beside the view: the cluster, and a run's events."""
+    """Fetch what the display shows beside the view: the cluster, a run's events and its loss."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -175,7 +175,11 @@ class WatchFeed:
         with suppress(ServerUnavailable):
             self.seen.cluster = self._client.cluster()
             if isinstance(view, RunView):
-                self.seen.events = self._client.run(view.id).events()
+                run = self._client.run(view.id)
+                self.seen.events = run.events()
+                if "train/loss" in view.latest:
+                    [loss] = run.series("train/loss", points=112)
+                    self.seen.curve = list(zip(loss.x, loss.y, strict=True))
         self.seen.heard_at = time.time()
 
 

@@ -215,6 +215,15 @@ def test_run_frame_matches_its_golden():
     goldens.check("watch/run.txt", drawn(run_frame(run, seen, now=NOW)))
 
 
+def test_frame_of_a_run_has_a_chart_of_its_loss():
+    seen = LiveState(CLUSTER, heard_at=NOW, curve=[(1, 11.9), (200, 6.0), (412, 5.2)])
+    lines = drawn(run_frame(make_run(1), seen, now=NOW)).splitlines()
+    top = next(i for i, line in enumerate(lines) if line.strip().startswith("11.90"))
+    assert "\u2801" <= lines[top].split()[1][0] <= "\u28ff"
+    assert lines[top + 7].split()[0] == "5.200"
+    assert lines[top + 8].split() == ["step", "1", "412"]
+
+
 def test_frames_without_a_number_of_steps_show_the_step_alone():
     unknown = {"total_steps": 0, "eta_s": None}
     seen = LiveState(heard_at=NOW)
