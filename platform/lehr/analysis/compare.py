@@ -129,7 +129,7 @@ def differences(specs: Sequence[Mapping[str, Any]]) -> list[DifferenceView]:
         values = [one.get(path, _MISSING) for one in flat]
         if any(value != values[0] for value in values[1:]):
             follows = path == "train.steps" and staged
-            factor = _is_factor(path) and not follows and not _comes_with(path, values, flat)
+            factor = is_factor(path) and not follows and not _comes_with(path, values, flat)
             found.append(DifferenceView(path=path, values=values, factor=factor))
     return found
 
@@ -179,7 +179,7 @@ def compare(
 
 
 @lru_cache(maxsize=10_000)  # A comparison asks for each field of each run.
-def _is_factor(path: str) -> bool:
+def is_factor(path: str) -> bool:
     if _is_own_seed(path) or path.split(".", maxsplit=1)[0] in _NOT_FACTORS:
         return False
     if is_neutral_argument(path):
@@ -274,7 +274,7 @@ def _members(
     for run, outcome in zip(runs, results, strict=True):
         flat = flatten(run.spec)
         own = flat if run.own_spec is None else flatten(run.own_spec)
-        factors = repr(sorted((p, v) for p, v in own.items() if _is_factor(p)))
+        factors = repr(sorted((p, v) for p, v in own.items() if is_factor(p)))
         seeds = [value for path, value in flat.items() if _is_own_seed(path)]
         seed = seeds[0] if len(seeds) == 1 else repr(seeds) if seeds else None
         made.append((run, outcome, factors, seed))

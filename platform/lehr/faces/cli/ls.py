@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lehr.base import formats
+from lehr.errors import UserError
 from lehr.faces.cli.connect import connect
 from lehr.faces.cli.group_table import styled
 from lehr.faces.cli.output import (
@@ -22,13 +25,16 @@ from lehr.faces.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from lehr.faces.client import Sweep
+    from lehr.faces.client import Client
     from lehr.schemas.rollouts import RolloutView
     from lehr.schemas.runs import RunView
     from lehr.schemas.sweeps import SweepView
 
 app = typer.Typer(rich_markup_mode=None)
 _TRAINS = frozenset({"running", "starting"})
+_ASKED = 200
+"""Runs whose settings one request asks for."""
+_SETTINGS = 3
 
 
 @app.command("ls")
@@ -55,12 +61,20 @@ def ls(
         bool, typer.Option("--rollouts", help="List rollouts instead of runs.")
     ] = False,
     archived: Annotated[bool, typer.Option("--archived", help="List archived runs.")] = False,
+    sort: Annotated[
+        str | None,
+        typer.Option(
+            metavar="METRIC",
+            help="Sort all runs that match by a metric, such as loss or val: the lowest first. "
+            "-val: the highest first.",
+        ),
+    ] = None,
     limit: Annotated[
         int, typer.Option("--limit", "-n", min=1, help="Maximum number of rows.")
     ] = 30,
     as_json: JsonOption = False,
 ) -> None:
-    """List runs, newest first.
+    """List runs, newest first, with the settings that tell them apart.
 
     JSON: {runs: [RunView]}, with --sweeps {sweeps: [SweepView]}, with --rollouts {rollouts:
     [RolloutView]}.
@@ -92,9 +106,11 @@ def ls(
             search=search,
             note=note,
             archived=archived,
-            limit=limit + 1,
+            limit=limit + 1 if sort is None else None,
         )
     ]
+    if sort is not None and runs:
+        runs = _sorted(runs, sort)
     if as_json:
         print_json({"runs": runs[:limit]})
         return
@@ -104,18 +120,66 @@ def ls(
         else:
             notes().print("No runs. Create some: lehr demo, or lehr spec new")
         return
-    _print_runs(runs[:limit], of_sweep)
+    _print_runs(runs[:limit], _configs(client, runs[:limit]))
     if len(runs) > limit:
         notes().print(f"[dim]More exist. Show them: lehr ls -n {limit * 4}[/]")
 
 
-def _print_runs(runs: list[RunView], sweep: Sweep | None) -> None:
-    """Print a table of runs; of one sweep, also the values that it tries."""
-    swept = sweep.view.parameters if sweep is not None else []
-    points = {trial.run.id: trial.parameters for trial in sweep.trials} if sweep is not None else {}
+def _configs(client: Client, runs: Sequence[RunView]) -> dict[str, dict[str, Any]]:
+    """Return the settings of the first runs by dotted path, by their ids."""
+    from lehr.schemas.runs import RunValuesView
+
+    query = {"run": [run.id for run in runs[:_ASKED]]}
+    answer = RunValuesView.model_validate_json(client.transport.get("/values", query))
+    return {
+        run_id: {path: values[n] for path, values in answer.differing.items()}
+        for n, run_id in enumerate(answer.runs)
+    }
+
+
+def _separating(runs: Sequence[RunView], configs: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the few settings that tell these runs apart best; of equal ones what sweeps vary."""
+    from lehr.analysis.compare import is_factor
+
+    varied = {path for run in runs for path in run.parameters_varied}
+    factors = {p for config in configs.values() for p in config if is_factor(p)}
+    paths = [*sorted(varied), *sorted(p for p in factors - varied if not p.startswith("code."))]
+    chosen: list[str] = []
+
+    def groups(path: str) -> int:
+        return len({repr([one.get(p) for p in (*chosen, path)]) for one in configs.values()})
+
+    for _ in range(_SETTINGS):
+        best = max(paths, key=groups, default="")
+        if groups(best) > groups(""):
+            chosen.append(best)
+    return chosen
+
+
+def _sorted(runs: Sequence[RunView], key: str) -> list[RunView]:
+    """Return the runs by a metric; those without it, or with NaN, last.
+
+    Raises:
+        UserError: no run has it.
+    """
+    name = key.removeprefix("-")
+    metric = {"loss": "train/loss", "val": "val/loss", "tok/s": "tokens_per_s"}.get(name, name)
+    values = {run.id: run.latest[metric].value for run in runs if metric in run.latest}
+    known = [run for run in runs if not math.isnan(values.get(run.id, math.nan))]
+    if not known:
+        listed = ", ".join(sorted({one for run in runs for one in run.latest}))
+        raise UserError(f"--sort {key}: no run has this metric.", hint=f"They have: {listed}.")
+    known.sort(key=lambda run: values[run.id], reverse=key.startswith("-"))
+    return [*known, *(run for run in runs if run not in known)]
+
+
+def _print_runs(runs: list[RunView], configs: Mapping[str, Mapping[str, Any]]) -> None:
+    """Print a table of runs with the settings that tell them apart."""
+    paths = _separating(runs, configs)
+    settings = formats.short_paths(paths)
     has_mfu = any("mfu" in run.latest for run in runs)
     several = len({run.project for run in runs}) > 1
-    columns = ["id", "name", *(["project"] if several else []), *formats.short_paths(swept)]
+    columns = ["id", "name", *(["project"] if several else []), *settings]
     columns += ["state", "step", "loss", "trend", "val", "tok/s"]
     columns += ["MFU"] if has_mfu else []
     trains = any(run.state in _TRAINS for run in runs)
@@ -125,11 +189,12 @@ def _print_runs(runs: list[RunView], sweep: Sweep | None) -> None:
     rows = table(*columns, right=right)
     for run in runs:
         latest = {name: value.value for name, value in run.latest.items()}
+        own = configs.get(run.id, {})
         trials = [
             run.id,
             run.name,
             *([run.project] if several else []),
-            *(escaped(formats.parameter(points.get(run.id, {}).get(path), path)) for path in swept),
+            *(escaped(formats.parameter(own.get(p), p)) for p in paths),
             state_text(run.state),
             _steps(run),
             formats.loss(latest.get("train/loss")),
@@ -144,7 +209,8 @@ def _print_runs(runs: list[RunView], sweep: Sweep | None) -> None:
         trials += [escaped(why)] if failed else []
         rows.add_row(*trials)
     fold = "reason" if failed else "name"
-    print_fitting(rows, fold=fold, spare=["trend", "MFU", "tok/s", "project", "age", "ETA"])
+    spare = ["trend", "MFU", "tok/s", "project", "age", "ETA", *reversed(settings)]
+    print_fitting(rows, fold=fold, spare=spare)
 
 
 def _steps(run: RunView) -> str:

@@ -50,6 +50,22 @@ LOOKING = {
 }
 
 
+def test_ls_has_the_settings_that_differ_and_sorts_by_any_column(world):
+    def listed(*more: str) -> list[str]:
+        return [line.split()[1] for line in world.lehr("ls", *more).stdout.splitlines()[1:]]
+
+    assert " lr " in world.lehr("ls", "--sweep", "grid").stdout.splitlines()[0]
+    assert listed("--sweep", "grid", "--sort", "val") == ["grid-2", "grid-1", "grid-3"]
+    assert listed("grid", "--sort", "-val", "-n", "1") == ["grid-1"]
+    refused = world.lehr("ls", "--sort", "los")
+    assert (refused.returncode, "val/loss" in refused.stderr) == (2, True)
+
+
+def test_checkpoints_of_a_run_are_listed_without_a_verb(world):
+    assert world.lehr("checkpoints", "one").stdout == world.lehr("checkpoints", "ls", "one").stdout
+    assert "No such command" in world.lehr("checkpoints", "verfy", "one").stderr
+
+
 @pytest.mark.parametrize("name", LOOKING)
 def test_text_output_matches_its_golden(world, name):
     result = world.lehr(*LOOKING[name])
