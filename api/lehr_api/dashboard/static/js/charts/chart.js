@@ -40,8 +40,8 @@ import { forecastTraces, marksNear, shapesOf, tracesOf } from "./traces.js";
  * @property {string | null} run the run whose line is nearest to the pointer
  */
 
-/** Return the ends of a range in words, one if both read alike. @param {number[]} ends @param {(v: number) => string} text */
-export const endsOf = (ends, text) => [...new Set([ends[0], ends[ends.length - 1]].map(text))].join(" to ");
+/** Return the ends in words, one if both read alike. @param {number[]} values @param {(v: number) => string} text */
+export const endsOf = (values, text) => [...new Set([values[0], values[values.length - 1]].map(text))].join(" to ");
 
 /** How near, in pixels, a mark must be to the cursor for its words to show. */
 const MARK_PX = 5;

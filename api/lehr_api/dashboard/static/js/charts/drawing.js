@@ -112,7 +112,7 @@ export function bandPath(x, low, high) {
   return found;
 }
 
-/** @param {number} x @param {number} y @param {NonNullable<Trace["marker"]>} marker @param {number} width of the plot */
+/** @param {number} x @param {number} y @param {NonNullable<Trace["marker"]>} marker @param {number} width its end */
 export function symbol(x, y, { symbol: kind, size }, width) {
   const half = size / 2;
   // A cross at the end of the axis is whole.

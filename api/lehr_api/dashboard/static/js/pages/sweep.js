@@ -196,8 +196,9 @@ function drawPlot() {
 }
 
 /** @param {string | null} asked the parameter on the x axis @returns {Promise<SweepFigure>} as large as its place */
-const readFigure = (asked) =>
-  get(`${path}/figure`, { parameter: asked, width: figurePlace.clientWidth, height: Math.max(LOWEST, figurePlace.clientHeight) });
+const readFigure = (asked) => get(`${path}/figure`, {
+  parameter: asked, width: figurePlace.clientWidth, height: Math.max(LOWEST, figurePlace.clientHeight),
+});
 
 /** Read the figure again if its place has another width. */
 function refit() {
