@@ -59,7 +59,8 @@ def load_part(field: str, name: str) -> Callable[..., Any]:
     except ImportError as error:
         raise BadConfig(
             f"parts.{field}: {name} cannot be imported ({error}). Its file belongs to the "
-            "project's files: code.include"
+            "project's files: code.include; by hand, put its folder (`lehr code checkout`) on "
+            "PYTHONPATH"
         ) from error
     try:
         found = getattr(module, inside)

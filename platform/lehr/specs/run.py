@@ -364,8 +364,10 @@ class RunSpec(Config):
     @model_validator(mode="after")
     def _parts_are_sent(self) -> Self:
         parts = self.train.parts if self.train else None
-        if self.train is None and any(EXPORT in " ".join(e.command) for e in self.evaluations):
-            raise ValueError(f"evaluations: {EXPORT} needs Lehr's trainer; use {{checkpoint}}")
+        exports = any(EXPORT in " ".join(e.command) for e in self.evaluations)
+        if exports and (self.train is None or (parts is not None and parts.model is not None)):
+            own = "trainer" if parts is None else f"model, but parts.model is {parts.model}"
+            raise ValueError(f"evaluations: {EXPORT} needs Lehr's {own}; use {{checkpoint}}")
         if parts is not None and not self.code.include and self.code.digest is None:
             raise ValueError(
                 f"train.parts names {', '.join(parts.named.values())}, but code.include is empty: "

@@ -83,8 +83,12 @@ def test_evaluation_that_cannot_work_is_refused(evaluations, message):
     assert message in problem["msg"]
 
 
-def test_export_is_refused_for_a_program():
+def test_export_is_refused_for_a_program_and_a_model_that_transformers_lacks():
     given = {"name": "p", "trainer": {"script": "train.py"}}
     given["evaluations"] = [{"name": "a", "command": ["lm_eval", "{export}"]}]
     with pytest.raises(ValidationError, match=r"\{export\} needs Lehr's trainer"):
+        RunSpec.model_validate(given)
+    train = run_spec().own.model_dump() | {"parts": {"version": 1, "model": "mine:Mine"}}
+    given |= {"trainer": None, "train": train, "code": {"include": ["*.py"]}}
+    with pytest.raises(ValidationError, match=r"needs Lehr's model, but parts.model is mine:Mine"):
         RunSpec.model_validate(given)

@@ -149,8 +149,8 @@ def require_own_model(source: ExportSource) -> None:
     if parts is not None and parts.model is not None:
         raise BadConfig(
             f"export is not possible: model class {parts.model} is not Lehr's, and transformers "
-            f"has no class for it. Its weights are in {source.directory}, as safetensors; "
-            "`lehr code checkout` gives the class"
+            "has no class for it. Its checkpoints hold its weights as safetensors; `lehr code "
+            "checkout` gives the class"
         )
     if isinstance(source.config.model, LlamaConfig):
         transformers_class(source.config.model)
