@@ -1,8 +1,10 @@
-"""Forecasts of live runs."""
+"""Forecasts of live runs, and the trials that they prune."""
 
 from __future__ import annotations
 
-from lehr_testing.api import begin, end, evaluation, ingest, metrics, started, submit
+from lehr.cluster.group_loader import SweepLoader
+from lehr.control.sweeps import PruneTrial, actions
+from lehr_testing.api import SWEEP_SPEC, begin, end, evaluation, ingest, metrics, started, submit
 
 
 def test_live_run_has_a_forecast_of_its_end_until_it_has_ended(api):
@@ -22,3 +24,26 @@ def test_live_run_has_a_forecast_of_its_end_until_it_has_ended(api):
     assert "from 10 losses until step 55 and the planned learning rates" in found["text"]
     end(api_.store, run["id"])
     assert client.get("/api/v1/runs/one").json()["forecast"] is None
+
+
+def launch(api_, client, levels, **pruning):
+    """Launch a sweep whose trials have these losses at the end, all half way."""
+    spec = {**SWEEP_SPEC, "pruning": {"name": "forecast", **pruning}}
+    sweep = client.post("/api/v1/sweeps", json={"spec": spec}).json()
+    run_ids = [trial["run"]["id"] for trial in sweep["trials"]]
+    for run_id, level in zip(run_ids, levels, strict=True):
+        attempt = begin(api_.store, run_id)
+        losses = (evaluation(step, level * (1 + step**-0.5)) for step in range(5, 55, 5))
+        ingest(api_.store, attempt, started() + b"".join(losses))
+    return sweep["id"], run_ids
+
+
+def test_running_trial_that_cannot_win_is_pruned_by_its_forecast(api, tmp_path):
+    api_, client = api
+    levels = [2.0, 4.0, 2.01]
+    sweep_id, run_ids = launch(api_, client, levels, min_steps=20)
+    loader = SweepLoader(api_.store, tmp_path, lambda: 0.0)
+    [prune] = [one for one in actions(loader.load(sweep_id)) if isinstance(one, PruneTrial)]
+    assert prune.run_id == run_ids[1]
+    assert "val/loss, forecast: 4.566 at step 50 is of a trial that ends worse" in prune.message
+    assert all(trial.planned[0] is not None for trial in loader.load(sweep_id).trials)

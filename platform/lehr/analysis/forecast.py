@@ -56,7 +56,7 @@ _COUNTING = 0.1
 _PLANNED = 400
 """Points of a plan."""
 _QUANTILES = (0.01, 0.025, 0.16, 0.5, 0.84, 0.975, 0.99)
-UNPLANNED = "its later learning rates are not known, so the band is wider"
+_WIDER = "its later learning rates are not known, so the band is wider"
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,12 @@ class RatePlan:
     steps: tuple[int, ...]
     """Ascending from 0."""
     rates: tuple[float, ...]
+
+
+Planned = tuple[RatePlan | None, tuple[int, ...]]
+"""The planned rates of a run, None where they are not known, and the steps after which its loss may
+jump."""
+UNPLANNED: Planned = (None, ())
 
 
 @dataclass(frozen=True)
@@ -84,11 +90,9 @@ class Forecast:
     """The same with 98 %: it lies beyond each end with 1 %."""
 
 
-def planned(spec: StoredSpec) -> tuple[RatePlan | None, tuple[int, ...]]:
-    """Return the planned rates of a run of Lehr's trainer, and the steps after which its loss may
-    jump. Of a program neither is known.
-    """
-    return (_plan(json.dumps(spec.train)), spec.changes) if spec.train else (None, ())
+def planned(spec: StoredSpec) -> Planned:
+    """Return what is planned of a run of Lehr's trainer; of a program nothing is known."""
+    return (_plan(json.dumps(spec.train)), spec.changes) if spec.train else UNPLANNED
 
 
 @lru_cache(maxsize=512)
@@ -148,7 +152,7 @@ def forecast(
     logs, final, variance = explain(prior_draws(), rates, s[~risen], y[~risen], plan is not None)
     most, sure, likely, median = _intervals(logs, final, np.sqrt(variance))
     until = f"from {len(points)} losses until step {newest:,}"
-    how = f"{until} and the planned learning rates" if plan else f"{until}; {UNPLANNED}"
+    how = f"{until} and the planned learning rates" if plan else f"{until}; {_WIDER}"
     return Forecast(how, median, likely, sure, most)
 
 

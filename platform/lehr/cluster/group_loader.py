@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
 
 from lehr.analysis.batches import is_measured
+from lehr.analysis.forecast import planned
 from lehr.base.lru import Lru
 from lehr.cluster.isolation import Isolation, Noted
 from lehr.cluster.rollout_loader import RolloutLoader
@@ -97,12 +99,20 @@ class SweepLoader:
                 _trial(one, seen, held_out.get(one.run_id))
                 for one, seen in zip(progress, reports, strict=True)
             ]
+            if spec.pruning is not None and spec.pruning.name == "forecast":
+                trials = [self._planned(trial) for trial in trials]
             if judged and (pause_s := pause_of_pruning_s(spec, trials)) > 0.0:
                 self._paused_until[sweep_id] = self._now() + pause_s
         reopened_at = sweep.reopened_at or 0.0
         return OpenSweep(
             sweep_id, spec, trials, stopped, reopened_at, judged, self._trunk(sweep_id)
         )
+
+    def _planned(self, trial: TrialState) -> TrialState:
+        """Add the learning rates of a trial that is trained."""
+        if trial.state is not RunState.RUNNING or not trial.reports:
+            return trial
+        return replace(trial, planned=planned(self._store.runs.get(trial.run_id).stored))
 
     def _trunk(self, sweep_id: str) -> Trunk | None:
         run = self._store.sweeps.trunk(sweep_id)
@@ -146,21 +156,23 @@ class SweepLoader:
             version = (one.attempt, newest.step)
             known = self._reports.get((one.run_id, name))
             if known is None or known[0] != version:
-                known = (version, self._report(one, name))
+                known = (version, reports_of(self._store, one, name))
                 self._reports.put((one.run_id, name), known)
             found.append(known[1])
         return found
 
-    def _report(self, one: TrialOutline, name: str) -> tuple[TrialReport, ...]:
-        try:
-            series = self._store.series.read(one.run_id, name, x_axis="time", exact=True)
-        except NotFound:
-            return ()
-        began = one.started_at or 0.0
-        return tuple(
-            TrialReport(step, value, began + seconds)
-            for step, seconds, value in zip(series.step, series.x, series.y, strict=True)
-        )
+
+def reports_of(store: Store, one: TrialOutline, name: str) -> tuple[TrialReport, ...]:
+    """Return what a trial has reported of a metric."""
+    try:
+        series = store.series.read(one.run_id, name, x_axis="time", exact=True)
+    except NotFound:
+        return ()
+    began = one.started_at or 0.0
+    return tuple(
+        TrialReport(step, value, began + seconds)
+        for step, seconds, value in zip(series.step, series.x, series.y, strict=True)
+    )
 
 
 def _trial(

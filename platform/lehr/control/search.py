@@ -2,6 +2,7 @@
 
 Samplers and pruners are Optuna's. Their state is not stored: it is replayed from the recorded
 trials at each decision, so a restart changes no choice. The same history gives the same answer.
+The rule ``forecast`` is Lehr's own, and has no state.
 """
 
 from __future__ import annotations
@@ -10,17 +11,29 @@ import logging
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, assert_never
 
+from lehr.analysis.forecast import UNPLANNED, Planned, forecast
 from lehr.base.names import Goal
-from lehr.specs.search import AshaPruning, HyperbandPruning, MedianPruning, Pruning, Range, Space
+from lehr.specs.search import (
+    AshaPruning,
+    ForecastPruning,
+    HyperbandPruning,
+    MedianPruning,
+    Pruning,
+    Range,
+    Space,
+)
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
     from optuna.pruners import BasePruner
     from optuna.trial import FrozenTrial
     from optuna.trial import Trial as LiveTrial
+
+
+TrialKind = Literal["running", "completed", "pruned", "failed"]
 
 
 @dataclass(frozen=True)
@@ -40,8 +53,10 @@ class SearchTrial:
     number: int
     """The trial's number, from 1."""
     parameters: Mapping[str, Any]
-    state: Literal["running", "completed", "pruned", "failed"]
+    state: TrialKind
     reports: tuple[TrialReport, ...] = ()
+    total_steps: int | None = None
+    planned: Planned = UNPLANNED
 
 
 @dataclass(frozen=True)
@@ -77,6 +92,8 @@ def prune(
     total_steps: int,
 ) -> list[Prune]:
     """Return the running trials to prune now, each with the reason."""
+    if isinstance(rule, ForecastPruning):
+        return _without_a_chance(rule, trials)
     optuna = _optuna()
     study = optuna.create_study(direction=goal, pruner=_pruner(rule, total_steps), study_name="s")
     live: dict[int, LiveTrial] = {}
@@ -109,6 +126,69 @@ def prune(
         for number, verdict in sorted(verdicts.items())
         if by_number[number].state == "running"
     ]
+
+
+def replay(rule: ForecastPruning, trials: Sequence[SearchTrial], *, looks: int = 12) -> list[Prune]:
+    """Return which of these completed trials the rule would have pruned, had it looked at each of
+    them so often.
+    """
+    seen = [
+        (trial.reports[known - 1].at, trial.number, known)
+        for trial in trials
+        for known in {len(trial.reports) * look // looks for look in range(1, looks + 1)} - {0}
+    ]
+    whole = {trial.number: trial for trial in trials}
+    then = {number: replace(trial, reports=()) for number, trial in whole.items()}
+    verdicts: dict[int, Prune] = {}
+    for _, number, known in sorted(seen):
+        reports = whole[number].reports
+        state: TrialKind = "completed" if known == len(reports) else "running"
+        if number not in verdicts:
+            then[number] = replace(whole[number], reports=reports[:known], state=state)
+        for verdict in _without_a_chance(rule, [*then.values()]):
+            verdicts[verdict.number] = verdict
+            then[verdict.number] = replace(then[verdict.number], state="pruned")
+    return [*verdicts.values()]
+
+
+def _without_a_chance(rule: ForecastPruning, trials: Sequence[SearchTrial]) -> list[Prune]:
+    """Return the running trials that end worse than another one with 99 %.
+
+    Their ends are taken for independent. Trials of one sweep rather err alike, which is safer.
+    """
+    ends = {trial.number: end for trial in trials if (end := _end(trial)) is not None}
+    verdicts: list[Prune] = []
+    for trial in sorted(trials, key=lambda trial: trial.number):
+        newest = trial.reports[-1] if trial.reports else None
+        if trial.state != "running" or newest is None or newest.step < rule.min_steps:
+            continue
+        reason = _reason(rule, newest)
+        if not math.isfinite(newest.value):
+            verdicts.append(Prune(trial.number, newest.step, reason))
+        elif (own := ends.get(trial.number)) is not None:
+            value, (low, _) = own
+            better = (
+                (its, number)
+                for number, (its, (_, high)) in ends.items()
+                if value - its > math.hypot(value - low, high - its)
+            )
+            if rival := min(better, default=None):
+                ways = f"it would end at {value:.4g}, trial {rival[1]} at {rival[0]:.4g}"
+                verdicts.append(Prune(trial.number, newest.step, f"{reason}: {ways}"))
+    return verdicts
+
+
+def _end(trial: SearchTrial) -> tuple[float, tuple[float, float]] | None:
+    """Return the metric at the end of a trial, and where it lies with 98 %; None if not known."""
+    if not trial.reports or trial.state in {"pruned", "failed"}:
+        return None
+    last = trial.reports[-1].value
+    if trial.state == "completed":
+        return (last, (last, last)) if math.isfinite(last) else None
+    known = [(report.step, report.value) for report in trial.reports]
+    steps, losses = zip(*known, strict=True)
+    found = forecast(steps, losses, trial.total_steps, *trial.planned)
+    return None if found.value is None or found.most is None else (found.value, found.most)
 
 
 def _optuna() -> Any:
@@ -175,7 +255,7 @@ def _frozen(
     return frozen
 
 
-def _pruner(rule: Pruning, total_steps: int) -> BasePruner:
+def _pruner(rule: AshaPruning | MedianPruning | HyperbandPruning, total_steps: int) -> BasePruner:
     optuna = _optuna()
     pruner: BasePruner
     match rule:

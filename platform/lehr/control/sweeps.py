@@ -12,9 +12,10 @@ from itertools import islice
 from typing import Any
 
 from lehr.analysis.batches import HeldOut
+from lehr.analysis.forecast import UNPLANNED, Planned
 from lehr.base.names import PROGRAM_SEED, SEED
 from lehr.control.lifecycle import ENDED, Desired, RunState
-from lehr.control.search import Prune, SearchTrial, TrialReport, ask, prune
+from lehr.control.search import Prune, SearchTrial, TrialKind, TrialReport, ask, prune
 from lehr.errors import SpecError
 from lehr.specs.run import RunSpec
 from lehr.specs.search import Pruning, point_key, random_points
@@ -58,6 +59,7 @@ class TrialState:
     """
     waits: bool = False
     """It starts from the last checkpoint of the sweep's trunk, which is not known yet."""
+    planned: Planned = UNPLANNED
 
 
 @dataclass(frozen=True)
@@ -372,13 +374,13 @@ def _trial(
     reports = trial.reports
     if rule is not None and rule.rung_factor is not None:
         reports = at_rungs(reports, rule.min_steps, rule.rung_factor)
+    state: TrialKind = "failed" if trial.state in ENDED else "running"
     if trial.state is RunState.COMPLETED:
-        return SearchTrial(trial.number, parameters, "completed", reports)
-    if trial.state is RunState.PRUNED or trial.desired is Desired.PRUNE:
-        return SearchTrial(trial.number, parameters, "pruned", reports)
-    if trial.state in ENDED:
-        return SearchTrial(trial.number, parameters, "failed", reports)
-    return SearchTrial(trial.number, parameters, "running", reports)
+        state = "completed"
+    elif trial.state is RunState.PRUNED or trial.desired is Desired.PRUNE:
+        state = "pruned"
+    more = (reports, trial.total_steps, trial.planned)
+    return SearchTrial(trial.number, parameters, state, *more)
 
 
 def at_rungs(reports: Sequence[TrialReport], first: int, reduction: int) -> tuple[TrialReport, ...]:

@@ -144,7 +144,22 @@ class HyperbandPruning(_Halving):
     needs_length: ClassVar[bool] = True
 
 
-Pruning = Annotated[AshaPruning | MedianPruning | HyperbandPruning, Field(discriminator="name")]
+class ForecastPruning(BasePruning):
+    """A trial ends when its loss at its own end will be worse than another trial's, with 99 %: by
+    the forecasts of both, which know their learning-rate schedules.
+    """
+
+    name: Literal["forecast"]
+    min_steps: Annotated[int, Field(ge=0)] = 0
+    """Optimizer steps before which no trial is pruned."""
+
+    needs_length: ClassVar[bool] = True
+    pruned_for: ClassVar[str] = "of a trial that ends worse than another one, with 99 %"
+
+
+Pruning = Annotated[
+    AshaPruning | MedianPruning | HyperbandPruning | ForecastPruning, Field(discriminator="name")
+]
 
 
 Space = Mapping[str, Range | Sequence[Any]]

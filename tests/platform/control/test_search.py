@@ -7,8 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lehr.control.search import SearchTrial, TrialReport, ask, prune
-from lehr.specs.search import AshaPruning, HyperbandPruning, MedianPruning, Range
+from lehr.analysis.forecast import RatePlan
+from lehr.control.search import SearchTrial, TrialReport, ask, prune, replay
+from lehr.specs.search import (
+    AshaPruning,
+    ForecastPruning,
+    HyperbandPruning,
+    MedianPruning,
+    Range,
+)
 from lehr_testing.properties import examples
 
 LR = Range(min=1e-5, max=1e-1, distribution="log_uniform_values")
@@ -85,12 +92,78 @@ def test_pruner_prunes_only_trials_of_the_worse_half(rule, goal):
     assert pruned <= set(bad)
 
 
-def test_trial_with_a_nan_metric_is_pruned():
+FORECAST = ForecastPruning(name="forecast", min_steps=40)
+CONSTANT = RatePlan((0, 1, 400), (0.0, 1.0, 1.0))
+CLIFF = RatePlan((0, 1, 320, 400), (0.0, 1.0, 1.0, 0.0))
+
+
+def loss(level, *, until=200, start=0.0, number=1, state="running", plan=CONSTANT):
+    """A trial of 400 steps whose loss falls by a power law."""
+    reports = tuple(
+        TrialReport(step, level * (1 + 0.5 * (step / 100) ** -0.5), start + step)
+        for step in range(10, until + 1, 10)
+    )
+    return SearchTrial(number, {}, state, reports, 400, (plan, ()))
+
+
+def pruned_by_forecast(*trials):
+    trials = [replace(trial, number=n) for n, trial in enumerate(trials, start=1)]
+    return [v.number for v in prune(FORECAST, trials, goal="minimize", total_steps=400)]
+
+
+def test_forecast_prunes_what_cannot_win_and_nothing_that_may():
+    best, worse, near = loss(2.0), loss(3.0), loss(2.002)
+    assert pruned_by_forecast(best, worse, near) == [2]
+    assert pruned_by_forecast(loss(2.0, until=400, state="completed"), worse, near) == [2]
+    assert pruned_by_forecast(worse, near) == [1]
+    assert pruned_by_forecast(worse) == []
+    # Trials that have failed or were pruned win nothing.
+    assert pruned_by_forecast(loss(2.0, state="pruned"), loss(2.0, state="failed"), worse) == []
+    # One whose end cannot be known may win.
+    assert pruned_by_forecast(best, replace(worse, total_steps=None)) == []
+
+
+def test_forecast_does_not_prune_before_min_steps():
+    assert pruned_by_forecast(loss(2.0), loss(9.0, until=80)) == [2]
+    early = FORECAST.model_copy(update={"min_steps": 90})
+    trials = [loss(2.0), replace(loss(9.0, until=80), number=2)]
+    assert prune(early, trials, goal="minimize", total_steps=400) == []
+
+
+def test_forecast_counts_the_decay_that_a_schedule_has_yet_to_bring():
+    """At equal steps the decaying trial is better now; the other one's rate is yet to fall."""
+    lead = loss(1.0, until=300, state="running")
+    close = [1.002 + n / 500 for n in range(25)]
+    by_plan = {
+        plan: [
+            level for level in close if pruned_by_forecast(lead, loss(level, until=300, plan=plan))
+        ]
+        for plan in (CONSTANT, CLIFF)
+    }
+    assert set(by_plan[CLIFF]) < set(by_plan[CONSTANT])
+
+
+def test_replay_of_ended_trials_stops_where_the_rule_would_have():
+    trials = [
+        loss(level, until=400, number=n, state="completed", start=n)
+        for n, level in enumerate((2.0, 3.0, 2.001), start=1)
+    ]
+    (verdict,) = replay(FORECAST, trials)
+    assert verdict.number == 2
+    assert 40 <= verdict.step < 300
+    # What is stopped has no part in later decisions.
+    late = replace(trials[0], reports=trials[0].reports[-1:])
+    assert [one.number for one in replay(FORECAST, [late, *trials[1:]])] == [2]
+
+
+@pytest.mark.parametrize("rule", [RULES[0], FORECAST], ids=lambda rule: rule.name)
+def test_trial_with_a_nan_metric_is_pruned(rule):
+    step = 40
     trials = [
         SearchTrial(1, {}, "completed", curve(2.0, until=200)),
-        SearchTrial(2, {}, "running", (TrialReport(20, math.nan, 300.0),)),
+        SearchTrial(2, {}, "running", (TrialReport(step, math.nan, 300.0),)),
     ]
-    (verdict,) = prune(RULES[0], trials, goal="minimize", total_steps=200)
+    (verdict,) = prune(rule, trials, goal="minimize", total_steps=200)
     assert verdict.number == 2
     assert "nan" in verdict.message
 

@@ -264,13 +264,19 @@ GOLDEN = {
     "a pruner that is not there": (
         SWEEP + "pruning: {name: ash, min_steps: 4}\n",
         """\
-        run.yaml, line 12: pruning.name is ash; it must be one of asha, median, hyperband.
+        run.yaml, line 12: pruning.name is ash; it must be one of asha, median, hyperband, forecast.
           Did you mean asha?""",
     ),
     "a pruner that would never look": (
         SWEEP + "pruning: {name: asha, min_steps: 400}\n",
         """\
         run.yaml, line 12: pruning.min_steps is 400: asha has its first rung there, and a trial ends at step 100.""",
+    ),
+    "a forecast of what is no loss": (
+        SWEEP + "metric: {name: mfu}\npruning: {name: forecast, min_steps: 4}\n",
+        """\
+        run.yaml, line 13: pruning.name is forecast, which forecasts a loss to minimize; the metric is mfu, maximize.
+          Give metric: val/loss, or use asha or median.""",
     ),
     "several at once, in the file's order": (
         RUN.replace("model: tiny", "model: huge")

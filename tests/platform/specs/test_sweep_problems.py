@@ -241,12 +241,12 @@ GOLDEN = {
     "a pruner without its name": (
         SWEEP + "pruning: {min_steps: 3}\n",
         """\
-        run.yaml, line 12: pruning.name is missing; it must be one of asha, median, hyperband.""",
+        run.yaml, line 12: pruning.name is missing; it must be one of asha, median, hyperband, forecast.""",
     ),
     "a pruner like no other": (
         SWEEP + "pruning: {name: zzzzz, min_steps: 3}\n",
         """\
-        run.yaml, line 12: pruning.name is zzzzz; it must be one of asha, median, hyperband.""",
+        run.yaml, line 12: pruning.name is zzzzz; it must be one of asha, median, hyperband, forecast.""",
     ),
     "true among numbers": (
         SWEEP + "seeds: [true]\n",
