@@ -66,7 +66,7 @@ async def verify(
     )
 
 
-@router.post("/{step}/evaluations", responses=problem_responses(400, 404, 409))
+@router.post("/{step}/evaluations", responses=problem_responses(400, 404))
 def evaluation(
     run: ChangedRun,
     made: Annotated[Evaluation, Body(examples=[EVALUATION])],

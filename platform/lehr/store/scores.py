@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 
 from lehr.analysis.curve_files.names import metric_of
 from lehr.control.evaluations import EvaluatedRun, Evaluates, EvaluationRun
 from lehr.control.lifecycle import Desired, RunState
+from lehr.errors import OffsetMismatch
 from lehr.specs.evaluations import OF_TASKS
 from lehr.specs.run import RunSpec
 from lehr.store.ids import attempt_id
@@ -60,9 +62,17 @@ def report_scores(store: Store, run_id: str, state: RunState | None = None) -> N
         made = [one.record for one in store.events.records(run_id, {"evaluation"})]
         tasks = {n: d for one in made if isinstance(one, Evaluation) for n, d in one.tasks.items()}
         record = Evaluation(**record.model_dump(exclude={"kind"}), tasks=tasks)
-    line = json.dumps({**record.model_dump(mode="json"), "evaluation": run_id}).encode() + b"\n"
-    name = attempt_id(of.run_id, of.attempt)
-    size = store.streams.sizes(name).get(SCORES, 0)
-    before = store.streams.read(name, SCORES, limit=size) if size else b""
-    if f'"evaluation": "{run_id}"'.encode() not in before:
-        store.streams.append(name, SCORES, size, line)
+    line = json.dumps({**record.model_dump(mode="json"), "evaluation": run_id})
+    add_score(store, attempt_id(of.run_id, of.attempt), line, mark=f'"evaluation": "{run_id}"')
+
+
+def add_score(store: Store, attempt_id: str, line: str, mark: str) -> None:
+    """Append a record to the scores of an attempt, unless ``mark`` is in them already."""
+    streams = store.streams
+    while True:
+        size = streams.sizes(attempt_id).get(SCORES, 0)
+        if size and mark.encode() in streams.read(attempt_id, SCORES, limit=size):
+            return
+        with suppress(OffsetMismatch):  # Another evaluation came first.
+            streams.append(attempt_id, SCORES, size, f"{line}\n".encode())
+            return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,10 +13,11 @@ from lehr.base.stopped import Stopped, never
 from lehr.checkpoints.registry import CheckpointLocations, Source, find
 from lehr.control.lifecycle import RunState
 from lehr.control.saved_points import copies_at, copies_to_remove
-from lehr.errors import Conflict, NotFound, OffsetMismatch, UserError, did_you_mean
+from lehr.errors import Conflict, NotFound, UserError, did_you_mean
 from lehr.store.ids import attempt_id
 from lehr.store.records.checkpoints import CopyReport
 from lehr.store.records.run_rows import shown_run
+from lehr.store.scores import add_score
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.records import Evaluation
 
@@ -135,31 +135,19 @@ def delete_checkpoint(
 def record_evaluation(
     context: Context, run: RunRow, step: int, attempt: int | None, made: Evaluation
 ) -> Evaluation:
-    """Add an evaluation of a checkpoint to the events of its attempt, once; return it as recorded.
+    """Add an evaluation of a checkpoint to the scores of its attempt, once; return it as recorded.
 
     Raises:
         UserError: it has other values than those of tasks, or NotFound: of no checkpoint.
-        Conflict: the attempt still sends its own events.
     """
     store, row = context.store, _locate(context, run, step, attempt).row
     if wrong := [name for name in made.values if task_of(name) is None]:
         raise UserError(f"{wrong[0]} is not of a task.", hint="An evaluation has task/NAME/...")
-    owner = store.attempts.get(attempt_id(run.id, row.attempt))
-    if owner.open:
-        hint = "Evaluate it when it has ended, or let it evaluate itself: train.evals."
-        raise Conflict(f"attempt {owner.number} of {run.name} still sends its events.", hint=hint)
     # At the time of the step, so that curves over time stay in order.
     made = made.model_copy(update={"step": step, "time": row.created_at})
-    line, streams = made.model_dump_json(), store.streams
-    while True:
-        records = store.events.records(run.id, {"evaluation"})
-        if line in {one.model_dump_json() for number, one in records if number == row.attempt}:
-            return made
-        end = streams.sizes(owner.id)[layout.EVENTS]
-        torn = "" if streams.read(owner.id, layout.EVENTS, end - 1) == b"\n" else "\n"
-        with suppress(OffsetMismatch):  # Another evaluation came first.
-            streams.append(owner.id, layout.EVENTS, end, f"{torn}{line}\n".encode())
-            return made
+    line = made.model_dump_json()
+    add_score(store, attempt_id(run.id, row.attempt), line, mark=line)
+    return made
 
 
 def _locate(context: Context, run: RunRow, step: int, attempt: int | None) -> CheckpointLocations:

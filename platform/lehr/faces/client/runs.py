@@ -141,7 +141,7 @@ class Run(RunData):
         values to the run's curves at that step.
 
         The weights are downloaded and evaluated on this machine, which needs ``lehr[trainer]`` and
-        the files. Raises what ``export_model`` does, and Conflict while its attempt still runs.
+        the files. Raises what ``export_model`` does.
         """
         chosen = checkpoints.choose(self.detail, self.checkpoints(), step)
         arguments = ["eval", *(["--tasks", *map(str, tasks)] if tasks else [])]

@@ -135,11 +135,7 @@ def test_command_evaluates_a_checkpoint_and_adds_the_values_to_its_run_once(
     transport, path = Client(address, token=TOKEN).transport, f"/runs/{run.id}/checkpoints/5"
     values = {"task/own/accuracy": 0.5, "task/own/accuracy_stderr": "NaN"}
     body = {"time": 0, "step": 5, "tokens": 160, "values": values, "tasks": {"own": "c1"}}
-    with pytest.raises(Conflict, match="attempt 1 of one still sends its events"):
-        transport.post(f"{path}/evaluations", body)
-    ingest(api.store, f"{run.id}-1", b'{"kind": "torn')
-    end(api.store, run.id)
-    for _ in range(2):
+    for _ in range(2):  # While the training goes on.
         recorded = json.loads(transport.post(f"{path}/evaluations", body))
         assert recorded["values"] == values
     with pytest.raises(UserError, match="val/loss is not of a task"):
