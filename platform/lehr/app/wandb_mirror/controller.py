@@ -35,6 +35,7 @@ from lehr.base import own_logs
 from lehr.control.lifecycle import RunState
 from lehr.errors import NotFound
 from lehr.specs.run import Tracking, WandbTracking
+from lehr.store.streams.replica import SCORES
 from lehr_trainer.contract.layout import EVENTS
 from lehr_trainer.extras import install
 
@@ -79,6 +80,8 @@ class MirrorController:
         self._changed: set[str] = set()
         self._requested: set[str] = set()
         """Runs whose mirror is not complete."""
+        self._done: set[str] = set()
+        """Those whose mirror is; an evaluation may still report scores."""
         self._child: subprocess.Popen[str] | None = None
         self._wanted_at = 0.0
         self._not_before = 0.0
@@ -106,7 +109,8 @@ class MirrorController:
     def _on_change(self, change: Change) -> None:
         # Steps only matter to a mirror. A look at each run that trains would cost too much.
         steps = change.kind == "metrics" or change.progress
-        if change.id in self._requested if steps else change.kind == "run":
+        known = change.id in self._requested or change.id in self._done
+        if known if steps else change.kind == "run":
             with self._guard:
                 self._changed.add(change.id)
 
@@ -145,8 +149,7 @@ class MirrorController:
         for run_id in sorted(self._requested if fresh else self._requested & changed):
             self._tell(run_id)
         for run_id in sorted(self._requested):
-            if self._is_done(self._store.runs.get(run_id)):
-                self._requested.discard(run_id)
+            self._judge(run_id)
 
     def _judge(self, run_id: str) -> None:
         notes = Notes(self._home, run_id)
@@ -167,15 +170,15 @@ class MirrorController:
                 notes.write(request)
         if request is None:
             return
-        if request.settings.mode != "off" and not self._is_done(run):
-            self._requested.add(run_id)
-        else:
-            self._requested.discard(run_id)
+        done = self._is_done(run)
+        for runs, belongs in ((self._requested, not done), (self._done, done)):
+            (runs.add if belongs and request.settings.mode != "off" else runs.discard)(run_id)
 
     def _is_done(self, run: RunRow) -> bool:
         progress = Notes(self._home, run.id).progress()
         if progress is not None and progress.state == "done":
-            return progress.run_state == run.state
+            scored = {a.number: a.scores for a in _attempts(self._store, run.id) if a.scores}
+            return (progress.run_state, progress.scored) == (run.state, scored)
         return RunState(run.state).ended and run.attempt == 0
 
     def _ensure_child(self) -> bool:
@@ -295,17 +298,19 @@ def _host() -> str:
     return urlsplit(os.environ.get("WANDB_BASE_URL") or _BASE_URL).hostname or _BASE_URL
 
 
+def _attempts(store: Store, run_id: str) -> list[AttemptFeed]:
+    sizes = ((one, store.streams.sizes(one.id)) for one in store.attempts.of_run(run_id))
+    return [
+        AttemptFeed(
+            number=one.number, size=own.get(EVENTS, 0), scores=own.get(SCORES, 0), open=one.open
+        )
+        for one, own in sizes
+    ]
+
+
 def run_feed(store: Store, presenter: Presenter, home: Path, run_id: str) -> RunFeed:
     """Return all that the mirror needs of a run besides its streams."""
-    run = store.runs.get(run_id)
-    attempts = [
-        AttemptFeed(
-            number=attempt.number,
-            size=store.streams.sizes(attempt.id).get(EVENTS, 0),
-            open=attempt.open,
-        )
-        for attempt in store.attempts.of_run(run_id)
-    ]
+    run, attempts = store.runs.get(run_id), _attempts(store, run_id)
     sweep = store.sweeps.get(run.sweep_id).name if run.sweep_id else None
     feed = RunFeed(
         run_id=run.id,

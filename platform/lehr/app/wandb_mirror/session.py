@@ -2,7 +2,8 @@
 
 Every row is written exactly once, in two ways. *Online*, W&B reports how many rows of history it
 has (the ``starting_step`` of a resumed run; ``step`` is 0 there in wandb 0.31). The sequence of
-rows is always the same (``records``), so the mirror continues with the next one. *Offline*, files
+rows is always the same (``records``; the place of scores is noted before they are sent), so the
+mirror continues with the next one. *Offline*, files
 cannot be continued: an unfinished file is dropped and written again from the replica. So a kill at
 any moment loses and duplicates nothing.
 
@@ -22,8 +23,9 @@ from typing import TYPE_CHECKING, Any
 import wandb
 from pydantic import ValidationError
 
-from lehr.app.wandb_mirror.state_files import MirrorProgress, MirrorRequest, Notes
+from lehr.app.wandb_mirror.state_files import MirrorProgress, MirrorRequest, Notes, SentScores
 from lehr.base import home as homes
+from lehr.store.streams.replica import SCORES
 from lehr_trainer.contract.layout import EVENTS
 from lehr_trainer.contract.records import Evaluation, Metrics, Sample, Warning_, record_adapter
 
@@ -78,7 +80,9 @@ def mirror(home: Path, run_id: str, feed: Callable[[], RunFeed], stop: threading
             if notes.forgotten:
                 notes.forget()  # Closing the W&B run can have written files.
             return
-        if known and known.state == "done" and known.run_state == feed().state:
+        now = feed()
+        closed = known is not None and known.state == "done" and known.run_state == now.state
+        if closed and known is not None and known.scored == now.scored:
             return
         try:
             _Session(homes.replica_dir(home), notes, request, feed, stop).keep()
@@ -108,6 +112,8 @@ class _Session:
         self._samples: list[list[Any]] = []
         self._written: dict[int, int] = {}
         """By attempt, its last step that was sent to W&B."""
+        self._scores_sent = 0
+        """How many of ``progress.scores`` are sent."""
         self._rows_at_start = 0
         """Rows that W&B had at the start."""
         self._began_late = False
@@ -140,6 +146,7 @@ class _Session:
             state="mirroring",
             limits=_limits(feed) if known is None else known.limits,
             ends={} if known is None else known.ends,
+            scores=[] if known is None else known.scores,
         )
 
     def _open(self, feed: RunFeed) -> Any:
@@ -191,6 +198,28 @@ class _Session:
             for number, step in self._written.items():
                 if step > self.progress.limits.get(number, step):
                     raise _Superseded
+        self._read_all(feed)
+        for number, size in feed.scored.items():
+            if self._stop.is_set() or (start := self.progress.scored.get(number, 0)) >= size:
+                continue
+            self._send_scores()
+            rows = self.progress.rows
+            sent = SentScores(attempt=number, start=start, end=size, after=rows)
+            self.progress.scores.append(sent)
+            self._notes.write(self.progress)  # First: W&B never removes a row.
+        self._send_scores()
+
+    def _send_scores(self) -> None:
+        """Send the scores whose place has come."""
+        for sent in self.progress.scores[self._scores_sent :]:
+            if sent.after > self.progress.rows:
+                return
+            self._scores_sent += 1
+            path = self._replica / f"{self._notes.run_id}-{sent.attempt}" / SCORES
+            for _, record in records(path, sent.start, sent.end):
+                self._pass_on(sent.attempt, record)
+
+    def _read_all(self, feed: RunFeed) -> None:
         for place, attempt in enumerate(feed.attempts):
             self._read(attempt)
             later = any(other.size for other in feed.attempts[place + 1 :])
@@ -206,6 +235,7 @@ class _Session:
         path = self._replica / f"{self._notes.run_id}-{attempt.number}" / EVENTS
         end = self.progress.ends.get(attempt.number, attempt.size)
         for offset, record in records(path, self._offset(attempt), end):
+            self._send_scores()
             self._pass_on(attempt.number, record)
             self.progress.offsets[attempt.number] = offset
             self.progress.records += 1

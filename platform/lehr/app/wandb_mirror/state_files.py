@@ -32,6 +32,17 @@ class MirrorRequest(BaseModel):
     """Time of the request: a later request starts over."""
 
 
+class SentScores(BaseModel):
+    """Scores of an attempt, and their place in the sequence of rows: they may come at any time."""
+
+    attempt: int
+    start: int
+    end: int
+    """In bytes of its scores."""
+    after: int
+    """Number of rows before them."""
+
+
 class MirrorProgress(BaseModel):
     request_at: float
     """The request that it carries out."""
@@ -46,12 +57,19 @@ class MirrorProgress(BaseModel):
     """Processed lines of events."""
     rows: int = 0
     """Rows of history sent to W&B."""
+    scores: list[SentScores] = []
+    """What evaluations have reported, in the order in which it is sent."""
     run_state: str | None = None
     """The run's state when its mirror was closed."""
     url: str | None = None
     folder: str | None = None
     """The offline files, for ``wandb sync``."""
     error: str | None = None
+
+    @property
+    def scored(self) -> dict[int, int]:
+        """Return up to which byte of its scores each attempt is mirrored."""
+        return {sent.attempt: sent.end for sent in self.scores}
 
 
 class Notes:
@@ -157,6 +175,8 @@ class AttemptFeed(BaseModel):
     number: int
     size: int
     """Confirmed bytes of its events."""
+    scores: int = 0
+    """The same of its scores."""
     open: bool
     """More may arrive."""
 
@@ -185,6 +205,10 @@ class RunFeed(BaseModel):
     spans: dict[int, int] = {}
     """By attempt that counts, its last step that counts."""
     closing: Closing | None = None
+
+    @property
+    def scored(self) -> dict[int, int]:
+        return {one.number: one.scores for one in self.attempts if one.scores}
 
     @property
     def resting(self) -> bool:

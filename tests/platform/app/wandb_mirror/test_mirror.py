@@ -7,10 +7,12 @@ import json
 import math
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,9 +20,11 @@ import pytest
 from lehr.analysis.curve_files.binary import records
 from lehr.app.presenters import Presenter
 from lehr.app.wandb_mirror.controller import MirrorController
-from lehr.app.wandb_mirror.state_files import MirrorRequest, Notes
+from lehr.app.wandb_mirror.session import _Session
+from lehr.app.wandb_mirror.state_files import AttemptFeed, MirrorRequest, Notes, RunFeed
 from lehr.control.lifecycle import RunState
 from lehr.specs.run import WandbTracking
+from lehr.store.scores import add_score
 from lehr_testing import stores
 from lehr_testing.api import (
     RUN_SPEC,
@@ -256,6 +260,60 @@ def test_a_resumed_run_is_one_wandb_run_with_the_points_that_count(mirrored_api)
     assert mirrored.run.run_id == run_id
     assert_equal_series(api, run_id, mirrored.series)
     assert [row["attempt"] for row in mirrored.rows] == [1] * 5 + [2] * 7
+
+
+def test_scores_of_evaluations_reach_the_wandb_run_at_their_step_also_after_its_end(mirrored_api):
+    api = mirrored_api
+    run_id = submitted(api)
+    attempt = begin(api.store, run_id)
+    ingest(api.store, attempt, started() + steps(1, 4))
+    early = line("evaluation", step=2, tokens=512, values={"task/own/accuracy": 0.5}).decode()
+    add_score(api.store, attempt, early.strip(), mark=early.strip())
+    until(lambda: rows_of(api, run_id) == 5, within_s=120, what="the first score")
+    ingest(api.store, attempt, steps(5, 6) + finished(6))
+    end(api.store, run_id)
+    until_mirrored(api, run_id)
+    late = line("metrics", step=4, tokens=1024, values={"lm/acc": 0.25}).decode()
+    add_score(api.store, attempt, late.strip(), mark=late.strip())
+    until(lambda: rows_of(api, run_id) == 8, within_s=120, what="the last score")
+    until_mirrored(api, run_id)
+    [mirrored] = files(api, run_id)
+    assert_equal_series(api, run_id, mirrored.series)
+    assert mirrored.series("lm/acc") == ([4], [0.25])
+    assert mirrored.summary["lm/acc"] == 0.25
+
+
+def rows_of(api, run_id) -> int:
+    progress = Notes(api.settings.home, run_id).progress()
+    return progress.rows if progress else 0
+
+
+def test_online_mirror_that_begins_again_sends_the_rows_in_the_same_order(tmp_path):
+    path = tmp_path / "replica" / "r-1"
+    path.mkdir(parents=True)
+    (path / "events.jsonl").write_bytes(steps(1, 4))
+    (path / "scores.jsonl").write_bytes(line("metrics", step=2, tokens=0, values={"lm/acc": 0.5}))
+    notes, request = Notes(tmp_path, "r"), MirrorRequest(settings=WandbTracking(), at=1.0)
+    notes.write(request)
+    sizes = {"size": len(steps(1, 2)), "scores": (path / "scores.jsonl").stat().st_size}
+    sent = []
+    for seen, size in ((0, sizes["size"]), (2, len(steps(1, 4)))):
+        attempt = AttemptFeed(number=1, open=True, **{**sizes, "size": size})
+        feed = RunFeed(run_id="r", name="r", project="p", state="running", config={})
+        feed = feed.model_copy(update={"attempts": [attempt]})
+        session = _Session(tmp_path / "replica", notes, request, feed.model_copy, threading.Event())
+        session.progress, session._rows_at_start = session._beginning(feed), seen
+        session._run = SimpleNamespace(log=sent.append)
+        session._catch_up(feed)
+        if not seen:
+            del sent[2:]  # It was killed before W&B had the third.
+    assert [(row["step"], "lm/acc" in row) for row in sent] == [
+        (1, False),
+        (2, False),
+        (2, True),
+        (3, False),
+        (4, False),
+    ]
 
 
 def test_killed_mirror_continues_without_gap_or_duplicate(api):
