@@ -32,7 +32,6 @@ export function openCurves(place, run) {
   const metrics = async () => {
     const infos = /** @type {import("../types.js").MetricInfo[]} */ (await get(`/runs/${run.id}/metrics`));
     board.bar.element.hidden = !infos.length;
-    tail.hidden = false;
     if (!infos.length) {
       fill(
         charts,
@@ -53,6 +52,7 @@ export function openCurves(place, run) {
   const look = throttled(async () => {
     looked = Date.now();
     await metrics().catch((error) => board.failed(error));
+    tail.hidden = false;
     await marks().catch(() => undefined);
   }, 1500);
   let looked = 0;
