@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from playwright.sync_api import Page, expect
 
-from .conftest import Visit, World, visiting
+from lehr_testing import seeding
+
+from .conftest import Lehr, Visit, World, visiting
 from .curves import wait_for_step
 from .test_policy import settle
 
@@ -97,3 +101,27 @@ def test_an_added_chart_appears_beside_a_search_with_the_key_of_its_metrics(
     page.keyboard.press("Escape")
     page.locator("body").press("?")
     expect(page.get_by_role("dialog")).to_contain_text("on a chart: move its cursor")
+
+
+def test_cursor_stays_below_the_pointer_while_points_come(visit: Visit, lehr: Lehr):
+    attempt = seeding.start(lehr.store, lehr.store.runs.create(seeding.run_spec("live")))
+    attempt.train(range(1, 101))
+    page = visit.open(f"/runs/{attempt.run.id}")
+    wait_for_step(page, "tokens_per_s", 100)
+    chart = page.locator('[data-metric="tokens_per_s"]')
+    box = chart.locator(".plot").bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 60)
+    expect(chart.locator(".read")).to_have_text(re.compile("step [45][0-9]$"))
+    attempt.train(range(101, 201))
+    wait_for_step(page, "tokens_per_s", 200)
+    expect(chart.locator(".read")).to_have_text(re.compile("step (9|10)[0-9]$"))
+
+
+def test_progress_is_seen_in_forced_colours(world: World, browser):
+    with visiting(browser, world.lehr.url, forced_colors="active") as visit:
+        bar = visit.open(f"/runs/{world.runs['big-run'].id}").locator(".progress > i")
+        expect(bar).to_be_visible()
+        assert bar.evaluate(
+            "(bar) => getComputedStyle(bar).backgroundColor"
+            " !== getComputedStyle(bar.parentElement).backgroundColor"
+        )

@@ -28,9 +28,10 @@ SMALL = """() => [...document.querySelectorAll(
 
 @pytest.mark.slow
 @pytest.mark.nightly  # It opens every page once more; test_policy.py does so at every change.
-def test_targets_are_large_enough_for_a_finger(world: World, browser):
+@pytest.mark.parametrize("width", [375, 1440])
+def test_targets_are_large_enough_for_a_finger(world: World, browser, width: int):
     small = {}
-    with visiting(browser, world.lehr.url, width=375) as visit:
+    with visiting(browser, world.lehr.url, width=width) as visit:
         for name, path in pages(world).items():
             page = visit.open(path)
             settle(page)
