@@ -17,6 +17,7 @@ from lehr.app.presenters.cluster import (
 )
 from lehr.cluster.membership import Cluster
 from lehr.specs import load_spec
+from lehr.specs.run import Resources
 from lehr.store import Store
 from lehr_testing import seeding
 from lehr_testing.api import RUN_SPEC
@@ -52,9 +53,14 @@ def test_queue_has_the_expected_start_and_what_it_rests_on(store):
     attempt.train(range(1, 41))
     waits = store.runs.create(seeding.run_spec("waits", steps=100))
     last = store.runs.create(seeding.run_spec("last", steps=100))
-    presenter = ClusterPresenter(store, cluster, lambda: (waits.id, last.id), embedded=True)
+    needs = Resources(gpus=1, gpu_type="H100")
+    other = store.runs.create(spec.model_copy(update={"name": "other", "resources": needs}))
+    order = (waits.id, other.id, last.id)
+    presenter = ClusterPresenter(store, cluster, lambda: order, embedded=True)
     before = time.time()
-    first, second = presenter.queue()
+    first, of_another_kind, second = presenter.queue()
+    assert of_another_kind.expected_start is None
+    assert "H100" in of_another_kind.expected_because
     # Steps of 2.1 s, of which 60 are left.
     assert first.expected_start == pytest.approx(before + 60 * 2.1, abs=40)
     assert re.fullmatch(r"running ends: 60 steps left at 2\.\d+ s", first.expected_because)
