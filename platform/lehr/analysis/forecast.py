@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 PARAMETERS = ("fall", "power", "onset", "cliff", "noise", "level", "slope")
 """Drawn as natural logarithms; the last three are standard deviations, of one loss, and of the
 level and the slope over a factor e of x."""
-PRIOR = (-1.4, -1.0, -3.2, -3.93, -6.6, -5.1, -2.49)
-SPREAD = (0.5, 0.46, 1.72, 1.44, 1.36, 1.35, 0.36)
+PRIOR = (-1.45, -0.98, -3.24, -3.8, -6.59, -4.97, -2.51)
+SPREAD = (0.51, 0.46, 1.69, 1.43, 1.32, 1.32, 0.37)
 """Standard deviations of the logarithms."""
 RETURNS = 1.0
 """Logarithm of the factor of x within which a slope returns to the law's."""
@@ -45,14 +45,12 @@ LAG = 0.03
 DRAWS = 2000
 _MOST_POINTS = 40
 """More losses are averaged, in parts of equal factors of the step."""
-FEWEST = 5
+FEWEST = 3
 """Losses after the warmup before which no forecast is made."""
 _LEAST_SHARE = 0.02
 """Share of the area under the rate before which no forecast is made."""
 _RISE = (0.02, 6.0)
 """A loss higher than the lowest so far by this share, and so many times the noise, has risen."""
-_COUNTING = 0.1
-"""Share of the draws that must count."""
 _PLANNED = 400
 """Points of a plan."""
 _QUANTILES = (0.01, 0.025, 0.16, 0.5, 0.84, 0.975, 0.99)
@@ -131,7 +129,7 @@ def forecast(
     if total is None:
         return Forecast("the number of its steps is not known")
     newest = steps[-1] if steps else 0
-    begun = max([_warmed_up(plan), *(step for step in changes if step < newest)])
+    begun = max([warmed_up(plan), *(step for step in changes if step < newest)])
     points = [(s, y) for s, y in zip(steps, losses, strict=True) if s > 0 and s >= begun]
     if ahead := [step for step in changes if newest <= step < total]:
         return Forecast(f"another stage or sequence length begins after step {ahead[0]:,}")
@@ -140,9 +138,11 @@ def forecast(
     if newest >= total:
         return Forecast("it has reached its last step")
     rates = plan or RatePlan((0, total), (1.0, 1.0))
+    if not max(rates.rates) > 0:
+        return Forecast("its learning rate is 0 at each step")
     if len(points) < FEWEST or _area(rates, [newest])[0] < _LEAST_SHARE:
         return Forecast(f"{len(points)} losses after the warmup, at least {FEWEST} are needed")
-    s, y = _averaged(*np.array(points, np.float64).T)
+    s, y = averaged(*np.array(points, np.float64).T)
     lowest = np.minimum.accumulate(y)
     noise = 0.6 * float(np.median(np.abs(np.diff(np.log(y), 2))))
     risen = np.log(y / lowest) > max(_RISE[0], _RISE[1] * noise)
@@ -156,7 +156,7 @@ def forecast(
     return Forecast(how, median, likely, sure, most)
 
 
-def _warmed_up(plan: RatePlan | None) -> int:
+def warmed_up(plan: RatePlan | None) -> int:
     """Return the step from which the rate rises no more."""
     if plan is None:
         return 0
@@ -164,7 +164,7 @@ def _warmed_up(plan: RatePlan | None) -> int:
     return next((step for step, rate, later in rises if later <= rate), 0)
 
 
-def _averaged(steps: Array, losses: Array) -> tuple[Array, Array]:
+def averaged(steps: Array, losses: Array) -> tuple[Array, Array]:
     """Average steps and losses in parts of equal factors of the step."""
     if len(steps) <= _MOST_POINTS:
         return steps, losses
@@ -242,14 +242,17 @@ def explain(
     return logs, mean, of_mean + noise**2
 
 
-def weights_of(logs: Array) -> Array:
+def weights_of(logs: Array, counting: float = 0.1) -> Array:
     """Return the weights of the draws. Where few draws explain the losses so much better than the
-    others that their other parameters would be chance, less of the likelihood counts.
+    others that their other parameters would be chance, less of the likelihood counts: until the
+    share ``counting`` of the draws does.
     """
-    weights: Array = np.exp(logs - logs.max())
-    while weights.sum() ** 2 / (weights**2).sum() < len(logs) * _COUNTING:
-        weights **= 0.8
-    return weights
+    share = 1.0
+    while True:
+        weights: Array = np.exp(share * (logs - logs.max()))
+        if not weights.sum() ** 2 / (weights**2).sum() < len(logs) * counting:
+            return weights
+        share *= 0.8
 
 
 def _intervals(

@@ -360,9 +360,7 @@ def _comparable(trials: Sequence[TrialState]) -> list[Sequence[TrialState]]:
 
 
 def _prunable(trial: TrialState) -> bool:
-    """Return whether a report may prune its trial; the last step's may not: nothing is left to
-    save.
-    """
+    """Return whether a report may prune its trial: after its last step nothing is left to save."""
     total = trial.total_steps
     at_end = bool(trial.reports) and total is not None and trial.reports[-1].step >= total
     return trial.state is RunState.RUNNING and trial.desired is Desired.RUN and not at_end

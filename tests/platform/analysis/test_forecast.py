@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lehr.analysis.forecast import UNPLANNED, RatePlan, forecast, planned
+from lehr.analysis.forecast import UNPLANNED, RatePlan, forecast, planned, weights_of
 from lehr.specs.stored import StoredSpec
 from lehr_testing.specs import train as train_values
 from lehr_trainer.configs.train import TrainConfig
@@ -60,12 +60,13 @@ def test_spike_that_has_passed_changes_little():
 @pytest.mark.parametrize(
     ("losses", "more", "why"),
     [
-        (curve(160), {}, "4 losses after the warmup, at least 5 are needed"),
+        (curve(80), {}, "2 losses after the warmup, at least 3 are needed"),
         (curve(800, of=lambda s: 3.0 if s < 600 else 3.0 + s / 6000), {}, "risen from 2.9"),
         (curve(800, of=lambda s: 3.0 if s < 800 else math.nan), {}, "no number above 0 at step 800"),
         (curve(800, of=lambda _: -1.0), {}, "no number above 0 at step 40"),
         (curve(800), {"changes": (1000,)}, "another stage or sequence length begins after step 1,000"),
-        (curve(800), {"changes": (700,)}, "3 losses after the warmup"),
+        (curve(800), {"changes": (750,)}, "2 losses after the warmup"),
+        (curve(800), {"plan": RatePlan((0, TOTAL), (0.0, 0.0))}, "learning rate is 0 at each step"),
         (curve(800), {"total": None}, "the number of its steps is not known"),
     ],
 )  # fmt: skip
@@ -76,10 +77,15 @@ def test_no_forecast_where_it_cannot_know_and_the_reason(losses, more, why):
     assert why in found.how
 
 
+def test_a_tenth_of_the_draws_counts_even_where_one_explains_far_more_than_numbers_can_hold():
+    weights = weights_of(np.array([0.0, *np.linspace(-5000.0, -2000.0, 999)]))
+    assert weights.sum() ** 2 / (weights**2).sum() > 100
+
+
 def test_losses_before_the_end_of_the_warmup_are_left_out():
     slow = RatePlan((0, 600, TOTAL), (0.0, 1.0, 1.0))
-    assert forecast(*curve(700), TOTAL, slow).value is None
-    assert forecast(*curve(760), TOTAL, slow).value is not None
+    assert forecast(*curve(640), TOTAL, slow).value is None
+    assert forecast(*curve(680), TOTAL, slow).value is not None
 
 
 def test_planned_rates_are_those_of_the_trainer_through_all_stages():
