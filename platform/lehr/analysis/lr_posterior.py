@@ -1,9 +1,7 @@
 """Estimate the loss at learning rates between trials, as a distribution over curves.
 
-The curves are those of ``lr_valley``. They are drawn by sequential Monte Carlo (Del Moral, Doucet &
-Jasra 2006): curves of the prior, which the losses' likelihood weights step by step; after each step
-the improbable are replaced by probable ones, and all are moved by a random walk. Noise and shape
-are so unknowns like the best rate, and the intervals include what is not known of them.
+The curves are those of ``lr_valley``, drawn by ``sampler``. Noise and shape are so unknowns like
+the best rate, and the intervals include what is not known of them.
 """
 
 from __future__ import annotations
@@ -11,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from threading import Lock
 from typing import TYPE_CHECKING, Literal
 
@@ -19,20 +17,16 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from lehr.analysis.lr_valley import Trials
     from lehr.analysis.noise import Noise
 
     Array = NDArray[np.float64]
 
 _CURVES = 1200
-_MOVES = 8
-"""Random walks of each curve after a step."""
 _GRID = 150
 """Points of the grid of rates."""
 _DRAWN = 3.0
 """Doublings from the recommended rate up to which a figure shows the fit: farther away a curve has
 the form of the valley alone, and the fit is not used."""
-_MOST_STEPS = 200
 _ONE_AT_A_TIME = Lock()
 
 
@@ -177,7 +171,9 @@ def posterior(trials: tuple[RateResult, ...], noise: Noise | None = None) -> Pos
 def _posterior(trials: tuple[RateResult, ...], noise: Noise | None) -> Posterior | None:
     import numpy as np
 
+    from lehr.analysis import lr_valley
     from lehr.analysis.lr_valley import BEST, LEVEL, Trials, deviations
+    from lehr.analysis.sampler import sample
 
     judged = [trial for trial in trials if trial.losses]
     x = np.log2([trial.rate for trial in judged])
@@ -198,7 +194,14 @@ def _posterior(trials: tuple[RateResult, ...], noise: Noise | None) -> Posterior
         beside,
         noise,
     )
-    curves = _curves(losses)
+    # Always the same curves, so that no verdict changes by itself.
+    draw = np.random.default_rng(0)
+    curves = sample(
+        lr_valley.prior_curves(losses, _CURVES, draw),
+        partial(lr_valley.log_prior, losses),
+        partial(lr_valley.log_likelihood, losses),
+        draw,
+    )
     if curves is None:
         return None
     left, right = (-math.inf, math.inf) if not beside else losses.range
@@ -222,58 +225,3 @@ def _posterior(trials: tuple[RateResult, ...], noise: Noise | None) -> Posterior
         last = min(carried[-1], max(centre + _DRAWN, high))
         drawn = slice(*map(int, np.searchsorted(grid, [first - 1e-9, last + 1e-9])))
     return Posterior(curves, rates, above, mean, spread, drawn)
-
-
-def _curves(trials: Trials) -> Array | None:
-    """Draw curves from the posterior, [N, 8]; None where no curve of the prior explains the losses.
-
-    Always the same, so that no verdict changes by itself.
-    """
-    import numpy as np
-
-    from lehr.analysis.lr_valley import log_likelihood, log_prior, prior_curves
-
-    draw = np.random.default_rng(0)
-    curves = prior_curves(trials, _CURVES, draw)
-    prior, likelihood = log_prior(trials, curves), log_likelihood(trials, curves)
-    if not np.isfinite(likelihood).any():
-        return None
-    counted, scale = 0.0, 2.38 / math.sqrt(curves.shape[1])
-    while counted < 1:
-        share = _next_share(likelihood, 1 - counted)
-        counted += share
-        weights = np.exp(share * (likelihood - likelihood.max()))
-        weights /= weights.sum()
-        some = weights if (weights**2).sum() < 0.5 else None  # One curve alone has no spread.
-        spread = np.cov(curves.T, aweights=some)
-        root = np.linalg.cholesky(spread + 1e-9 * np.diag(np.diag(spread)))
-        places = (np.arange(_CURVES) + draw.uniform()) / _CURVES
-        kept = np.minimum(np.searchsorted(weights.cumsum(), places), _CURVES - 1)
-        curves, prior, likelihood = curves[kept], prior[kept], likelihood[kept]
-        for _ in range(_MOVES if counted < 1 else 2 * _MOVES):
-            size = scale * np.exp(0.6 * draw.standard_normal((_CURVES, 1)))
-            moved = curves + size * (draw.standard_normal(curves.shape) @ root.T)
-            its_prior, its_likelihood = log_prior(trials, moved), log_likelihood(trials, moved)
-            gain = its_prior - prior + counted * (its_likelihood - likelihood)
-            better = np.log(draw.uniform(size=_CURVES)) < gain
-            curves[better], prior[better] = moved[better], its_prior[better]
-            likelihood[better] = its_likelihood[better]
-            scale = min(max(scale * math.exp(better.mean() - 0.25), 0.1), 3.0)
-    return curves
-
-
-def _next_share(likelihood: Array, rest: float) -> float:
-    """Return how much of the likelihood to count next, so that half of the curves still count."""
-    import numpy as np
-
-    def counting(share: float) -> float:
-        weights = np.exp(share * (likelihood - likelihood.max()))
-        return float(weights.sum() ** 2 / (weights**2).sum())
-
-    if counting(rest) >= len(likelihood) / 2:
-        return rest
-    low, high = 0.0, rest
-    for _ in range(30):
-        middle = (low + high) / 2
-        low, high = (middle, high) if counting(middle) > len(likelihood) / 2 else (low, middle)
-    return max(low, rest / _MOST_STEPS)
