@@ -17,7 +17,7 @@ from lehr_trainer.configs.optimizer import MuonConfig
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.planning.counts import parameter_counts
 
-Quantity = Literal["width", "depth", "batch", "tokens"]
+Quantity = Literal["width", "depth", "non_embedding", "batch", "tokens"]
 
 
 @dataclass(frozen=True)

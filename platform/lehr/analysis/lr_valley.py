@@ -130,6 +130,20 @@ def excess(x: Array, curves: Array) -> Array:
         return np.asarray(np.exp(np.minimum(rise + height, 230.0)))
 
 
+def slope(x: Array, curves: Array) -> Array:
+    """Return the slope of the excess for each doubling of the rate, [N, M]."""
+    from_best = x - curves[:, BEST, None]
+    right = from_best > 0
+    power = np.exp(np.where(right, curves[:, RIGHT, None], curves[:, LEFT, None]))
+    with np.errstate(all="ignore"):
+        near = np.exp(-2 * curves[:, WIDTH, None])
+        rise = np.exp(curves[:, RISE, None] + np.where(right, 0.5, -0.5) * curves[:, SKEW, None])
+        height = np.exp((power / 2 - 1) * np.log1p(near * from_best**2))
+        return np.asarray(
+            rise * height * power * near * from_best / np.expm1(power / 2 * np.log1p(near))
+        )
+
+
 def deviations(x: Array, curves: Array) -> tuple[Array, Array, Array]:
     """Return the excess, the noise of one trial, and the misfit of a mean, [N, M] each."""
     from_best = x - curves[:, BEST, None]
@@ -177,13 +191,18 @@ def log_prior(trials: Trials, curves: Array) -> Array:
     inside = (curves[:, BEST] >= low) & (curves[:, BEST] <= high)
     centre, width = _weak(trials)
     weak = (((curves[:, :SKEW] - centre) / width) ** 2).sum(axis=1) / -2
+    return np.asarray(np.where(inside, weak + log_shape(curves[:, SKEW:]), -np.inf))
+
+
+def log_shape(shapes: Array) -> Array:
+    """Return the logarithm of the prior density of the columns from ``SKEW`` on, [N]."""
     kinds = [
         math.log(kind.share)
         - sum(map(math.log, kind.deviation))
-        - (((curves[:, SKEW:] - kind.mean) / kind.deviation) ** 2).sum(axis=1) / 2
+        - (((shapes - kind.mean) / kind.deviation) ** 2).sum(axis=1) / 2
         for kind in KINDS
     ]
-    return np.asarray(np.where(inside, weak + np.logaddexp.reduce(kinds), -np.inf))
+    return np.asarray(np.logaddexp.reduce(kinds))
 
 
 def prior_curves(trials: Trials, count: int, draw: np.random.Generator) -> Array:
@@ -193,12 +212,17 @@ def prior_curves(trials: Trials, count: int, draw: np.random.Generator) -> Array
     curves[:, :SKEW] = centre + width * draw.standard_normal((count, 3))
     outside = (curves[:, BEST] < trials.range[0]) | (curves[:, BEST] > trials.range[1])
     curves[outside, BEST] = draw.uniform(*trials.range, outside.sum())
+    curves[:, SKEW:] = prior_shapes(count, draw)
+    return curves
+
+
+def prior_shapes(count: int, draw: np.random.Generator) -> Array:
+    """Draw the columns from ``SKEW`` on from the prior, [count, 5]."""
     kind = draw.choice(len(KINDS), count, p=[kind.share for kind in KINDS])
     means, widths = (
         np.array(part) for part in ([k.mean for k in KINDS], [k.deviation for k in KINDS])
     )
-    curves[:, SKEW:] = means[kind] + widths[kind] * draw.standard_normal((count, 5))
-    return curves
+    return np.asarray(means[kind] + widths[kind] * draw.standard_normal((count, 5)))
 
 
 def _weak(trials: Trials) -> tuple[Array, Array]:

@@ -16,90 +16,67 @@ class Field:
     """A number that the campaign decides."""
 
     path: str
-    """Such as ``train.optimizer.lr``."""
-    role: Role
-    """A learning rate; tokens of a step; or any other number. At most one of the first two each."""
-    low: float
-    """Lowest value at the target. That of a smaller training follows from it by the prior."""
+    role: Role  # A rate; tokens of a step; any other number. At most one each of the first two.
+    low: float  # Lowest value at the target; that of a smaller training follows by the prior.
     high: float
-    log: bool
-    """Its logarithm counts, not the number itself; always of a rate and a batch."""
+    log: bool  # Its logarithm counts, not the number itself; always of a rate and a batch.
 
 
 @dataclass(frozen=True)
 class Rung:
     """A training that trials may use: the target, smaller or shorter."""
 
-    name: str
-    """For people, such as "1/8 of the width, 52 M tokens"."""
-    setting: Setting
-    """Its batch is the one of its trials where batch is not decided."""
-    hours: float
-    """GPU-hours that one trial is expected to cost."""
-    points: tuple[tuple[float, ...], ...] | None = None
-    """The only values that may be tried, one for each field; None: any."""
+    name: str  # For people, such as "1/8 of the width, 52 M tokens".
+    setting: Setting  # Its batch is the one of its trials where batch is not decided.
+    hours: float  # GPU-hours that one trial is expected to cost.
+    points: tuple[tuple[float, ...], ...] | None = None  # The only values that may be tried.
 
 
 @dataclass(frozen=True)
-class Trial:
-    """A trial of a rung, past, present or proposed."""
+class CampaignTrial:
+    """A trial, past, present or proposed, of a rung by its index; one value for each field."""
 
     rung: int
-    """Its index in the question's rungs."""
     values: tuple[float, ...]
-    """One for each field."""
     seed: int
-    loss: float | None
-    """At its end. None: queued or running. Infinite: it diverged."""
-    doubt: float = 0.0
-    """Standard deviation of a loss that is a forecast, of a trial that was stopped."""
+    loss: float | None  # At its end. None: queued or running. Infinite: it diverged.
+    doubt: float = 0.0  # Standard deviation of a loss that is a forecast: it was stopped.
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of a campaign."""
+    """What is asked of a campaign; its rungs are by ascending hours."""
 
     target: Setting
     fields: tuple[Field, ...]
     rungs: tuple[Rung, ...]
-    """By ascending hours."""
+    # Good enough: the recommended values are expected to cost less loss than this, and half of the
+    # 68 % interval of the target's loss is narrower than that (None: any width).
     regret: float = 0.005
-    """Good enough: the recommended values are expected to cost less loss than this, and"""
     loss_within: float | None = 0.02
-    """half of the 68 % interval of the target's loss is narrower than this. None: any width."""
-    published: bool = True
-    """Published runs count as a weak prior."""
+    published: bool = True  # Published runs count as a weak prior.
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What is believed of the target."""
+class CampaignAnswer:
+    """What is believed of the target: values that are expected to cost least, for each field the
+    intervals of the best value with 68 and 95 %, and the final loss of one such training.
+    """
 
     values: tuple[float, ...]
-    """The recommended ones, which are expected to cost least."""
     intervals: tuple[tuple[Range, Range], ...]
-    """Of each field's best value: with 68 and with 95 %."""
-    regret: float
-    """Loss that the recommended values are expected to cost above the best ones."""
+    regret: float  # Loss that the values are expected to cost above the best ones.
     loss: float
-    """Final loss of one training with the recommended values."""
-    likely: Range
-    """The interval that holds it with 68 %."""
+    likely: Range  # Of the loss with 68 %; sure: with 95 %.
     sure: Range
-    """The interval that holds it with 95 %."""
-    outside: str | None
-    """How far the target lies outside of what was measured, as a sentence; None: inside."""
+    outside: str | None  # How far the target lies outside of what was measured, as a sentence.
 
 
 @dataclass(frozen=True)
 class Next:
-    """The decision."""
+    """The decision, with its reason as a sentence."""
 
-    trials: tuple[Trial, ...]
-    """To start now, without a loss."""
+    trials: tuple[CampaignTrial, ...]  # To start now, without a loss.
     why: str
-    """Why these, or why none, as a sentence."""
-    stop: str | None
-    """Why nothing more is started, as a sentence; None: it goes on."""
-    answer: Answer | None
-    """None: too little is known."""
+    stop: str | None  # Why nothing more is started, as a sentence; None: it goes on.
+    answer: CampaignAnswer | None  # None: too little is known.

@@ -1,0 +1,316 @@
+"""Choose the next trials of a campaign: those that teach most of the target for each GPU-hour.
+
+The law of all trials so far is a set of draws (``analysis.laws``). For trials that may start, each
+draw gives losses. A regression of what candidates cost on these losses, fitted on one half of the
+draws and judged on the other, gives how much lower the regret is expected to be once they are known
+(Strong, Oakley & Brennan 2015), and the doubt of the target's loss. So does the knowledge gradient
+(Frazier, Powell & Dayanik 2008); sets of trials compete with single ones, since one alone may teach
+nothing (Frazier & Powell 2010). No state is kept: the same trials give the same choice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from lehr.analysis.laws.question import CampaignAnswer, CampaignTrial, Next, Question
+from lehr.analysis.lr_fit import rounded
+from lehr.base.formats import scientific
+
+if TYPE_CHECKING:
+    from lehr.analysis.laws import Law
+    from lehr.analysis.laws.model import Array
+
+# Trials of the smallest rung before others are compared; more for each field after the first.
+_FIRST = (5, 2)
+_SPREAD = (0.08, 0.84)  # Lowest quantile of the best values that they take; range of quantiles.
+# Quantiles, by each field, of the best values of a rung at which it may be tried; sets of them.
+_RANKS = (0.03, 0.15, 0.35, 0.5, 0.65, 0.85, 0.97)
+_SEVERAL = ((0, 6), (1, 5), (2, 4), (0, 3, 6), (1, 3, 5), (0, 2, 4, 6), (1, 2, 4, 5))
+_SETS = (*((k,) for k in range(7)), *_SEVERAL, (0, 1, 3, 5, 6), tuple(range(7)))
+_LITTLE = 0.03  # Share of what is lacking: trials that gain less are not worth the budget.
+_ENOUGH = 0.2  # How much what is already good enough still counts, over what is not.
+_LEAST = 3  # Losses from which there is an answer.
+# Times the regret from which a candidate is left out, and above which a loss counts no more.
+_FAR = (6.0, 20.0)
+_RIDGE = 2.0  # Draws that say nothing, in each regression.
+
+
+def choose(
+    question: Question, trials: Sequence[CampaignTrial], hours_left: float, free: int, seed: int = 0
+) -> Next:
+    """Return the trials to start now, at most ``free`` that need at most ``hours_left``.
+
+    ``trials`` are all so far, with those that are queued or running; ``hours_left`` the GPU-hours
+    that are neither spent nor needed by these. ``seed`` is that of a place's first trial.
+
+    Raises:
+        ValueError: the question has no rung or no field, or its rungs are not by ascending hours.
+    """
+    return _choose(question, tuple(trials), hours_left, free, seed)
+
+
+@lru_cache(maxsize=64)
+def _choose(
+    question: Question, trials: tuple[CampaignTrial, ...], hours_left: float, free: int, seed: int
+) -> Next:
+    from lehr.analysis.laws import Observation, fit_law
+
+    hours = [rung.hours for rung in question.rungs]
+    if not question.fields or not hours or hours != sorted(hours):
+        raise ValueError("a campaign needs fields, and rungs by ascending hours")
+    ends = [
+        Observation(question.rungs[t.rung].setting, t.values, t.loss, t.doubt)
+        for t in trials
+        if t.loss is not None
+    ]
+    others = [rung.setting for rung in question.rungs]
+    law = fit_law(
+        ends, question.fields, question.target, published=question.published, others=others
+    )
+    if law is None:
+        raise ValueError("no law of the prior explains the trials")
+    ended = sum(math.isfinite(end.loss) for end in ends)
+    answer = law.answer() if ended >= _LEAST else None
+    stop = None if answer is None else _good_enough(question, answer)
+    if stop is None and hours_left < hours[0]:
+        stop = (
+            f"The budget holds no further trial: {hours_left:.2g} GPU-hours are left, and the "
+            f"smallest needs {hours[0]:.2g}."
+        )
+    if stop is not None:
+        return Next((), stop, stop, answer)
+    if free < 1:
+        return Next((), "As many trials run as may run at once.", None, answer)
+    first = _FIRST[0] + _FIRST[1] * (len(question.fields) - 1)
+    if not ended and len(trials) == len(ends) >= first:
+        first *= 2  # All diverged: what is believed, and so what is tried, is lower now.
+    more = _first(question, law, trials, first, min(free, int(hours_left / hours[0])), seed)
+    if more:
+        why = (
+            f"It starts with {first} trials of {question.rungs[0].name}, the smallest, spread over "
+            "the values that may be best."
+        )
+        return Next(more, why, None, answer)
+    if not ended:
+        if len(trials) > len(ends):
+            return Next((), "No trial has ended with a loss; others still run.", None, None)
+        tried = ", ".join(
+            f"{field.path} {scientific(min(t.values[k] for t in trials), 2)}"
+            for k, field in enumerate(question.fields)
+        )
+        stop = (
+            f"All {len(trials)} trials diverged, down to {tried}. Lower the range of what is "
+            "decided, or look for the cause in one run: warmup, clipping, precision, data."
+        )
+        return Next((), stop, stop, None)
+    return _Decision(question, law, trials, seed).next(answer, hours_left, free)
+
+
+def _good_enough(question: Question, answer: CampaignAnswer) -> str | None:
+    half, within = (answer.likely[1] - answer.likely[0]) / 2, question.loss_within
+    if answer.regret > question.regret or (within is not None and half > within):
+        return None
+    known = "" if within is None else f", and its loss is known within {half:.2g} (68 %)"
+    costs = f"the recommended values are expected to cost {answer.regret:.2g} of loss"
+    return f"Good enough: {costs}{known}."
+
+
+def _snapped(
+    question: Question, rung: int, values: Iterable[float], taken: Iterable[tuple[float, ...]]
+) -> tuple[float, ...] | None:
+    """Round values, or take the nearest that may be tried and is not taken; None: all are."""
+    points, pairs = question.rungs[rung].points, tuple(zip(question.fields, values, strict=True))
+    if points is None:
+        return tuple(rounded(v) if field.log else float(f"{v:.3g}") for field, v in pairs)
+
+    def apart(point: tuple[float, ...]) -> float:
+        return sum(
+            math.log2(p / v) ** 2 if field.log else (4 * (p - v) / (field.high - field.low)) ** 2
+            for (field, v), p in zip(pairs, point, strict=True)
+        )
+
+    return min(set(points) - set(taken), key=lambda p: (apart(p), p), default=None)
+
+
+def _first(
+    question: Question, law: Law, trials: Sequence[CampaignTrial], count: int, most: int, seed: int
+) -> tuple[CampaignTrial, ...]:
+    """Return the first trials that are not started: places that fill the space (Richtmyer 1951)."""
+    import numpy as np
+
+    best = law.best_at(question.rungs[0].setting)
+    taken = [trial.values for trial in trials if trial.rung == 0]
+    more: list[CampaignTrial] = []
+    for k in range(len(taken), min(count, len(taken) + most)):
+        values = (
+            float(np.quantile(column, _SPREAD[0] + _SPREAD[1] * ((0.5 - k * math.sqrt(prime)) % 1)))
+            for column, prime in zip(best.T, (2, 3, 5, 7, 11, 13, 17, 19), strict=False)
+        )
+        if (place := _snapped(question, 0, values, taken)) is None:
+            break
+        taken.append(place)
+        more.append(CampaignTrial(0, place, seed, None))
+    return tuple(more)
+
+
+class _Set(NamedTuple):
+    """Trials that may be started together, by their index among the decision's places."""
+
+    rung: int
+    places: tuple[int, ...]
+    hours: float
+
+
+class _Gain(NamedTuple):
+    """How much trials are expected to lower what is lacking to the asked answer, with its standard
+    error; the regret; and the standard deviation of the target's loss.
+    """
+
+    value: float = 0.0
+    error: float = 0.0
+    regret: float = 0.0
+    doubt: float = 0.0
+
+
+class _Decision:
+    """The trials whose gain for each GPU-hour is the largest."""
+
+    def __init__(
+        self, question: Question, law: Law, trials: tuple[CampaignTrial, ...], seed: int
+    ) -> None:
+        import numpy as np
+
+        self.question, self.law, self.trials, self.seed = question, law, trials, seed
+        self.draw = np.random.default_rng(0)
+        self.half = self.draw.permutation(len(law.draws)) % 2 == 0
+        risk = law.excess.mean(axis=0)
+        near, most = risk <= _FAR[0] * risk.min() + 1e-12, _FAR[1] * risk.min() + 1e-12
+        self.excess = np.minimum(law.excess[:, near], most)
+        """Of each candidate that may turn out best, [N, G]."""
+        self.now = int(self.excess.mean(axis=0).argmin())
+        self.losses, around = law.outcome(question.target, law.recommended)
+        self.around = float(np.median(around**2))
+        """Variance of one trial around the law."""
+        self.spread = math.sqrt(float(self.losses.var()) + self.around)
+        self.places: list[CampaignTrial] = []
+        self.features: list[Array] = []
+        """Of each place: the loss that each draw gives it, and its square, [N, 2]."""
+        self.pending = tuple(self._add(trial) for trial in trials if trial.loss is None)
+
+    def next(self, answer: CampaignAnswer | None, hours_left: float, free: int) -> Next:
+        """Return the trials to start now."""
+        sets = [each for k in range(len(self.question.rungs)) for each in self._sets(k)]
+        known, chosen, why = self.pending, list[CampaignTrial](), ""
+        while len(chosen) < free:
+            before = self._gain(known)
+            fitting = [each for each in sets if each.hours <= hours_left]
+            gains = [(each, self._gain(known + each.places)) for each in fitting]
+            lacking = self._lacking(self.law.regret, self.spread)
+            if max((g.value - before.value for _, g in gains), default=0.0) < _LITTLE * lacking:
+                break
+            best, gain = max(
+                gains,
+                key=lambda each: (each[1].value - each[1].error - before.value) / each[0].hours,
+            )
+            why = why or self._why(best, before, gain)
+            for place in best.places[: free - len(chosen)]:
+                chosen.append(self.places[place])
+                known = (*known, place)
+                hours_left -= self.question.rungs[best.rung].hours
+            sets = [each for each in sets if not set(each.places) & set(best.places)]
+        if chosen:
+            return Next(tuple(chosen), why, None, answer)
+        if self.pending:
+            return Next((), "What runs is expected to teach enough for now.", None, answer)
+        loss = f" or the loss's doubt of {self.spread:.2g}" * (
+            self.question.loss_within is not None
+        )
+        stop = (
+            f"Nothing more would help: no trials of the {hours_left:.2g} GPU-hours left are "
+            f"expected to lower the regret of {self.law.regret:.2g}{loss} by {_LITTLE:.0%}."
+        )
+        return Next((), stop, stop, answer)
+
+    def _why(self, best: _Set, before: _Gain, gain: _Gain) -> str:
+        count, name = len(best.places), self.question.rungs[best.rung].name
+        loss = f" and the loss's doubt by {max(gain.doubt - before.doubt, 0):.2g}"
+        return (
+            f"{count} trial{'s' * (count > 1)} of {name} for {best.hours:.2g} GPU-hours: expected "
+            f"to lower the regret by {max(gain.regret - before.regret, 0):.2g}"
+            f"{loss * (self.question.loss_within is not None)}, the most for each GPU-hour."
+        )
+
+    def _add(self, trial: CampaignTrial) -> int:
+        """Add a place, and return its index."""
+        import numpy as np
+
+        losses, around = self.law.outcome(self.question.rungs[trial.rung].setting, trial.values)
+        losses = losses + around * self.draw.standard_normal(len(losses))
+        low, middle, high = np.quantile(losses, (0.16, 0.5, 0.84))
+        scaled = np.clip(2 * (losses - middle) / (high - low), -3, 3)
+        self.places.append(trial)
+        self.features.append(np.stack([scaled, scaled**2], axis=1))
+        return len(self.places) - 1
+
+    def _sets(self, rung: int) -> list[_Set]:
+        """Return the sets of trials of a rung that may be started."""
+        import numpy as np
+
+        best = self.law.best_at(self.question.rungs[rung].setting)
+        tried = [trial for trial in self.trials if trial.rung == rung]
+        known: dict[tuple[float, ...], int] = {}
+        sets: dict[tuple[int, ...], None] = {}
+        for column in best.T:
+            order, ranks = column.argsort(), []
+            for rank in _RANKS:
+                some = best[order[max(0, int(rank * len(order)) - 15) :][:30]]
+                values = np.median(some, axis=0).tolist()
+                place = _snapped(self.question, rung, values, {trial.values for trial in tried})
+                if place is None:
+                    return []
+                if place not in known:
+                    seeds = [trial.seed for trial in tried if trial.values == place]
+                    seed = max(seeds, default=self.seed - 1) + 1
+                    known[place] = self._add(CampaignTrial(rung, place, seed, None))
+                ranks.append(known[place])
+            sets |= {tuple(dict.fromkeys(ranks[n] for n in group)): None for group in _SETS}
+        sets[tuple(known.values())] = None
+        running = {known[t.values] for t in tried if t.loss is None and t.values in known}
+        hours = self.question.rungs[rung].hours
+        return [_Set(rung, each, hours * len(each)) for each in sets if not running & set(each)]
+
+    def _lacking(self, regret: float, spread: float) -> float:
+        """Return how far an answer is from the asked one: what is good enough counts little."""
+        parts = [regret / max(self.question.regret, 1e-9)]
+        if self.question.loss_within is not None:
+            parts.append(spread / self.question.loss_within)
+        return sum(part if part > 1 else 1 - _ENOUGH * (1 - part) for part in parts)
+
+    def _gain(self, places: tuple[int, ...]) -> _Gain:
+        """Return the gain of trials: what each half of the draws teaches of the other."""
+        import numpy as np
+
+        if not places:
+            return _Gain()
+        terms = np.concatenate(
+            [np.ones((len(self.half), 1)), *(self.features[place] for place in places)], axis=1
+        )
+        asked = np.c_[self.excess, self.losses]
+        falls, left = np.empty(len(terms)), np.empty(len(terms))
+        for some in (self.half, ~self.half):
+            square = terms[some].T @ terms[some] + _RIDGE * np.eye(terms.shape[1])
+            expected = terms[~some] @ np.linalg.solve(square, terms[some].T @ asked[some])
+            then, excess = expected[:, :-1].argmin(axis=1), self.excess[~some]
+            falls[~some] = excess[:, self.now] - excess[np.arange(len(then)), then]
+            left[~some] = self.losses[~some] - expected[:, -1]
+        regret, unit = float(falls.mean()), max(self.question.regret, 1e-9)
+        variance = min(float((left**2).mean()), float(self.losses.var()))
+        spread = math.sqrt(variance + self.around)
+        lacking = self._lacking(max(self.law.regret - regret, 0.0), spread)
+        value = self._lacking(self.law.regret, self.spread) - lacking
+        error = float(falls.std()) / math.sqrt(len(falls)) / unit
+        error *= 1.0 if self.law.regret > unit else _ENOUGH
+        return _Gain(value, error, regret, self.spread - spread)
