@@ -118,7 +118,7 @@ def tables(path: Path) -> list[Table]:
 
 
 def best_batch(setting: Setting) -> float:
-    return 0.58 * setting.tokens**POWER
+    return float(0.58 * setting.tokens**POWER)
 
 
 def cases(measured: Sequence[Table]) -> Iterator[Case]:

@@ -130,20 +130,6 @@ def excess(x: Array, curves: Array) -> Array:
         return np.asarray(np.exp(np.minimum(rise + height, 230.0)))
 
 
-def slope(x: Array, curves: Array) -> Array:
-    """Return the slope of the excess for each doubling of the rate, [N, M]."""
-    from_best = x - curves[:, BEST, None]
-    right = from_best > 0
-    power = np.exp(np.where(right, curves[:, RIGHT, None], curves[:, LEFT, None]))
-    with np.errstate(all="ignore"):
-        near = np.exp(-2 * curves[:, WIDTH, None])
-        rise = np.exp(curves[:, RISE, None] + np.where(right, 0.5, -0.5) * curves[:, SKEW, None])
-        height = np.exp((power / 2 - 1) * np.log1p(near * from_best**2))
-        return np.asarray(
-            rise * height * power * near * from_best / np.expm1(power / 2 * np.log1p(near))
-        )
-
-
 def deviations(x: Array, curves: Array) -> tuple[Array, Array, Array]:
     """Return the excess, the noise of one trial, and the misfit of a mean, [N, M] each."""
     from_best = x - curves[:, BEST, None]

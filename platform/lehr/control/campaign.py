@@ -1,11 +1,11 @@
 """Choose the next trials of a campaign: those that teach most of the target for each GPU-hour.
 
-The law of all trials so far is a set of draws (``analysis.laws``). For trials that may start, each
-draw gives losses. A regression of what candidates cost on these losses, fitted on one half of the
-draws and judged on the other, gives how much lower the regret is expected to be once they are known
-(Strong, Oakley & Brennan 2015), and the doubt of the target's loss. So does the knowledge gradient
-(Frazier, Powell & Dayanik 2008); sets of trials compete with single ones, since one alone may teach
-nothing (Frazier & Powell 2010). No state is kept: the same trials give the same choice.
+Each draw of the law (``analysis.laws``) gives losses to trials that may start. A regression of what
+candidates cost on these losses, fitted on one half of the draws and judged on the other, gives how
+much lower the regret is expected to be once they are known (Strong, Oakley & Brennan 2015). So does
+the knowledge gradient (Frazier, Powell & Dayanik 2008); sets of trials compete with single ones,
+since one may teach nothing (Frazier & Powell 2010). No state is kept: the same trials give the same
+choice.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from lehr.analysis.laws.question import CampaignAnswer, CampaignTrial, Next, Question
 from lehr.analysis.lr_fit import rounded
@@ -61,14 +61,14 @@ def _choose(
     hours = [rung.hours for rung in question.rungs]
     if not question.fields or not hours or hours != sorted(hours):
         raise ValueError("a campaign needs fields, and rungs by ascending hours")
-    ends = [
-        Observation(question.rungs[t.rung].setting, t.values, t.loss, t.doubt)
+    settings = tuple(rung.setting for rung in question.rungs)
+    ends = tuple(
+        Observation(settings[t.rung], t.values, t.loss, t.doubt)
         for t in trials
         if t.loss is not None
-    ]
-    others = [rung.setting for rung in question.rungs]
+    )
     law = fit_law(
-        ends, question.fields, question.target, published=question.published, others=others
+        ends, question.fields, question.target, published=question.published, others=settings
     )
     if law is None:
         raise ValueError("no law of the prior explains the trials")
@@ -156,25 +156,6 @@ def _first(
     return tuple(more)
 
 
-class _Set(NamedTuple):
-    """Trials that may be started together, by their index among the decision's places."""
-
-    rung: int
-    places: tuple[int, ...]
-    hours: float
-
-
-class _Gain(NamedTuple):
-    """How much trials are expected to lower what is lacking to the asked answer, with its standard
-    error; the regret; and the standard deviation of the target's loss.
-    """
-
-    value: float = 0.0
-    error: float = 0.0
-    regret: float = 0.0
-    doubt: float = 0.0
-
-
 class _Decision:
     """The trials whose gain for each GPU-hour is the largest."""
 
@@ -205,22 +186,18 @@ class _Decision:
         sets = [each for k in range(len(self.question.rungs)) for each in self._sets(k)]
         known, chosen, why = self.pending, list[CampaignTrial](), ""
         while len(chosen) < free:
-            before = self._gain(known)
-            fitting = [each for each in sets if each.hours <= hours_left]
-            gains = [(each, self._gain(known + each.places)) for each in fitting]
+            before = self._gain(known) * (1, 0, 1, 1)
+            fitting = [each for each in sets if self._hours(each) <= hours_left]
+            gains = [(each, self._gain(known + each) - before) for each in fitting]
             lacking = self._lacking(self.law.regret, self.spread)
-            if max((g.value - before.value for _, g in gains), default=0.0) < _LITTLE * lacking:
+            if max((gain[0] for _, gain in gains), default=0.0) < _LITTLE * lacking:
                 break
-            best, gain = max(
-                gains,
-                key=lambda each: (each[1].value - each[1].error - before.value) / each[0].hours,
-            )
-            why = why or self._why(best, before, gain)
-            for place in best.places[: free - len(chosen)]:
-                chosen.append(self.places[place])
-                known = (*known, place)
-                hours_left -= self.question.rungs[best.rung].hours
-            sets = [each for each in sets if not set(each.places) & set(best.places)]
+            best, gain = max(gains, key=lambda e: (e[1][0] - e[1][1]) / self._hours(e[0]))
+            why = why or self._why(best, gain)
+            some = best[: free - len(chosen)]
+            chosen += [self.places[place] for place in some]
+            known, hours_left = known + some, hours_left - self._hours(some)
+            sets = [each for each in sets if not set(each) & set(best)]
         if chosen:
             return Next(tuple(chosen), why, None, answer)
         if self.pending:
@@ -234,13 +211,17 @@ class _Decision:
         )
         return Next((), stop, stop, answer)
 
-    def _why(self, best: _Set, before: _Gain, gain: _Gain) -> str:
-        count, name = len(best.places), self.question.rungs[best.rung].name
-        loss = f" and the loss's doubt by {max(gain.doubt - before.doubt, 0):.2g}"
+    def _hours(self, places: tuple[int, ...]) -> float:
+        return sum(self.question.rungs[self.places[place].rung].hours for place in places)
+
+    def _why(self, places: tuple[int, ...], gain: Array) -> str:
+        regret, loss = (f"{max(fall, 0.0):.2g}" for fall in gain[2:].tolist())
+        loss = f" and the loss's doubt by {loss}" * (self.question.loss_within is not None)
+        trials = f"{len(places)} trial{'s' * (len(places) > 1)}"
+        rung = self.question.rungs[self.places[places[0]].rung].name
         return (
-            f"{count} trial{'s' * (count > 1)} of {name} for {best.hours:.2g} GPU-hours: expected "
-            f"to lower the regret by {max(gain.regret - before.regret, 0):.2g}"
-            f"{loss * (self.question.loss_within is not None)}, the most for each GPU-hour."
+            f"{trials} of {rung} for {self._hours(places):.2g} GPU-hours: expected to lower the "
+            f"regret by {regret}{loss}, the most for each GPU-hour."
         )
 
     def _add(self, trial: CampaignTrial) -> int:
@@ -255,7 +236,7 @@ class _Decision:
         self.features.append(np.stack([scaled, scaled**2], axis=1))
         return len(self.places) - 1
 
-    def _sets(self, rung: int) -> list[_Set]:
+    def _sets(self, rung: int) -> list[tuple[int, ...]]:
         """Return the sets of trials of a rung that may be started."""
         import numpy as np
 
@@ -279,8 +260,7 @@ class _Decision:
             sets |= {tuple(dict.fromkeys(ranks[n] for n in group)): None for group in _SETS}
         sets[tuple(known.values())] = None
         running = {known[t.values] for t in tried if t.loss is None and t.values in known}
-        hours = self.question.rungs[rung].hours
-        return [_Set(rung, each, hours * len(each)) for each in sets if not running & set(each)]
+        return [each for each in sets if not running & set(each)]
 
     def _lacking(self, regret: float, spread: float) -> float:
         """Return how far an answer is from the asked one: what is good enough counts little."""
@@ -289,12 +269,14 @@ class _Decision:
             parts.append(spread / self.question.loss_within)
         return sum(part if part > 1 else 1 - _ENOUGH * (1 - part) for part in parts)
 
-    def _gain(self, places: tuple[int, ...]) -> _Gain:
-        """Return the gain of trials: what each half of the draws teaches of the other."""
+    def _gain(self, places: tuple[int, ...]) -> Array:
+        """Return how much trials are expected to lower what is lacking, with its standard error,
+        the regret, and the loss's doubt: by what each half of the draws teaches of the other.
+        """
         import numpy as np
 
         if not places:
-            return _Gain()
+            return np.zeros(4)
         terms = np.concatenate(
             [np.ones((len(self.half), 1)), *(self.features[place] for place in places)], axis=1
         )
@@ -313,4 +295,4 @@ class _Decision:
         value = self._lacking(self.law.regret, self.spread) - lacking
         error = float(falls.std()) / math.sqrt(len(falls)) / unit
         error *= 1.0 if self.law.regret > unit else _ENOUGH
-        return _Gain(value, error, regret, self.spread - spread)
+        return np.array([value, error, regret, self.spread - spread])

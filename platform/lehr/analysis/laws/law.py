@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from threading import Lock
-from typing import NamedTuple
 
 import numpy as np
 
 from lehr.analysis.laws import model as columns
-from lehr.analysis.laws.model import Array, Cost, Losses, Model, Coordinates, knee
+from lehr.analysis.laws.model import Array, Coordinates, Losses, Model, knee
 from lehr.analysis.laws.question import CampaignAnswer, Field
 from lehr.analysis.lr_fit import Range
 from lehr.analysis.lr_rules import Quantity, Setting
@@ -25,7 +23,6 @@ _GRIDS = ((65,), (25, 17))
 # Times the lowest loss of its rung from which a loss at a higher rate counts as diverged: training
 # broke, and how high it ended does not matter.
 _LOST = 1.25
-_ONE_AT_A_TIME = Lock()
 
 
 @dataclass(frozen=True)
@@ -36,14 +33,6 @@ class Observation:
     values: tuple[float, ...]  # One for each field.
     loss: float  # Infinite or NaN: it diverged.
     doubt: float = 0.0  # Standard deviation of a loss that is a forecast.
-
-
-class Prediction(NamedTuple):
-    """The loss of one training that may be run; the intervals that hold it with 68 and 95 %."""
-
-    loss: float
-    likely: Range
-    sure: Range
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,17 +52,12 @@ class Law:
         """Return the places of settings with values; ValueError for a setting not in ``rungs``."""
         return _places(self.fields, self.target, self.rungs, trials)
 
-    def cost(self, values: Array) -> Cost:
-        """Return what values, [M, fields], cost at the target."""
-        places = self.places([(self.target, row) for row in values.tolist()])
-        return self.model.cost(self.draws, places)
-
     def outcome(self, setting: Setting, values: Sequence[float]) -> tuple[Array, Array]:
         """Return the loss of a training by each draw, and one trial's deviation from it, [N]."""
         places = self.places([(setting, values)])
-        cost = self.model.cost(self.draws, places)
-        loss = self.model.level(self.draws, places) + cost.above
-        return loss[:, 0], np.hypot(cost.noise, cost.misfit)[:, 0]
+        above, noise, misfit, _ = self.model.cost(self.draws, places)
+        loss = self.model.level(self.draws, places) + above
+        return loss[:, 0], np.hypot(noise, misfit)[:, 0]
 
     def best_at(self, setting: Setting) -> Array:
         """Return the best values of each draw for a setting, [N, fields]: a batch within its range,
@@ -117,7 +101,8 @@ class Law:
     @cached_property
     def excess(self) -> Array:
         """Loss that each candidate costs above the best one of each draw, [N, G]."""
-        cost = self.cost(self.candidates).above
+        places = self.places([(self.target, row) for row in self.candidates.tolist()])
+        cost = self.model.cost(self.draws, places)[0]
         return np.asarray(cost - cost.min(axis=1, keepdims=True))
 
     @property
@@ -130,12 +115,12 @@ class Law:
         """The loss that the recommended values are expected to cost above the best ones."""
         return float(self.excess.mean(axis=0).min())
 
-    def predict(self, setting: Setting, values: Sequence[float]) -> Prediction:
-        """Predict the loss of one training; ValueError for a setting not in ``rungs``."""
+    def predict(self, setting: Setting, values: Sequence[float]) -> tuple[float, Range, Range]:
+        """Return the loss of one training, and the intervals that hold it with 68 and 95 %."""
         middle, around = self.outcome(setting, values)
         losses = middle + around * np.random.default_rng(1).standard_normal(len(middle))
         low, lower, loss, higher, high = _quantiles(losses)
-        return Prediction(loss, (lower, higher), (low, high))
+        return loss, (lower, higher), (low, high)
 
     def answer(self) -> CampaignAnswer:
         """Return what is believed of the target."""
@@ -174,13 +159,14 @@ class Law:
         return tuple(off)
 
 
+@lru_cache(maxsize=64)
 def fit_law(
-    observations: Iterable[Observation],
+    observations: tuple[Observation, ...],
     fields: tuple[Field, ...],
     target: Setting,
     *,
     published: bool = True,
-    others: Iterable[Setting] = (),
+    others: tuple[Setting, ...] = (),
 ) -> Law | None:
     """Fit the law of a target; None where none of the prior explains the observations. Without any,
     the law is the prior.
@@ -188,19 +174,6 @@ def fit_law(
     It has a valley for each of the ``fields``. ``published`` runs may count as a weak prior.
     ``others`` are settings without an observation of which something will be asked.
     """
-    # A page asks for a law and for its figure at once: the second waits for the first.
-    with _ONE_AT_A_TIME:
-        return _fit(tuple(observations), fields, target, published, tuple(others))
-
-
-@lru_cache(maxsize=64)
-def _fit(
-    observations: tuple[Observation, ...],
-    fields: tuple[Field, ...],
-    target: Setting,
-    published: bool,
-    others: tuple[Setting, ...],
-) -> Law | None:
     losses, kept = _losses(observations, fields, target)
     rates = [(math.log2(f.low), math.log2(f.high)) for f in fields if f.role == "rate"]
     model = Model(

@@ -69,6 +69,7 @@ _SHARP = 3.0  # How sharp the knee is: it turns within about 1 / this doublings 
 _MISFIT = 0.15  # How far a mean loss lies from a parabola, as a share of its height.
 _ODD = 2.5  # Standard deviations above the law from which a loss counts less: it was disturbed.
 _WALL = 2.4  # As in ``lr_valley``: how steeply a divergence's chance falls with the rate's height.
+_STEP = 0.02  # Doublings over which the slope of a valley is taken.
 _SIDE = 0.01  # Height, over the rise, that a divergence at a rate below the best counts as.
 
 
@@ -99,31 +100,6 @@ class Losses(NamedTuple):
     squares: Array
     doubt: Array
     walls: Coordinates
-
-
-class Cost(NamedTuple):
-    """What values cost, the noise of one trial, the misfit of a mean (standard deviations), and the
-    slope of the cost over log2 of the rate, [N, M] each.
-    """
-
-    above: Array
-    noise: Array
-    misfit: Array
-    slope: Array
-
-
-class _Linear(NamedTuple):
-    """The linear unknowns of each draw, normal: three of the law, two of each of R rungs."""
-
-    log_density: Array
-    gains: Array  # [3, N, R]: by what each of the law's counts in a rung's level.
-    mean: Array
-    covariance: Array
-    precision: Array  # Of a rung's level by its own losses; ``level`` is its mean times it.
-    level: Array
-    bend: Array  # Precision of a bottom's shift; its mean times it is ``tilt - tilted * level``.
-    tilt: Array
-    tilted: Array
 
 
 class Model:
@@ -197,14 +173,16 @@ class Model:
         change = _bend(places.batch - knee(draws, places)) - _bend(-draws[:, KNEE, None])
         return np.asarray(moved + draws[:, PER_BATCH, None] * change)
 
-    def cost(self, draws: Array, places: Coordinates) -> Cost:
-        """Return what the places' own values cost."""
+    def cost(self, draws: Array, places: Coordinates) -> tuple[Array, Array, Array, Array]:
+        """Return what the places' values cost, the noise of one trial, the misfit of a mean, and
+        the slope of the cost over log2 of the rate, [N, M] each.
+        """
         from_best = np.zeros((len(draws), len(places.batch)))
         if self.rates is not None:
             from_best = places.rate - self.best_rate(draws, places)
         curves, scale = _curves(draws), np.exp(draws[:, RISE_TOKENS, None] * places.tokens)
         above, noise, misfit = lr_valley.deviations(from_best, curves)
-        slope = lr_valley.slope(from_best, curves) * scale
+        slope = (lr_valley.excess(from_best + _STEP, curves) - above) / _STEP * scale
         above, misfit = above * scale, (misfit * scale) ** 2
         off = places.batch - knee(draws, places) - draws[:, OFFSET, None]
         rise = (draws[:, RISE] + draws[:, BATCH_RISE])[:, None]
@@ -216,7 +194,7 @@ class Model:
         for height in heights:
             above += height
             misfit += (_MISFIT * height) ** 2
-        return Cost(above, noise, np.sqrt(misfit), slope)
+        return above, noise, np.sqrt(misfit), slope
 
     def _alike(self) -> Array:
         """Return how much each mean counts, [M]: neighbours are off the law alike."""
@@ -229,54 +207,40 @@ class Model:
 
     def log_likelihood(self, draws: Array) -> Array:
         """Return the logarithm of the probability of the losses under each draw, [N]."""
-        losses = self.losses
         with np.errstate(all="ignore"):
             total = self._log_walls(draws)
-            if len(losses.means):
-                cost = self.cost(draws, losses.places)
-                total += self._integrate(draws, cost).log_density
-                seeds = losses.squares / cost.noise**2 / 2 + (losses.seeds - 1) * np.log(cost.noise)
-                total -= seeds.sum(axis=1)
+            if len(self._first):
+                total += self._integrated(draws)[0]
         return np.asarray(np.where(np.isfinite(total), total, -np.inf))
 
     def with_linear(self, draws: Array, more: int, draw: np.random.Generator) -> Array:
         """Return draws with the linear unknowns of the losses' rungs and of ``more``."""
-        count, rungs, own = len(draws), len(self._first), self._own(draws)
+        normal = draw.standard_normal((len(draws), LINEAR + 2 * more))
+        linear = self.linear + self.linear_doubt * normal[:, :LINEAR]
+        if len(self._first):
+            linear = self._integrated(draws, draw)[1]
+        new = normal[:, LINEAR:] * self.bottom
+        new[:, ::2] = normal[:, LINEAR::2] * self.loss * np.exp(draws[:, TAU, None])
+        return np.concatenate([draws, linear, new], axis=1)
 
-        def normal(*shape: int) -> Array:
-            return draw.standard_normal(shape)
+    def _integrated(
+        self, draws: Array, draw: np.random.Generator | None = None
+    ) -> tuple[Array, Array]:
+        """Integrate the linear unknowns: return the logarithm of the density of the losses, [N],
+        and the unknowns, of the law and two of each rung, [N, 3 + 2 R]: drawn, or their means.
 
-        whole = self.linear + self.linear_doubt * normal(count, LINEAR)
-        pairs = normal(count, rungs + more, 2) * np.stack([own, 0 * own + self.bottom], axis=2)
-        if rungs:
-            linear = self._integrate(draws, self.cost(draws, self.losses.places))
-            root = np.linalg.cholesky(linear.covariance + 1e-12 * np.diag(self.linear_doubt**2))
-            whole = linear.mean + (root @ normal(count, LINEAR, 1))[:, :, 0]
-            law = (linear.gains * whole.T[:, :, None]).sum(axis=0)
-            tight = linear.precision + own**-2
-            levels = (linear.level + law * own**-2) / tight + normal(count, rungs) / np.sqrt(tight)
-            bottoms = (linear.tilt - linear.tilted * levels) / linear.bend
-            pairs[:, :rungs, 0] = levels - law
-            pairs[:, :rungs, 1] = bottoms + normal(count, rungs) / np.sqrt(linear.bend)
-        return np.concatenate([draws, whole, pairs.reshape(count, -1)], axis=1)
-
-    def _own(self, draws: Array) -> Array:
-        """Return the standard deviation of the rungs' own losses, [N, 1]."""
-        return np.asarray(self.loss * np.exp(draws[:, TAU, None]))
-
-    def _integrate(self, draws: Array, cost: Cost) -> _Linear:
-        """Integrate the linear unknowns: a loss is, but for noise and misfit, its rung's level,
-        plus its cost, minus the slope of the cost times the shift of the bottom.
+        A loss is, but for noise and misfit, its rung's level, plus its cost, minus the slope of the
+        cost times the shift of the bottom.
         """
-        losses, places, first, slope = self.losses, self.losses.places, self._first, cost.slope
-        rest = losses.means - cost.above
-        variance = (cost.noise**2 / losses.seeds + cost.misfit**2) / self._weights
-        variance += losses.doubt + 1e-30
-        own, gains = self._own(draws), _gains(draws, places.size[first], places.tokens[first])
+        losses, places, first = self.losses, self.losses.places, self._first
+        above, noise, misfit, slope = self.cost(draws, places)
+        rest = losses.means - above
+        variance = (noise**2 / losses.seeds + misfit**2) / self._weights + losses.doubt + 1e-30
+        own = self.loss * np.exp(draws[:, TAU, None])
+        gains = _gains(draws, places.size[first], places.tokens[first])
         for last in (False, True):
-            weight = 1 / variance
             # Each rung: its bottom's shift is integrated first, then its own level.
-            sums = [np.add.reduceat(weight * each, first, axis=1) for each in (
+            sums = [np.add.reduceat(each / variance, first, axis=1) for each in (
                 np.ones_like(slope), slope, slope**2, rest, slope * rest, rest**2
             )]  # fmt: skip
             bend, tilted, tilt = sums[2] + self.bottom**-2, -sums[1], -sums[4]
@@ -296,13 +260,20 @@ class Model:
                 step = moved / spread[:, None]
                 mean += step * off[:, None]
                 covariance -= step[:, :, None] * moved[:, None, :]
+            normal = np.zeros((len(draws), LINEAR + 2 * len(first)))
+            if last and draw is not None:
+                normal = draw.standard_normal(normal.shape)
+                root = np.linalg.cholesky(covariance + 1e-12 * np.diag(self.linear_doubt**2))
+                mean += (root @ normal[:, :LINEAR, None])[:, :, 0]
+            law, tight = (gains * mean.T[:, :, None]).sum(axis=0), precision + own**-2
+            levels = (level + law * own**-2) / tight + normal[:, LINEAR::2] / np.sqrt(tight)
+            bottoms = (tilt - tilted * levels) / bend + normal[:, LINEAR + 1 :: 2] / np.sqrt(bend)
             if not last:  # Losses far above the law count less.
-                law = (gains * mean.T[:, :, None]).sum(axis=0)
-                levels = (level + law * own**-2) / (precision + own**-2)
-                bottoms = (tilt - tilted * levels) / bend
                 off = rest - levels[:, places.rung] + slope * bottoms[:, places.rung]
                 variance *= np.maximum(off / np.sqrt(variance) / _ODD, 1.0) ** 2
-        return _Linear(total, gains, mean, covariance, precision, level, bend, tilt, tilted)
+        total -= (losses.squares / noise**2 / 2 + (losses.seeds - 1) * np.log(noise)).sum(axis=1)
+        pairs = np.stack([levels - law, bottoms], axis=2).reshape(len(draws), -1)
+        return total, np.concatenate([mean, pairs], axis=1)
 
     def _log_walls(self, draws: Array) -> Array:
         """Return the logarithm of the probability that the diverged trials did, [N]."""
