@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from lehr.analysis.laws.question import CampaignAnswer, CampaignTrial, Next, Question
 from lehr.analysis.lr_fit import rounded
-from lehr.base.formats import scientific
 
 if TYPE_CHECKING:
     from lehr.analysis.laws import Law
@@ -76,36 +75,22 @@ def _choose(
     answer = law.answer() if ended >= _LEAST else None
     stop = None if answer is None else _good_enough(question, answer)
     if stop is None and hours_left < hours[0]:
-        stop = (
-            f"The budget holds no further trial: {hours_left:.2g} GPU-hours are left, and the "
-            f"smallest needs {hours[0]:.2g}."
-        )
-    if stop is not None:
-        return Next((), stop, stop, answer)
-    if free < 1:
-        return Next((), "As many trials run as may run at once.", None, answer)
+        stop = f"The budget holds no further trial: {hours_left:.2g} GPU-hours are left, and the "
+        stop += f"smallest needs {hours[0]:.2g}."
     first = _FIRST[0] + _FIRST[1] * (len(question.fields) - 1)
     if not ended and len(trials) == len(ends) >= first:
         first *= 2  # All diverged: what is believed, and so what is tried, is lower now.
-    more = _first(question, law, trials, first, min(free, int(hours_left / hours[0])), seed)
-    if more:
-        why = (
-            f"It starts with {first} trials of {question.rungs[0].name}, the smallest, spread over "
-            "the values that may be best."
-        )
-        return Next(more, why, None, answer)
-    if not ended:
-        if len(trials) > len(ends):
-            return Next((), "No trial has ended with a loss; others still run.", None, None)
-        tried = ", ".join(
-            f"{field.path} {scientific(min(t.values[k] for t in trials), 2)}"
-            for k, field in enumerate(question.fields)
-        )
+    most = 0 if stop else min(free, int(hours_left / hours[0]))
+    if more := _first(question, law, trials, first, most, seed):
+        why = f"It starts with {first} trials of {question.rungs[0].name}, the smallest, spread "
+        return Next(more, why + "over the values that may be best.", None, answer)
+    if stop is None and not ended and len(trials) == len(ends):
         stop = (
-            f"All {len(trials)} trials diverged, down to {tried}. Lower the range of what is "
-            "decided, or look for the cause in one run: warmup, clipping, precision, data."
+            f"All {len(trials)} trials diverged. Lower the range of what is decided, or look for "
         )
-        return Next((), stop, stop, None)
+        stop += "the cause in one run: warmup, clipping, precision, data."
+    if stop is not None or free < 1 or not ended:
+        return Next((), stop or "It waits for trials that run.", stop, answer)
     return _Decision(question, law, trials, seed).next(answer, hours_left, free)
 
 
@@ -114,22 +99,22 @@ def _good_enough(question: Question, answer: CampaignAnswer) -> str | None:
     if answer.regret > question.regret or (within is not None and half > within):
         return None
     known = "" if within is None else f", and its loss is known within {half:.2g} (68 %)"
-    costs = f"the recommended values are expected to cost {answer.regret:.2g} of loss"
-    return f"Good enough: {costs}{known}."
+    return f"Good enough: the values are expected to cost {answer.regret:.2g} of loss{known}."
 
 
 def _snapped(
     question: Question, rung: int, values: Iterable[float], taken: Iterable[tuple[float, ...]]
 ) -> tuple[float, ...] | None:
     """Round values, or take the nearest that may be tried and is not taken; None: all are."""
+    from lehr.analysis.laws.law import scaled
+
     points, pairs = question.rungs[rung].points, tuple(zip(question.fields, values, strict=True))
     if points is None:
         return tuple(rounded(v) if field.log else float(f"{v:.3g}") for field, v in pairs)
 
     def apart(point: tuple[float, ...]) -> float:
         return sum(
-            math.log2(p / v) ** 2 if field.log else (4 * (p - v) / (field.high - field.low)) ** 2
-            for (field, v), p in zip(pairs, point, strict=True)
+            float(scaled(f, p) - scaled(f, v)) ** 2 for (f, v), p in zip(pairs, point, strict=True)
         )
 
     return min(set(points) - set(taken), key=lambda p: (apart(p), p), default=None)

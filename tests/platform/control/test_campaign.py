@@ -109,8 +109,7 @@ def test_all_diverged_goes_lower_and_then_stops_with_advice() -> None:
     assert max(rates[5:]) < max(rates[:5])
     assert min(rates[5:]) < min(rates[:5])
     assert last.stop is not None
-    assert f"All 10 trials diverged, down to train.optimizer.lr {min(rates):.1e}"[:40] in last.stop
-    assert "Lower the range" in last.stop
+    assert last.stop.startswith("All 10 trials diverged. Lower the range of what is decided")
     assert last.answer is None
 
 

@@ -11,7 +11,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from lehr.analysis.laws import model as columns
-from lehr.analysis.laws.model import Array, Coordinates, Losses, Model, knee
+from lehr.analysis.laws.model import Array, Coordinates, Losses, Model, batch_middle, knee
 from lehr.analysis.laws.question import CampaignAnswer, Field
 from lehr.analysis.lr_fit import Range
 from lehr.analysis.lr_rules import Quantity, Setting
@@ -63,15 +63,20 @@ class Law:
         """Return the best values of each draw for a setting, [N, fields]: a batch within its range,
         which follows the knee.
         """
-        draws, place = self.draws, self.places([(setting, [_middle(f) for f in self.fields])])
+        draws, place = (
+            self.draws,
+            self.places([(setting, [float(_value(f, 0.0)) for f in self.fields])]),
+        )
         best, other = np.empty((len(draws), len(self.fields))), columns.COLUMNS
         for k, field in enumerate(self.fields):
             if field.role == "batch":
-                ends = np.log2(np.array([field.low, field.high]) / _middle(field))
+                ends = np.log2(
+                    np.array([field.low, field.high]) / batch_middle(self.fields, self.target)
+                )
                 target = draws[:, columns.KNEE]
                 over = np.clip(target + draws[:, columns.OFFSET], *ends)
                 over += knee(draws, place)[:, 0] - target
-                best[:, k] = _middle(field) * np.exp2(over)
+                best[:, k] = batch_middle(self.fields, self.target) * np.exp2(over)
                 place = place._replace(batch=over[:, None])
             elif field.role == "other":
                 best[:, k] = _value(field, np.clip(draws[:, other], -2, 2))
@@ -94,7 +99,7 @@ class Law:
         lines = []
         sizes = _GRIDS[len(self.fields) - 1]
         for field, size, best in zip(self.fields, sizes, self.best.T, strict=True):
-            low, high = np.quantile(_scaled(field, best), (0.005, 0.995))
+            low, high = np.quantile(scaled(field, best), (0.005, 0.995))
             lines.append(_value(field, np.linspace(max(low, -2.0), min(high, 2.0), size)))
         return np.stack([grid.ravel() for grid in np.meshgrid(*lines, indexing="ij")], axis=1)
 
@@ -168,31 +173,20 @@ def fit_law(
     published: bool = True,
     others: tuple[Setting, ...] = (),
 ) -> Law | None:
-    """Fit the law of a target; None where none of the prior explains the observations. Without any,
-    the law is the prior.
+    """Fit the law of a target; None where none of the prior explains the observations.
 
-    It has a valley for each of the ``fields``. ``published`` runs may count as a weak prior.
-    ``others`` are settings without an observation of which something will be asked.
+    ``published`` runs may count as a weak prior. ``others``: settings of which something is asked.
     """
     losses, kept = _losses(observations, fields, target)
-    rates = [(math.log2(f.low), math.log2(f.high)) for f in fields if f.role == "rate"]
-    model = Model(
-        target,
-        _batch_middle(fields, target),
-        rates[0] if rates else None,
-        sum(field.role == "other" for field in fields),
-        losses,
-        published=published,
-    )
+    model = Model(target, fields, losses, published=published)
     draw = np.random.default_rng(0)  # Always the same draws: no answer changes by itself.
     draws = sample(model.prior(_DRAWS, draw), model.log_prior, model.log_likelihood, draw)
     if draws is None:
         return None
     asked = [*(o.setting for o in kept), *(o.setting for o in observations), *others, target]
     rungs = tuple(dict.fromkeys(_rung(setting, fields) for setting in asked))
-    draws = model.with_linear(
-        draws, len(rungs) - len({_rung(o.setting, fields) for o in kept}), draw
-    )
+    measured = {_rung(o.setting, fields) for o in kept}
+    draws = model.with_linear(draws, len(rungs) - len(measured), draw)
     sizes: dict[str, list[float]] = defaultdict(list)
     for one in kept:
         for name, value in _sizes(one.setting, one.values, fields):
@@ -261,13 +255,11 @@ def _places(
         elif field.role == "rate":
             rate = np.log2(column)
         else:
-            others = np.c_[others, _scaled(field, column)]
+            others = np.c_[others, scaled(field, column)]
     sizes: tuple[Quantity, ...] = ("width", "depth", "non_embedding", "tokens")
-    width, depth, size, length = (
-        np.array([math.log2(target.ratio(setting, name)) for setting, _ in trials])
-        for name in sizes
-    )
-    batch = np.log2(batch / _batch_middle(fields, target))
+    over = np.log2([[target.ratio(setting, name) for setting, _ in trials] for name in sizes])
+    width, depth, size, length = over
+    batch = np.log2(batch / batch_middle(fields, target))
     rung = np.array([rungs.index(_rung(setting, fields)) for setting, _ in trials], dtype=np.intp)
     return Coordinates(width, depth, size, length, batch, rate, others, rung)
 
@@ -288,24 +280,14 @@ def _sizes(
     yield "batch", batches[0] if batches else setting.batch
 
 
-def _batch_middle(fields: tuple[Field, ...], target: Setting) -> float:
-    """Return the batch to which others are related, in tokens."""
-    return next((_middle(field) for field in fields if field.role == "batch"), target.batch)
-
-
-def _middle(field: Field) -> float:
-    return math.sqrt(field.low * field.high) if field.log else (field.low + field.high) / 2
-
-
-def _scaled(field: Field, values: Array) -> Array:
+def scaled(field: Field, values: Array | float) -> Array:
     """Return values as shares of the field's range, from -2 to 2."""
-    if field.log:
-        return np.asarray(4 * np.log(values / field.low) / math.log(field.high / field.low) - 2)
-    return np.asarray(4 * (values - field.low) / (field.high - field.low) - 2)
+    low, high = (math.log(v) if field.log else v for v in (field.low, field.high))
+    return np.asarray(4 * ((np.log(values) if field.log else values) - low) / (high - low) - 2)
 
 
-def _value(field: Field, scaled: Array) -> Array:
+def _value(field: Field, shares: Array | float) -> Array:
     """Return the values of shares of the field's range."""
-    if field.log:
-        return np.asarray(field.low * (field.high / field.low) ** ((scaled + 2) / 4))
-    return np.asarray(field.low + (field.high - field.low) * (scaled + 2) / 4)
+    low, high = (math.log(v) if field.log else v for v in (field.low, field.high))
+    values = low + (high - low) * (np.asarray(shares) + 2) / 4
+    return np.asarray(np.exp(values) if field.log else values)

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lehr.analysis import lr_valley
+from lehr.analysis.laws.question import Field
 from lehr.analysis.lr_rules import Setting
 
 Array = NDArray[np.float64]
@@ -106,16 +107,12 @@ class Model:
     """The prior of a target's law, and the likelihood of losses."""
 
     def __init__(
-        self,
-        target: Setting,
-        middle: float,
-        rates: tuple[float, float] | None,
-        others: int,
-        losses: Losses,
-        *,
-        published: bool,
+        self, target: Setting, fields: tuple[Field, ...], losses: Losses, *, published: bool
     ) -> None:
-        """Relate batches to ``middle``; ``rates``: log2 of the target's range, if it is decided."""
+        """Count published runs as a prior, or not."""
+        others = sum(field.role == "other" for field in fields)
+        ends = ((math.log2(f.low), math.log2(f.high)) for f in fields if f.role == "rate")
+        rates = next(ends, None)
         self.rates, self.losses, self.stop = rates, losses, COLUMNS + 2 * others
         # The lowest loss, to which others are related.
         self.loss = float(losses.means.min()) if len(losses.means) else 1.0
@@ -129,7 +126,7 @@ class Model:
         for column, (centre, width) in _PRIOR.items():
             self.mean[column], self.deviation[column] = centre, wider * width
         self.mean[PER_WIDTH] = target.width_power
-        self.mean[KNEE] = math.log2(0.58 * target.tokens**0.571 / middle)  # arXiv:2503.04715
+        self.mean[KNEE] = math.log2(0.58 * target.tokens**0.571 / batch_middle(fields, target))
         self.mean[RISE] = rise
         self.mean[COLUMNS + 1 :: 2] = rise
         if rates is not None:
@@ -291,6 +288,12 @@ def knee(draws: Array, places: Coordinates) -> Array:
     """Return log2 of the knee over the middle batch, [N, M]."""
     moved = draws[:, KNEE_TOKENS, None] * places.tokens
     return np.asarray(draws[:, KNEE, None] + moved + draws[:, KNEE_SIZE, None] * places.size)
+
+
+def batch_middle(fields: tuple[Field, ...], target: Setting) -> float:
+    """Return the batch to which others are related, in tokens."""
+    ends = ((field.low * field.high) ** 0.5 for field in fields if field.role == "batch")
+    return next(ends, target.batch)
 
 
 def _gains(draws: Array, size: Array, tokens: Array) -> Array:
