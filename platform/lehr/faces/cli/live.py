@@ -73,10 +73,10 @@ def sweep_frame(view: SweepDetail, seen: LiveState, out: Console, *, now: float)
 
 
 def run_frame(view: RunView, seen: LiveState, *, now: float) -> Group:
-    """Draw a run: progress, figures, GPUs and newest events."""
+    """Draw a run: progress, figures, GPUs, newest events and its loss."""
     from rich.console import Group
 
-    lines = [*run_lines(view, now), *_chart(seen.curve)]
+    lines = run_lines(view, now)
     places = gpu_map(seen.cluster, {view.id: "■" if unicode_safe() else "#"})
     if places and view.placement:
         lines += ["", *places]
@@ -86,7 +86,8 @@ def run_frame(view: RunView, seen: LiveState, *, now: float) -> Group:
     for event in recent:
         when = f"{formats.ago(event.at, now):>10}"
         lines.append(f"  [dim]{when}[/]  {escaped(_one_line(event.message))}")
-    return Group(*lines, *_alerts([view]), *_silence(seen, now))
+    # Of a low terminal the chart is cut, not what needs a look.
+    return Group(*lines, *_alerts([view]), *_silence(seen, now), *_chart(seen.curve))
 
 
 def _chart(curve: Sequence[tuple[float, float]]) -> list[str]:

@@ -15,11 +15,13 @@ from rich.console import Console
 from lehr.faces.cli import watch
 from lehr.faces.cli.group_table import trials_table
 from lehr.faces.cli.live import LiveState, fitting, gpu_map, run_frame, sweep_frame
+from lehr.faces.client import Client
 from lehr.schemas.cluster import ClusterView, GpuView, NodeView
 from lehr.schemas.runs import GpuRef, Latest, RunDetail, RunView
 from lehr.schemas.streams import EventView
 from lehr.schemas.sweeps import SweepDetail, TrialView
-from lehr_testing import goldens
+from lehr_testing import goldens, seeding
+from lehr_testing.api import TOKEN, served
 from lehr_testing.waiting import until
 
 
@@ -222,6 +224,19 @@ def test_frame_of_a_run_has_a_chart_of_its_loss():
     assert "\u2801" <= lines[top].split()[1][0] <= "\u28ff"
     assert lines[top + 7].split()[0] == "5.200"
     assert lines[top + 8].split() == ["step", "1", "412"]
+
+
+def test_feed_of_a_run_has_its_loss(tmp_path):
+    with served(tmp_path / "home") as (api, address):
+        attempt = seeding.start(api.store, api.store.runs.create(seeding.run_spec("live")))
+        client = Client(address, token=TOKEN)
+        feed = watch.WatchFeed(client)
+        feed.beside(client.run(attempt.run.id).view)
+        assert feed.seen.curve == []
+        attempt.train(range(1, 301))
+        feed.beside(client.run(attempt.run.id).view)
+        assert feed.seen.curve[-1][0] == 300
+        assert len(feed.seen.curve) > 90
 
 
 def test_frames_without_a_number_of_steps_show_the_step_alone():
