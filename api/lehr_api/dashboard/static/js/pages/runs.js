@@ -1,7 +1,7 @@
 /** The page of runs: the table, newest first and live, and the curves of what it shows beside it. */
 
 import { get } from "../api.js";
-import { byId, checkbox, fill, h, mount, scrollable, throttled } from "../dom.js";
+import { byId, fill, h, mount, scrollable, throttled } from "../dom.js";
 import { integer } from "../format.js";
 import { listFilter } from "../grouplist.js";
 import { shortcut } from "../keys.js";
@@ -15,7 +15,7 @@ import { grouped as inGroups, sweepRow, unfolded, withCurves, withRows } from ".
 import { fits, markOf, pressed, RunList, textOf } from "../runs/list.js";
 import { drawOptions, welcome } from "../runs/options.js";
 import { Rows } from "../runs/rows.js";
-import { between, runsKeys, Selection } from "../runs/selection.js";
+import { runsKeys, Selection } from "../runs/selection.js";
 import { state } from "../runs/state.js";
 import { on, onCatchUp } from "../stream.js";
 import { memory, read, write } from "../urlstate.js";
@@ -45,14 +45,6 @@ const selection = new Selection(byId("selection"), (ids) => {
   }
   drawHead();
 }, () => load());
-/** The run whose box was pressed last: with Shift the next press selects all between. @type {string | null} */
-let pressedLast = null;
-
-/** @param {RunView} run @param {boolean} yes @param {boolean} range */
-function choose(run, yes, range) {
-  selection.select(range ? between(state.listed, pressedLast, run) : [run], yes);
-  pressedLast = run.id;
-}
 
 /** Select all runs that the filter lets through, also those that are not loaded yet. @param {boolean} yes */
 async function chooseAll(yes) {
@@ -90,18 +82,13 @@ function arrange() {
 
 /** @param {RunView} run @param {boolean} member */
 function runRow(run, member) {
-  let shift = false;
-  const box = h("label.box", {}, checkbox(selection.has(run.id), (yes) => choose(run, yes, shift), {
-    "aria-label": `Select ${run.name}`, title: "With Shift: all rows from the one selected last",
-    onclick: (/** @type {MouseEvent} */ event) => void (shift = event.shiftKey),
-  }));
   return h(
     member ? "tr.member" : "tr",
     {
       "data-run": run.id, "aria-selected": String(selection.has(run.id)),
       onpointerenter: () => state.beside?.board.light(run.id), onpointerleave: () => state.beside?.board.light(null),
     },
-    h("td.shrink", {}, box, state.beside?.eye(run)),
+    h("td.shrink", {}, selection.box(run, () => state.listed), state.beside?.eye(run)),
     state.columns.map(
       (column) => h(`td.col-${column.key.replace(/\W/g, "-")}${column.num ? ".num" : ""}`, {}, column.cell(run))
     ),
@@ -160,11 +147,8 @@ const rows = new Rows(
 );
 
 function drawHead() {
-  const all = state.shown.length > 0 && state.shown.every((run) => selection.has(run.id));
-  const box = checkbox(all, chooseAll, {
-    "aria-label": "Select all runs", indeterminate: !all && selection.size > 0, title: "Select all runs: a",
-  });
-  fill(headRow, h("th.shrink", { key: "select" }, h("label.box", {}, box)), state.columns.map(head));
+  const box = selection.boxOfAll(state.shown, chooseAll);
+  fill(headRow, h("th.shrink", { key: "select" }, box), state.columns.map(head));
 }
 
 /** @param {Column} column */
@@ -393,7 +377,7 @@ const wanted = read("curves");
 showCurves(wanted === null ? memory.get("curves-beside", innerWidth >= WIDE) : wanted === "1");
 drawOptionsNow();
 runsKeys(input, rows, selection, () => state.items, toggle);
-shortcut("a", "select all runs, or none", () => chooseAll(!state.shown.every((run) => selection.has(run.id))));
+shortcut("a", "select all runs, or none", () => chooseAll(!selection.hasAll(state.shown)));
 on("run", (/** @type {RunView} */ run) => {
   selection.put(run);
   const known = list.put(run);

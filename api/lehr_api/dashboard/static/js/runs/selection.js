@@ -1,7 +1,7 @@
 /** The selected runs: kept over filters and in the address, with what can be done to all of them. The page's keys. */
 
 import { get, post } from "../api.js";
-import { fill, h } from "../dom.js";
+import { checkbox, fill, h } from "../dom.js";
 import { acts } from "../form.js";
 import { integer, NONE } from "../format.js";
 import { rowKeys, shortcut } from "../keys.js";
@@ -43,18 +43,16 @@ export class Selection {
     this.bar = bar;
     this.onChange = onChange;
     this.onArchived = onArchived;
+    /** The run whose box was pressed last: with Shift the next press selects all between. @type {string | null} */
+    this.last = null;
     /** @type {Map<string, RunView | null>} null until its view is here */
     this.runs = new Map((read("select") ?? "").split(",").filter(Boolean).map((id) => [id, null]));
   }
 
-  get size() {
-    return this.runs.size;
-  }
+  get size() { return this.runs.size; }
 
   /** @param {string} id */
-  has(id) {
-    return this.runs.has(id);
-  }
+  has(id) { return this.runs.has(id); }
 
   /** Fetch what the address names and no page of the list has brought. */
   async learn() {
@@ -83,6 +81,29 @@ export class Selection {
       else this.runs.delete(run.id);
     }
     this.#changed(runs.map((run) => run.id));
+  }
+
+  /** @param {RunView[]} runs */
+  hasAll(runs) { return runs.length > 0 && runs.every((run) => this.has(run.id)); }
+
+  /** Return the box of a run's row. @param {RunView} run @param {() => RunView[]} listed the rows in their order */
+  box(run, listed) {
+    let shift = false;
+    return h("label.box", {}, checkbox(this.has(run.id), (yes) => {
+      this.select(shift ? between(listed(), this.last, run) : [run], yes);
+      this.last = run.id;
+    }, {
+      "aria-label": `Select ${run.name}`, title: "With Shift: all rows from the one selected last",
+      onclick: (/** @type {MouseEvent} */ event) => void (shift = event.shiftKey),
+    }));
+  }
+
+  /** @param {RunView[]} shown @param {(yes: boolean) => void} onAll */
+  boxOfAll(shown, onAll) {
+    const all = this.hasAll(shown);
+    return h("label.box", {}, checkbox(all, onAll, {
+      "aria-label": "Select all runs", indeterminate: !all && this.size > 0, title: "Select all runs: a",
+    }));
   }
 
   clear() {
