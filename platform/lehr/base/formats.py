@@ -177,12 +177,10 @@ def chart(values: Sequence[float], width: int, height: int) -> list[str]:
     low, span, last = min(values), (max(values) - min(values)) or 1.0, 2 * width - 1
     rows = [round((low + span - value) / span * (4 * height - 1)) for value in values]
     dots = [[0] * width for _ in range(height)]
-    before = rows[0]
-    for column in range(2 * width):
-        row = rows[round(column * (len(rows) - 1) / last)]
+    columns = [rows[round(column * (len(rows) - 1) / last)] for column in range(2 * width)]
+    for column, (before, row) in enumerate(zip([columns[0], *columns], columns, strict=False)):
         for dot in range(min(before, row), max(before, row) + 1):
             dots[dot // 4][column // 2] |= _DOTS[dot % 4][column % 2]
-        before = row
     return ["".join(chr(0x2800 + pattern) for pattern in line) for line in dots]
 
 
