@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from lehr.analysis import figure_svg
 from lehr.analysis.sweep_figure import drawn_sweep
+from lehr.app.presenters.forecasts import audit_forecast
 from lehr.app.presenters.sweeps import PAGE
 from lehr.app.services import archive as archiving
 from lehr.app.services.extend import extend_sweep
@@ -19,7 +20,15 @@ from lehr.app.services.transfer import transfer_rate
 from lehr.base.access import Role
 from lehr.control.lifecycle import RunState
 from lehr.schemas.base import Page
-from lehr.schemas.sweeps import SweepDeletion, SweepDetail, SweepFigure, SweepView, TransferView
+from lehr.schemas.sweeps import (
+    AuditView,
+    SweepDeletion,
+    SweepDetail,
+    SweepFigure,
+    SweepView,
+    TransferView,
+)
+from lehr.specs.search import ForecastPruning
 from lehr_api.auth import needs
 from lehr_api.deps import (
     ChangedSweep,
@@ -197,6 +206,13 @@ def figure(
     """Return the sweep's metric against a parameter, with the fit, drawn as SVG."""
     detail = services.presenter.sweeps.outline(sweep)
     return drawn_sweep(detail, parameter, width=width, height=height, links=True)
+
+
+@router.get("/{ref}/audit", responses=problem_responses(404))
+def audit(sweep: FoundSweep, services: ServicesDep) -> AuditView:
+    """Try the rule `forecast`, with the sweep's `min_steps`, on the server's finished sweeps."""
+    steps = (sweep.spec.get("pruning") or {}).get("min_steps", 0)
+    return audit_forecast(services.store, ForecastPruning(name="forecast", min_steps=steps))
 
 
 class TransferRequest(RequestBody):

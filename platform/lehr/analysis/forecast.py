@@ -7,10 +7,9 @@ The logarithm of the loss follows an annealing law after Tissue et al. 2024 (arX
 
 ``x`` is the area under the learning rate so far as a share of the whole run's, ``e`` the rate as a
 share of its peak, followed with a lag. So what the decay of a warmup-stable-decay schedule will
-bring is counted before it begins. The deviation is how a training leaves the law: its level and its
-slope walk at random in log x, and the slope returns. All of them are drawn from a prior that was
-learned from trainings (``tests/bench/forecast.py``), and weighted by how well they explain the
-losses, so the band has all that is not known of them.
+bring is counted before it begins. The deviation is a level and a slope that walk at random in
+log x; the slope returns. All are drawn from a prior that was learned from trainings
+(``tests/bench/forecast.py``), and weighted by how well they explain the losses.
 """
 
 from __future__ import annotations
@@ -32,29 +31,22 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-PARAMETERS = ("fall", "power", "onset", "cliff", "noise", "level", "slope")
-"""Drawn as natural logarithms; the last three are standard deviations, of one loss, and of the
-level and the slope over a factor e of x."""
 PRIOR = (-1.45, -0.98, -3.24, -3.8, -6.59, -4.97, -2.51)
 SPREAD = (0.51, 0.46, 1.69, 1.43, 1.32, 1.32, 0.37)
-"""Standard deviations of the logarithms."""
-RETURNS = 1.0
-"""Logarithm of the factor of x within which a slope returns to the law's."""
+"""Mean and standard deviation of the logarithms of fall, power, onset, cliff, and of the standard
+deviations of a loss, and of the level and the slope over a factor e of x."""
 LAG = 0.03
 """Of the whole run: how late the loss follows the rate."""
 DRAWS = 2000
 _MOST_POINTS = 40
 """More losses are averaged, in parts of equal factors of the step."""
 FEWEST = 3
-"""Losses after the warmup before which no forecast is made."""
-_LEAST_SHARE = 0.02
-"""Share of the area under the rate before which no forecast is made."""
+"""Losses after the warmup for a forecast."""
 _RISE = (0.02, 6.0)
 """A loss higher than the lowest so far by this share, and so many times the noise, has risen."""
-_PLANNED = 400
-"""Points of a plan."""
+_WILD = 0.08
+"""Scatter of the losses, as a share, from which on a training is ill."""
 _QUANTILES = (0.01, 0.025, 0.16, 0.5, 0.84, 0.975, 0.99)
-_WIDER = "its later learning rates are not known, so the band is wider"
 
 
 @dataclass(frozen=True)
@@ -62,13 +54,11 @@ class RatePlan:
     """The learning rate of a run, from before its first step to its last."""
 
     steps: tuple[int, ...]
-    """Ascending from 0."""
     rates: tuple[float, ...]
 
 
 Planned = tuple[RatePlan | None, tuple[int, ...]]
-"""The planned rates of a run, None where they are not known, and the steps after which its loss may
-jump."""
+"""Rates of a run, None where they are not known, and the steps after which its loss may jump."""
 UNPLANNED: Planned = (None, ())
 
 
@@ -81,11 +71,9 @@ class Forecast:
     value: float | None = None
     """The median."""
     likely: tuple[float, float] | None = None
-    """The interval that should hold the final loss with 68 %."""
+    """The interval that should hold the final loss with 68 %; sure: with 95 %, most: 98 %."""
     sure: tuple[float, float] | None = None
-    """The same with 95 %."""
     most: tuple[float, float] | None = None
-    """The same with 98 %: it lies beyond each end with 1 %."""
 
 
 def planned(spec: StoredSpec) -> Planned:
@@ -101,7 +89,7 @@ def _plan(train: str) -> RatePlan:
     stages = TrainConfig.model_validate_json(train).course
     last = stages[-1].span.last
     ends = {step for span, _ in stages for step in (span.first + 1, span.last)}
-    steps = sorted({0, 1, *ends, *(round(i * last / _PLANNED) for i in range(_PLANNED + 1))})
+    steps = sorted({0, 1, *ends, *(round(i * last / 400) for i in range(401))})
     rates = []
     for step in steps:
         own = next(config for span, config in stages if step <= span.last)
@@ -140,20 +128,27 @@ def forecast(
     rates = plan or RatePlan((0, total), (1.0, 1.0))
     if not max(rates.rates) > 0:
         return Forecast("its learning rate is 0 at each step")
-    if len(points) < FEWEST or _area(rates, [newest])[0] < _LEAST_SHARE:
-        return Forecast(f"{len(points)} losses after the warmup, at least {FEWEST} are needed")
+    if len(points) < FEWEST or _area(rates, [newest])[0] < 0.02:
+        return Forecast(f"{len(points)} losses after the warmup; {FEWEST} and 2 % are needed")
     s, y = averaged(*np.array(points, np.float64).T)
     lowest = np.minimum.accumulate(y)
     noise = 0.6 * float(np.median(np.abs(np.diff(np.log(y), 2))))
+    if noise > _WILD:
+        return Forecast(f"the loss scatters by {noise:.0%} from one value to the next")
     risen = np.log(y / lowest) > max(_RISE[0], _RISE[1] * noise)
     if risen[-1]:
         since = s[len(s) - int(np.argmin(risen[::-1]))]
         return Forecast(f"the loss has risen from {lowest[-1]:.4g} since step {since:,.0f}")
     logs, final, variance = explain(prior_draws(), rates, s[~risen], y[~risen], plan is not None)
-    most, sure, likely, median = _intervals(logs, final, np.sqrt(variance))
+    sums = weights_of(logs).cumsum()
+    chosen = np.searchsorted(sums / sums[-1], (np.arange(2 * DRAWS) + 0.5) / (2 * DRAWS))
+    normal = np.random.default_rng(0).standard_normal(2 * DRAWS)
+    ends = np.quantile(final[chosen] + np.sqrt(variance[chosen]) * normal, _QUANTILES)
+    a, b, c, median, d, e, f = (float(end) for end in np.exp(ends))
     until = f"from {len(points)} losses until step {newest:,}"
-    how = f"{until} and the planned learning rates" if plan else f"{until}; {_WIDER}"
-    return Forecast(how, median, likely, sure, most)
+    wider = "; its later learning rates are not known, so the band is wider"
+    how = f"{until}{' and the planned learning rates' if plan else wider}"
+    return Forecast(how, median, (c, d), (b, e), (a, f))
 
 
 def warmed_up(plan: RatePlan | None) -> int:
@@ -220,14 +215,13 @@ def explain(
     of_mean, both, of_bend = noise**2, np.zeros(len(draws)), slope**2
     logs = np.zeros(len(draws))
     for number, ahead in enumerate(np.diff(np.log(x)), start=1):
-        # The exact transition of a level whose slope is an Ornstein-Uhlenbeck process.
-        keep = math.exp(-ahead / RETURNS)
-        reach = RETURNS * (1.0 - keep)
-        grown = RETURNS**2 * max(0.0, 2 * ahead / RETURNS - 3 + 4 * keep - keep**2)
+        # The exact transition of a level whose slope is an Ornstein-Uhlenbeck process: it returns.
+        keep = math.exp(-ahead)
+        reach, grown = 1.0 - keep, max(0.0, 2 * ahead - 3 + 4 * keep - keep**2)
         mean, bend = mean + reach * bend, keep * bend
         of_mean = of_mean + 2 * reach * both + reach**2 * of_bend
         of_mean += level**2 * ahead + slope**2 * grown
-        both = keep * (both + reach * of_bend) + slope**2 * RETURNS * (1.0 - keep) ** 2
+        both = keep * (both + reach * of_bend) + slope**2 * reach**2
         of_bend = keep**2 * of_bend + slope**2 * (1.0 - keep**2)
         if number == len(steps):
             break
@@ -243,9 +237,8 @@ def explain(
 
 
 def weights_of(logs: Array, counting: float = 0.1) -> Array:
-    """Return the weights of the draws. Where few draws explain the losses so much better than the
-    others that their other parameters would be chance, less of the likelihood counts: until the
-    share ``counting`` of the draws does.
+    """Return the weights of the draws. Where so few explain the losses that what else they have is
+    chance, less of the likelihood counts: until a share ``counting`` of the draws does.
     """
     share = 1.0
     while True:
@@ -253,16 +246,3 @@ def weights_of(logs: Array, counting: float = 0.1) -> Array:
         if not weights.sum() ** 2 / (weights**2).sum() < len(logs) * counting:
             return weights
         share *= 0.8
-
-
-def _intervals(
-    logs: Array, final: Array, deviation: Array
-) -> tuple[tuple[float, float], tuple[float, float], tuple[float, float], float]:
-    """Return the intervals of 98, 95 and 68 % of the final loss, and its median."""
-    weights = weights_of(logs).cumsum()
-    places = (np.arange(2 * DRAWS) + 0.5) / (2 * DRAWS)
-    chosen = np.searchsorted(weights / weights[-1], places)
-    normal = np.random.default_rng(0).standard_normal(2 * DRAWS)
-    found = np.quantile(final[chosen] + deviation[chosen] * normal, _QUANTILES)
-    a, b, c, median, d, e, f = (float(one) for one in np.exp(found))
-    return (a, f), (b, e), (c, d), median

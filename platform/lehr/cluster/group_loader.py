@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from lehr.analysis.batches import is_measured
-from lehr.analysis.forecast import planned
+from lehr.analysis.forecast import UNPLANNED, planned
 from lehr.base.lru import Lru
 from lehr.cluster.isolation import Isolation, Noted
 from lehr.cluster.rollout_loader import RolloutLoader
@@ -100,19 +100,15 @@ class SweepLoader:
                 for one, seen in zip(progress, reports, strict=True)
             ]
             if spec.pruning is not None and spec.pruning.name == "forecast":
-                trials = [self._planned(trial) for trial in trials]
+                rows = self._store.runs.by_ids([trial.run_id for trial in trials if trial.reports])
+                plans = {row.id: planned(row.stored) for row in rows}
+                trials = [replace(t, planned=plans.get(t.run_id, UNPLANNED)) for t in trials]
             if judged and (pause_s := pause_of_pruning_s(spec, trials)) > 0.0:
                 self._paused_until[sweep_id] = self._now() + pause_s
         reopened_at = sweep.reopened_at or 0.0
         return OpenSweep(
             sweep_id, spec, trials, stopped, reopened_at, judged, self._trunk(sweep_id)
         )
-
-    def _planned(self, trial: TrialState) -> TrialState:
-        """Add the learning rates of a trial that is trained."""
-        if trial.state is not RunState.RUNNING or not trial.reports:
-            return trial
-        return replace(trial, planned=planned(self._store.runs.get(trial.run_id).stored))
 
     def _trunk(self, sweep_id: str) -> Trunk | None:
         run = self._store.sweeps.trunk(sweep_id)

@@ -2,7 +2,6 @@
 
 Samplers and pruners are Optuna's. Their state is not stored: it is replayed from the recorded
 trials at each decision, so a restart changes no choice. The same history gives the same answer.
-The rule ``forecast`` is Lehr's own, and has no state.
 """
 
 from __future__ import annotations
@@ -129,9 +128,7 @@ def prune(
 
 
 def replay(rule: ForecastPruning, trials: Sequence[SearchTrial], *, looks: int = 12) -> list[Prune]:
-    """Return which of these completed trials the rule would have pruned, had it looked at each of
-    them so often.
-    """
+    """Return which of these completed trials the rule would have pruned, with so many looks."""
     seen = [
         (trial.reports[known - 1].at, trial.number, known)
         for trial in trials
@@ -165,11 +162,11 @@ def _without_a_chance(rule: ForecastPruning, trials: Sequence[SearchTrial]) -> l
         reason = _reason(rule, newest)
         if not math.isfinite(newest.value):
             verdicts.append(Prune(trial.number, newest.step, reason))
-        elif (own := ends.get(trial.number)) is not None:
-            value, (low, _) = own
+        elif trial.number in ends:
+            low, value, _ = ends[trial.number]
             better = (
                 (its, number)
-                for number, (its, (_, high)) in ends.items()
+                for number, (_, its, high) in ends.items()
                 if value - its > math.hypot(value - low, high - its)
             )
             if rival := min(better, default=None):
@@ -178,17 +175,15 @@ def _without_a_chance(rule: ForecastPruning, trials: Sequence[SearchTrial]) -> l
     return verdicts
 
 
-def _end(trial: SearchTrial) -> tuple[float, tuple[float, float]] | None:
-    """Return the metric at the end of a trial, and where it lies with 98 %; None if not known."""
+def _end(trial: SearchTrial) -> tuple[float, float, float] | None:
+    """Return the metric at the end of a trial, between bounds that hold it with 98 %, if known."""
     if not trial.reports or trial.state in {"pruned", "failed"}:
         return None
-    last = trial.reports[-1].value
+    steps, losses = zip(*((one.step, one.value) for one in trial.reports), strict=True)
     if trial.state == "completed":
-        return (last, (last, last)) if math.isfinite(last) else None
-    known = [(report.step, report.value) for report in trial.reports]
-    steps, losses = zip(*known, strict=True)
+        return (losses[-1],) * 3 if math.isfinite(losses[-1]) else None
     found = forecast(steps, losses, trial.total_steps, *trial.planned)
-    return None if found.value is None or found.most is None else (found.value, found.most)
+    return (found.most[0], found.value, found.most[1]) if found.value and found.most else None
 
 
 def _optuna() -> Any:

@@ -235,17 +235,15 @@ class WandbView(View):
 
 
 class ForecastView(View):
-    """The final loss that is expected of a live run."""
+    """The loss that is expected of a live run at its last step."""
 
     metric: str
     step: int | None = None
-    """The run's last step, which the forecast is for."""
     value: float | None = None
     """The median; null where it cannot be known."""
     likely: tuple[float, float] | None = None
-    """The interval that should hold the final loss with 68 %."""
+    """The interval that should hold the final loss with 68 %; ``sure``: with 95 %."""
     sure: tuple[float, float] | None = None
-    """The same with 95 %."""
     how: str
     """What it was made from; else why there is none."""
 

@@ -175,6 +175,18 @@ class SweepDetail(SweepView):
         return [*self.trials, *self.repetitions]
 
 
+class AuditView(View):
+    """What the pruning rule ``forecast`` would have done in finished sweeps without pruning."""
+
+    trainings: int
+    stopped: int
+    stopped_best: int
+    """How many of the stopped were the best of their sweep."""
+    gpu_hours: float
+    saved_gpu_hours: float
+    text: str
+
+
 class SweepDeletion(View):
     """What deleting a sweep's runs frees, or has freed. The record stays: spec, trials,
     transitions.

@@ -46,15 +46,11 @@ def pruning_problems(
     steps = [length for length in lengths if length is not None]
     if rule is None:
         return
-    metric = sweep.metric
-    is_loss = metric.name.endswith(("loss", "bits_per_byte")) or sweep.run.trainer is not None
-    if rule.name == "forecast" and not (is_loss and metric.goal == "minimize"):
-        yield origin.problem(
-            "pruning.name",
-            "pruning.name is forecast, which forecasts a loss to minimize; the metric is "
-            f"{metric.name}, {metric.goal}.",
-            "Give metric: val/loss, or use asha or median.",
-        )
+    name, goal = sweep.metric.name, sweep.metric.goal
+    is_loss = name.endswith(("loss", "bits_per_byte")) or sweep.run.trainer is not None
+    if rule.name == "forecast" and not (is_loss and goal == "minimize"):
+        message = f"pruning.name is forecast, which needs a loss to minimize, not {name}, {goal}."
+        yield origin.problem("pruning.name", message, "Give metric: val/loss, or use asha.")
     if len(steps) < len(lengths):
         if rule.needs_length:
             yield origin.problem(

@@ -60,12 +60,13 @@ def test_spike_that_has_passed_changes_little():
 @pytest.mark.parametrize(
     ("losses", "more", "why"),
     [
-        (curve(80), {}, "2 losses after the warmup, at least 3 are needed"),
+        (curve(80), {}, "2 losses after the warmup; 3 and 2 % are needed"),
         (curve(800, of=lambda s: 3.0 if s < 600 else 3.0 + s / 6000), {}, "risen from 2.9"),
         (curve(800, of=lambda s: 3.0 if s < 800 else math.nan), {}, "no number above 0 at step 800"),
         (curve(800, of=lambda _: -1.0), {}, "no number above 0 at step 40"),
         (curve(800), {"changes": (1000,)}, "another stage or sequence length begins after step 1,000"),
         (curve(800), {"changes": (750,)}, "2 losses after the warmup"),
+        (curve(800, noise=0.3, seed=1), {}, "the loss scatters by "),
         (curve(800), {"plan": RatePlan((0, TOTAL), (0.0, 0.0))}, "learning rate is 0 at each step"),
         (curve(800), {"total": None}, "the number of its steps is not known"),
     ],

@@ -275,8 +275,8 @@ GOLDEN = {
     "a forecast of what is no loss": (
         SWEEP + "metric: {name: mfu}\npruning: {name: forecast, min_steps: 4}\n",
         """\
-        run.yaml, line 13: pruning.name is forecast, which forecasts a loss to minimize; the metric is mfu, maximize.
-          Give metric: val/loss, or use asha or median.""",
+        run.yaml, line 13: pruning.name is forecast, which needs a loss to minimize, not mfu, maximize.
+          Give metric: val/loss, or use asha.""",
     ),
     "several at once, in the file's order": (
         RUN.replace("model: tiny", "model: huge")

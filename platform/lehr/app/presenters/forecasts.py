@@ -1,20 +1,32 @@
-"""Forecasts of live runs."""
+"""Forecasts of live runs; what pruning saves, and what a forecast would have stopped wrongly."""
 
 from __future__ import annotations
 
+import math
+import time
 from typing import TYPE_CHECKING
 
+from lehr.analysis.batches import HeldOut, is_measured
 from lehr.analysis.forecast import FEWEST, forecast, planned
+from lehr.app.presenters.cost import gpu_hours
+from lehr.base import formats
+from lehr.cluster.group_loader import reports_of
 from lehr.control.lifecycle import RunState
+from lehr.control.search import SearchTrial, replay
 from lehr.schemas.runs import ForecastView
+from lehr.schemas.sweeps import AuditView
+from lehr.specs.search import ForecastPruning
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lehr.store import Store
-    from lehr.store.tables import RunRow
+    from lehr.store.records.sweeps import TrialOutline
+    from lehr.store.tables import RunRow, SweepRow
 
 _METRICS = ("val/loss", "train/loss")
 """The first that has enough values is forecast."""
-_POINTS = 2_000
+_COUNTED = ("trainings", "stopped", "stopped_best", "gpu_hours", "saved_gpu_hours")
 
 
 def live_forecast(store: Store, run: RunRow) -> ForecastView | None:
@@ -23,8 +35,67 @@ def live_forecast(store: Store, run: RunRow) -> ForecastView | None:
     names = [name for name in _METRICS if name in logged]
     if not RunState(run.state).reports or not names:
         return None
-    curves = [(name, store.series.read(run.id, name, points=_POINTS)) for name in names]
+    curves = [(name, store.series.read(run.id, name, points=2_000)) for name in names]
     name, curve = next((own for own in curves if len(own[1].step) >= FEWEST), curves[0])
     total = run.stored.total_steps
     found = forecast(tuple(curve.step), tuple(curve.y), total, *planned(run.stored))
     return ForecastView(metric=name, step=total, **vars(found))
+
+
+def saved_note(store: Store, trials: Sequence[TrialOutline]) -> list[str]:
+    """Return what pruning saved, by the hours that the pruned trials took for a step."""
+    pruned = [t for t in trials if t.state == "pruned" and t.total_steps and t.last_step]
+    made, whole = sum(t.last_step or 0 for t in pruned), sum(t.total_steps or 0 for t in pruned)
+    if not made:
+        return []
+    hours = gpu_hours(store.attempts.times([t.run_id for t in pruned]), store.clock())
+    after, saved = formats.share(made / whole), formats.gpu_hours(hours * (whole / made - 1))
+    ended = f"Pruning ended {len(pruned)} of {len(trials)} trials, after {after} of their steps"
+    return [f"{ended}. It saved {saved}, by the time that a step of theirs took."]
+
+
+def audit_forecast(store: Store, rule: ForecastPruning, within_s: float = 10.0) -> AuditView:
+    """Replay ``rule`` on the finished sweeps without pruning, newest first, for so many seconds."""
+    until, left = time.monotonic() + within_s, 0
+    counts = dict.fromkeys(_COUNTED, 0.0)
+    for sweep in store.sweeps.page(limit=500, archived=None).items:
+        trials = store.sweeps.outlines(sweep.id)
+        done = [one for one in trials if one.state == "completed" and one.total_steps]
+        ended = {one.state for one in trials} <= {"completed", "failed", "cancelled"}
+        is_loss = sweep.stored.metric.endswith(("loss", "bits_per_byte"))
+        if len(done) > 1 and ended and is_loss and sweep.stored.goal == "minimize":
+            left += time.monotonic() > until
+            for name, count in _replayed(store, sweep, done, rule).items() if not left else ():
+                counts[name] += count
+    share = formats.share(counts["saved_gpu_hours"] / (counts["gpu_hours"] or 1.0))
+    trainings, stopped, best = (f"{count:,.0f}" for count in list(counts.values())[:3])
+    text = (
+        f"Of {trainings} finished trainings, the rule forecast would have stopped {stopped}, "
+        f"saving {share} of their GPU-hours; {best} of these were the best of their sweep."
+        f"{f' {left} older sweeps were left out for time.' if left else ''}"
+    )
+    return AuditView.model_validate({**counts, "text": text})
+
+
+def _replayed(
+    store: Store, sweep: SweepRow, done: Sequence[TrialOutline], rule: ForecastPruning
+) -> dict[str, float]:
+    """Count as ``audit_forecast``; nothing where the losses were not measured alike."""
+    metric, trials = sweep.stored.metric, []
+    runs = [one.run_id for one in done]
+    digests = store.events.held_out(runs, metric) if is_measured(metric) else {}
+    for one in done:
+        reports, plan = reports_of(store, one, metric), planned(store.runs.get(one.run_id).stored)
+        if reports and math.isfinite(reports[-1].value):
+            own = SearchTrial(one.number, {}, "completed", reports, one.total_steps, plan)
+            trials.append(own)
+    if not trials or HeldOut.of(digests).verdict == "different":
+        return {}
+    steps = {verdict.number: verdict.step for verdict in replay(rule, trials)}
+    now = store.clock()
+    hours = {one.number: gpu_hours(store.attempts.times([one.run_id]), now) for one in done}
+    lengths = {one.number: one.total_steps or 1 for one in done}
+    saved = sum(hours[number] * (1 - step / lengths[number]) for number, step in steps.items())
+    best = min(trials, key=lambda trial: trial.reports[-1].value).number in steps
+    counts = (len(done), len(steps), best, sum(hours.values()), saved)
+    return dict(zip(_COUNTED, counts, strict=True))

@@ -14,6 +14,7 @@ from lehr.analysis.noise import pooled_noise
 from lehr.analysis.task_verdict import LOSS, MEASURED, TASKS, disagreement
 from lehr.app.presenters.advice import with_advice
 from lehr.app.presenters.cost import Costs, gpu_hours
+from lehr.app.presenters.forecasts import saved_note
 from lehr.app.presenters.ranking import (
     SweepVerdict,
     TrialStatus,
@@ -183,6 +184,7 @@ class SweepPresenter:
                 *([judged.held_out_note] if judged.held_out_note else []),
                 *trunk_note(judged.trunk),
                 *progress_note(sweep, len(judged.trials)),
+                *saved_note(self._store, judged.trials),
                 *notes(
                     judged.standings,
                     verdict,

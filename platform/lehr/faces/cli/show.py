@@ -92,6 +92,8 @@ def print_sweep(sweep: Sweep) -> None:
         names = formats.short_paths(list(shares))
         parts = (f"{n} {formats.share(s)}" for n, s in zip(names, shares.values(), strict=True))
         out.print(f"  importance: {', '.join(parts)}", markup=False)
+    if (view.spec.get("pruning") or {}).get("name") == "forecast":
+        out.print(f"  {sweep.audit().text}", markup=False)
     if view.cost is not None:
         out.print(f"  {view.cost.text}", markup=False)
     out.print(f"  {sweep.url}", style="dim")

@@ -15,6 +15,7 @@ from lehr.faces.client.runs import Run
 from lehr.faces.client.server_object import ObjectMethods
 from lehr.faces.client.submission import load, plain
 from lehr.schemas.sweeps import (
+    AuditView,
     SweepDeletion,
     SweepDetail,
     SweepFigure,
@@ -184,6 +185,10 @@ class Sweep(ObjectMethods[SweepView, SweepDetail]):
         if not self.ended:
             self.refresh()
         return trials_frame(self.trials, self.view.metric)
+
+    def audit(self) -> AuditView:
+        """Return what the rule ``forecast`` would have stopped in the server's finished sweeps."""
+        return AuditView.model_validate_json(self._transport.get(f"/sweeps/{self.id}/audit"))
 
     def importance(self) -> dict[str, float]:
         """Return how much each varied parameter decides the metric, the largest share first.

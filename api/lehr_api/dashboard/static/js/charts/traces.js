@@ -113,15 +113,13 @@ export function tracesOf(line, look, unit) {
 export function forecastTraces({ step, value, likely, sure }, { curve, colour }) {
   const [x, y] = [curve.x.at(-1), curve.y.at(-1)];
   if (step === null || value === null || !likely || !sure || x === undefined || y === undefined) return [];
-  const base = { mode: /** @type {const} */ ("lines"), x: [x, step] };
-  const bands = [{ ends: sure, depth: 0.1 }, { ends: likely, depth: 0.2 }].flatMap(({ ends, depth }) => [
-    { ...base, y: [y, ends[0]], line: { width: 0 } },
-    {
-      ...base, y: [y, ends[1]], line: { width: 0 }, fillcolor: faded(colour, depth),
-      fill: /** @type {const} */ ("tonexty"),
-    },
-  ]);
-  return [...bands, { ...base, y: [y, value], line: { width: 1.25, color: colour, dash: "dash" } }];
+  const to = (/** @type {number} */ end, width = 0) => (
+    { mode: /** @type {const} */ ("lines"), x: [x, step], y: [y, end], line: { width, color: colour, dash: "dash" } }
+  );
+  const band = (/** @type {[number, number]} */ [low, high], /** @type {number} */ depth) => [
+    to(low), { ...to(high), fill: /** @type {const} */ ("tonexty"), fillcolor: faded(colour, depth) },
+  ];
+  return [...band(sure, 0.1), ...band(likely, 0.2), to(value, 1.25)];
 }
 
 /**

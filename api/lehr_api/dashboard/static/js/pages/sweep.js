@@ -6,7 +6,7 @@ import { showFigure, swatch } from "../charts/drawing.js";
 import { byId, checkbox, coded, fill, h, mount, throttled } from "../dom.js";
 import * as f from "../format.js";
 import { noteBox } from "../note.js";
-import { showFailure } from "../notices.js";
+import { showFailure, tryTo } from "../notices.js";
 import { installPage } from "../page.js";
 import { countsLine, showTabState } from "../status.js";
 import { on, onCatchUp } from "../stream.js";
@@ -71,6 +71,13 @@ mount(
 );
 const runsNow = () => (sweep ? boardRuns(sweep, parameter, hidden) : []);
 
+/** @type {string | null} */
+let audited = null;
+const audit = () => tryTo(async () => {
+  audited = (await get(`${path}/audit`)).text;
+  drawHead();
+});
+
 function drawHead() {
   if (!sweep) return;
   body.style.visibility = "";
@@ -103,6 +110,9 @@ function drawHead() {
     sweep.warnings.map((warning) => h("p.note", {}, warning)),
     (figure?.notes ?? sweep.notes)
       .filter((note) => note !== sweep?.held_out_note).map((note) => h("p.note", {}, coded(note))),
+    sweep.spec.pruning?.name === "forecast" && h("p.note", { id: "audit" }, audited ?? h(
+      "button.quiet", { type: "button", onclick: audit }, "What would this rule have stopped wrongly so far?",
+    )),
   );
 }
 
