@@ -13,6 +13,7 @@ from lehr.analysis.sweep_figure import drawn_sweep
 from lehr.app.presenters.forecasts import audit_forecast
 from lehr.app.presenters.sweeps import PAGE
 from lehr.app.services import archive as archiving
+from lehr.app.services.campaigns import campaign_view
 from lehr.app.services.extend import extend_sweep
 from lehr.app.services.requests import cancel_sweep, note_sweep, retry_sweep
 from lehr.app.services.submit import launch_sweep
@@ -20,6 +21,7 @@ from lehr.app.services.transfer import transfer_rate
 from lehr.base.access import Role
 from lehr.control.lifecycle import RunState
 from lehr.schemas.base import Page
+from lehr.schemas.campaigns import CampaignView
 from lehr.schemas.sweeps import (
     AuditView,
     SweepDeletion,
@@ -122,6 +124,8 @@ class Extension(BaseModel):
     """For a list: more points."""
     trials: Annotated[int, Field(ge=1, le=10_000)] | None = None
     """For a random or TPE search: number of trials to add."""
+    gpu_hours: Annotated[float, Field(gt=0)] | None = None
+    """For a campaign: GPU-hours to add to its budget."""
 
 
 @router.post(
@@ -146,9 +150,7 @@ def extend(
     sweep: FoundSweep, body: Extension, services: ServicesDep, key: IdempotencyHeader = None
 ) -> Response:
     """Add trials, also to a finished sweep; existing ones do not change."""
-    added = extend_sweep(
-        services, sweep, parameters=body.parameters, points=body.points, trials=body.trials
-    )
+    added = extend_sweep(services, sweep, **dict(body))
     return services.once(key, added, status=200)
 
 
@@ -156,6 +158,13 @@ def extend(
 def cancel(sweep: ChangedSweep, services: ServicesDep) -> SweepDetail:
     """Stop all its runs that have not ended, without saving. Idempotent."""
     return cancel_sweep(services, sweep)
+
+
+@router.get("/{ref}/campaign", responses=problem_responses(404))
+@SUBMISSIONS.runs
+def campaign(sweep: FoundSweep, services: ServicesDep) -> CampaignView:
+    """Return what a campaign was asked, has tried, and believes of its target now."""
+    return campaign_view(services, sweep)
 
 
 @router.put("/{ref}/note", responses=problem_responses(404))

@@ -27,6 +27,7 @@ from lehr.specs import expand
 from lehr.specs.course import trunk_of
 from lehr.specs.run import Resources, RunSpec
 from lehr.specs.stages import stages
+from lehr.specs.sweep_expand import value_trials
 from lehr_trainer.configs.corpus import MixCorpus
 from lehr_trainer.configs.presets import MODEL_PRESETS
 from lehr_trainer.configs.sizes import ParameterCounts
@@ -42,6 +43,7 @@ from lehr_trainer.planning.memory import MemoryPlan, memory_by_stage, not_counte
 
 if TYPE_CHECKING:
     from lehr.specs import Spec
+    from lehr.specs.campaign import Campaign
 
 
 @dataclass(frozen=True)
@@ -148,9 +150,16 @@ class SpecPlan:
     """What trains the stages that the trials share."""
 
     @property
+    def campaign(self) -> Campaign | None:
+        """Return the campaign, whose runs are its rungs."""
+        return self.spec.campaign if self.spec.kind == "sweep" else None
+
+    @property
     def later(self) -> int:
         """Return the trials beyond ``runs``, whose values TPE chooses from earlier results."""
-        return self.spec.trial_count - len(self.runs) if self.spec.kind == "sweep" else 0
+        if self.spec.kind == "sweep" and self.campaign is None:
+            return self.spec.trial_count - len(self.runs)
+        return 0
 
     @property
     def waves(self) -> int:
@@ -159,13 +168,16 @@ class SpecPlan:
     @property
     def share(self) -> float:
         """Return all trials over the known ones: the others are assumed to cost the same."""
+        if self.campaign is not None:  # So that together they cost its budget.
+            planned = sum(plan.gpu_hours or 0.0 for _, plan in self.runs)
+            return self.campaign.gpu_hours / planned if planned else 1.0
         return (len(self.runs) + self.later) / len(self.runs)
 
     @property
     def seconds(self) -> float | None:
         """Return seconds from the first start to the last end."""
         own, shared = self._known(lambda plan: plan.seconds)
-        return None if own is None else shared + self.waves * max(own)
+        return None if own is None or self.campaign is not None else shared + self.waves * max(own)
 
     @property
     def gpu_hours(self) -> float | None:
@@ -265,7 +277,7 @@ def known_runs(spec: Spec) -> list[tuple[Any, RunSpec]]:
     if spec.kind == "run":
         return [(None, spec)]
     if spec.kind == "sweep":
-        return list(expand(spec))
+        return list(expand(spec)) if spec.campaign is None else value_trials(spec)
     return [(stage, stage.train) for stage in stages(spec)]
 
 

@@ -13,12 +13,13 @@ from lehr.analysis.forecast import UNPLANNED, planned
 from lehr.base.lru import Lru
 from lehr.cluster.isolation import Isolation, Noted
 from lehr.cluster.rollout_loader import RolloutLoader
+from lehr.control.campaigns import TrialState
 from lehr.control.evaluations import EvaluatedRun
 from lehr.control.lifecycle import Desired, RunState
 from lehr.control.rollouts import OpenRollout
 from lehr.control.search import TrialReport
 from lehr.control.step import Subject
-from lehr.control.sweeps import OpenSweep, TrialState, Trunk, needs_reports, pause_of_pruning_s
+from lehr.control.sweeps import OpenSweep, Trunk, needs_reports, pause_of_pruning_s
 from lehr.errors import NotFound
 from lehr.specs.sweep import SweepSpec
 from lehr.store import Change, Store
@@ -28,6 +29,7 @@ from lehr.store.scores import evaluated_run
 _KEPT = 10_000
 """Number of trials whose reports are cached while they do not change."""
 _KNOWN_RUNS = 20_000
+_SPEED = "tokens_per_s"
 _NONE = ""
 """The pruned sweep of a run that belongs to none."""
 _Reports = tuple[tuple[int, int], tuple[TrialReport, ...]]
@@ -105,6 +107,8 @@ class SweepLoader:
                 trials = [replace(t, planned=plans.get(t.run_id, UNPLANNED)) for t in trials]
             if judged and (pause_s := pause_of_pruning_s(spec, trials)) > 0.0:
                 self._paused_until[sweep_id] = self._now() + pause_s
+        if spec.campaign is not None:
+            trials = campaign_trials(self._store, spec, sweep_id)
         reopened_at = sweep.reopened_at or 0.0
         return OpenSweep(
             sweep_id, spec, trials, stopped, reopened_at, judged, self._trunk(sweep_id)
@@ -189,6 +193,28 @@ def _trial(
         held_out=held_out,
         waits=one.waits,
     )
+
+
+def campaign_trials(store: Store, spec: SweepSpec, sweep_id: str) -> list[TrialState]:
+    """Return the trials of a campaign, each with its newest report and what it has cost."""
+    name, found = spec.metric.name, []
+    progress = store.sweeps.outlines(sweep_id)
+    latest = store.series.latest([one.run_id for one in progress], [name, _SPEED])
+    for one in progress:
+        own, times = latest.get(one.run_id, {}), store.attempts.times([one.run_id])
+        used = [(t.ended is None, t.hours(store.clock())) for t in times]
+        seen, speed = own.get(name), own.get(_SPEED)
+        tokens = one.spans[-1].tokens_at(one.total_steps or 0)
+        found.append(
+            replace(
+                _trial(one, (TrialReport(seen.step, seen.value, 0.0),) if seen else ()),
+                hours=sum(hours for lives, hours in used if not lives),
+                living_hours=next((hours for lives, hours in used if lives), None),
+                limit_s=one.limit_s or 0.0,
+                steps_s=tokens / speed.value if speed is not None and speed.value > 0.0 else 0.0,
+            )
+        )
+    return found
 
 
 T = TypeVar("T")

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
 from lehr.analysis.batches import HeldOut
-from lehr.analysis.forecast import UNPLANNED, Planned
 from lehr.base.names import PROGRAM_SEED, SEED
+from lehr.control import campaigns
+from lehr.control.campaigns import TrialState
 from lehr.control.lifecycle import ENDED, Desired, RunState
 from lehr.control.search import Prune, SearchTrial, TrialKind, TrialReport, ask, prune
 from lehr.errors import SpecError
-from lehr.specs.run import RunSpec
+from lehr.specs.run import LONGEST_NOTE, RunSpec
 from lehr.specs.search import Pruning, point_key, random_points
 from lehr.specs.sweep import SweepSpec
 from lehr.specs.sweep_expand import trials_at
@@ -36,30 +37,6 @@ OF_TRUNK = "trunk"
 """The cause of a trial that ended, or waits again, because the trunk of its sweep did."""
 _DRAWS = 20
 """How often TPE may propose an existing point before one is drawn at random."""
-
-
-@dataclass(frozen=True)
-class TrialState:
-    number: int
-    parameters: Mapping[str, Any]
-    run_id: str
-    state: RunState
-    attempt: int = 0
-    desired: Desired = Desired.RUN
-    cause: str | None = None
-    reason: str | None = None
-    ended_at: float | None = None
-    total_steps: int | None = None
-    """None if only its program determines it."""
-    reports: tuple[TrialReport, ...] = ()
-    """Reports of the sweep's metric."""
-    held_out: str | None = None
-    """Digest of the held-out set on which the metric is measured; None where unknown, or for
-    other metrics.
-    """
-    waits: bool = False
-    """It starts from the last checkpoint of the sweep's trunk, which is not known yet."""
-    planned: Planned = UNPLANNED
 
 
 @dataclass(frozen=True)
@@ -133,6 +110,8 @@ class Decision:
     prune: tuple[PruneTrial, ...] = ()
     points: tuple[dict[str, Any], ...] = ()
     """Trials to create: one point, once per seed."""
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of their runs that are not swept."""
 
 
 def actions(sweep: OpenSweep) -> list[Action]:
@@ -151,7 +130,7 @@ def actions(sweep: OpenSweep) -> list[Action]:
     stop = [StopSweep(sweep.id, decision.stop)] if decision.stop is not None else []
     found: list[Action] = [*stop, *decision.prune]
     if decision.points:
-        found.append(_next_trials(sweep, decision.points))
+        found.append(_next_trials(sweep, decision))
     return found
 
 
@@ -169,10 +148,11 @@ def _followed(trunk: Trunk, waiting: Sequence[TrialState]) -> str:
     return (f"{text}: {reason}" if reason else text) if queued else ""
 
 
-def _next_trials(sweep: OpenSweep, points: Sequence[dict[str, Any]]) -> AddTrials | StopSweep:
+def _next_trials(sweep: OpenSweep, decision: Decision) -> AddTrials | StopSweep:
     known = len(sweep.trials)
     try:
-        return AddTrials(sweep.id, trials_at(sweep.spec, points, first=known + 1), known)
+        made = trials_at(sweep.spec, decision.points, first=known + 1, **decision.changes)
+        return AddTrials(sweep.id, made, known)
     except SpecError as error:
         # The bounds of each range were checked, but not every combination of values.
         return StopSweep(sweep.id, f"the next trial cannot be created: {error}")
@@ -188,10 +168,24 @@ def decide(
 ) -> Decision:
     """Decide what follows from the trials. ``OpenSweep`` describes the arguments."""
     stop = None if stopped else _why_stop(spec, trials, reopened_at)
+    prunes = _prunes(spec, trials) if judged else ()
+    if spec.campaign is not None:
+        over = campaigns.overrun(spec.campaign, trials)
+        prunes += tuple(PruneTrial(one.run_id, one.attempt, why) for one, why in over)
+        if over and not stopped:  # What waits for another attempt is cancelled so.
+            stop = stop or f"trial {over[0][0].number}: {over[0][1]}"
+        held = (t.state is RunState.PAUSED or t.desired is Desired.PAUSE or t.ends for t in trials)
+        if stop or stopped or any(held) or not wants_point(spec, trials):
+            return Decision(stop, prunes)
+        chosen = campaigns.next_trial(spec, trials)
+        if chosen.point is None:
+            return Decision(chosen.stop, prunes)
+        changes = {"notes": chosen.why[:LONGEST_NOTE], "time_limit_s": chosen.limit_s}
+        return Decision(None, prunes, (chosen.point,), changes)
     points: tuple[dict[str, Any], ...] = ()
     if stop is None and not stopped and wants_point(spec, trials):
         points = tuple(spec.seeded(next_point(spec, trials)))
-    return Decision(stop, _prunes(spec, trials) if judged else (), points)
+    return Decision(stop, prunes, points)
 
 
 def pause_of_pruning_s(spec: SweepSpec, trials: Sequence[TrialState]) -> float:
@@ -221,9 +215,9 @@ def needs_reports(
 
 
 def trials_remaining(spec: SweepSpec, trials: int) -> int:
-    """Return the number of points that TPE has yet to choose."""
+    """Return the number of points that TPE has yet to choose; of a campaign, that it goes on."""
     if spec.method != "tpe":
-        return 0
+        return int(spec.campaign is not None)
     return max(spec.point_count - trials // spec.seed_count, 0)
 
 
@@ -274,7 +268,7 @@ def _why_stop(spec: SweepSpec, trials: Sequence[TrialState], reopened_at: float)
     if trials_remaining(spec, len(trials)) and held_out.verdict == "different":
         names = {trial.run_id: f"trial {trial.number}" for trial in trials}
         note = held_out.note(spec.metric.name, names, "trials")
-        return f"TPE cannot choose its next point. {note}"
+        return f"The next point cannot be chosen. {note}"
     failed = _failed(trials, reopened_at)
     if spec.max_failed is not None and len(failed) > spec.max_failed:
         return (

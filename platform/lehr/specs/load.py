@@ -14,6 +14,8 @@ from pydantic import ValidationError
 
 from lehr.errors import SpecError, SpecProblem, nearest
 from lehr.specs import examples
+from lehr.specs.campaign import CampaignSpec
+from lehr.specs.ladder import sweep_of
 from lehr.specs.overrides import Overrides, numbered, parse_overrides, replace_length, set_path
 from lehr.specs.problems import Origin, check_plain, show, translate
 from lehr.specs.rollout import RolloutSpec
@@ -26,11 +28,14 @@ from lehr_trainer.configs.tasks import SHIPPED
 
 Spec = RunSpec | SweepSpec | RolloutSpec
 
-KINDS: dict[str, type[Spec]] = {"run": RunSpec, "sweep": SweepSpec, "rollout": RolloutSpec}
-_OF_A_RUN: dict[str, type[Spec]] = {"sweep": SweepSpec, "rollout": RolloutSpec}
-"""Kinds whose spec contains a run."""
+KINDS: dict[str, type[Spec | CampaignSpec]] = {"run": RunSpec, "sweep": SweepSpec}
+KINDS |= {"rollout": RolloutSpec, "campaign": CampaignSpec}
+_RUN = {"sweep": "run", "rollout": "run", "campaign": "target"}
+"""Kinds whose spec contains a run, and the field that it is."""
 _SWEEP_ONLY = frozenset({"parameters", "method", "run", "metric", "points", "trials", "pruning"})
-_PATHS = re.compile(r"(run\.)?train\.(stages\.\d+\.)?data\.corpus(\.parts\.[^.]+\.corpus)?\.paths")
+_PATHS = re.compile(
+    r"((run|target)\.)?train\.(stages\.\d+\.)?data\.corpus(\.parts\.[^.]+\.corpus)?\.paths"
+)
 """The paths of a corpus, or of a corpus of a mix."""
 
 
@@ -45,6 +50,8 @@ class Loaded:
 
 def load_spec(source: Path | str | dict[str, Any], overrides: Overrides = ()) -> Spec:
     """Load a run, sweep or rollout from a YAML or JSON file, YAML text (several lines) or a dict.
+
+    A campaign becomes the sweep that it is.
 
     Relative corpus paths are relative to the file's folder; in overrides, to the current folder.
 
@@ -75,6 +82,8 @@ def load_with_trials(source: Path | str | dict[str, Any], overrides: Overrides =
         _make_absolute(data, folder)
         _anchor_code(data, folder)
     kind = _kind(data, origin)
+    if kind == "campaign" and isinstance(data.get("target"), str):
+        data["target"] = _target(data["target"], folder, origin)
     _apply(data, overrides, kind, origin)
     return _validate(data, kind, origin)
 
@@ -83,13 +92,15 @@ def _validate(data: dict[str, Any], kind: str, origin: Origin) -> Loaded:
     root = KINDS[kind]
     problems = check_plain(data, root, origin)
     reported = {problem.path for problem in problems}
-    spec: Spec | None = None
+    spec: Spec | CampaignSpec | None = None
     trials: Sequence[TrialSpec] = ()
     try:
         spec = root.model_validate(data)
     except ValidationError as error:
         found = translate(error, root, origin)
         problems += [problem for problem in found if problem.path not in reported]
+    if isinstance(spec, CampaignSpec):
+        problems, spec = (problems, None) if problems else sweep_of(spec, origin)
     if isinstance(spec, SweepSpec) and not problems:
         problems, trials = check_trials(spec, origin)
     if isinstance(spec, RolloutSpec) and not problems:
@@ -97,6 +108,16 @@ def _validate(data: dict[str, Any], kind: str, origin: Origin) -> Loaded:
     if problems or spec is None:
         raise SpecError(sorted(problems, key=lambda one: (one.line or 0, one.column or 0)))
     return Loaded(spec, trials)
+
+
+def _target(name: str, folder: Path | None, origin: Origin) -> dict[str, Any]:
+    """Return the run of a campaign's target, which is a file beside the campaign's own."""
+    spec = None if folder is None else load_spec(Path(_absolute(name, folder)))
+    if spec is None or isinstance(spec, SweepSpec):
+        why = "and this spec is in none" if spec is None else "which is a sweep, not a run"
+        raise SpecError([origin.problem("target", f"target names a file, {why}.")])
+    run = spec.run if isinstance(spec, RolloutSpec) else spec
+    return run.model_dump(mode="json", exclude_unset=True)
 
 
 def _read_file(path: Path) -> YamlDocument:
@@ -138,6 +159,8 @@ def _kind(data: dict[str, Any], origin: Origin) -> str:
             raise SpecError([origin.problem("", message, _WRAP)])
         if "stages" in data:
             return "rollout"
+        if "target" in data:
+            return "campaign"
         return "sweep" if _SWEEP_ONLY & data.keys() else "run"
     if not isinstance(given, str) or given not in KINDS:
         near = nearest(str(given), KINDS)
@@ -156,14 +179,14 @@ def _kind(data: dict[str, Any], origin: Origin) -> str:
 def _apply(data: dict[str, Any], overrides: Overrides, kind: str, origin: Origin) -> None:
     problems: list[SpecProblem] = []
     parsed = parse_overrides(overrides)
-    run = data.get("run") if kind in _OF_A_RUN else data
+    run = data.get(_RUN[kind]) if kind in _RUN else data
     if isinstance(run, dict):
-        replace_length(run, {path.removeprefix("run.") for path, _, _ in parsed})
+        replace_length(run, {path.removeprefix(f"{_RUN.get(kind)}.") for path, _, _ in parsed})
     for path, value, written in parsed:
         first = path.partition(".")[0]
         # In a sweep, `train.steps=200` can only mean the run that every trial starts from.
-        inside = kind in _OF_A_RUN and first not in _OF_A_RUN[kind].model_fields
-        full = f"run.{path}" if inside and first in RunSpec.model_fields else path
+        inside = kind in _RUN and first not in KINDS[kind].model_fields
+        full = f"{_RUN[kind]}.{path}" if inside and first in RunSpec.model_fields else path
         if full == "kind":
             message = "kind cannot be overridden; it decides how the file is read."
             problems.append(SpecProblem(full, message, source=f"override {written}"))
@@ -184,8 +207,8 @@ def _apply(data: dict[str, Any], overrides: Overrides, kind: str, origin: Origin
 
 def _anchor_code(data: dict[str, Any], folder: Path) -> None:
     """Make the root of the code absolute, as long as the spec's folder is known."""
-    run = data.get("run")
-    for spec in (data, run if isinstance(run, dict) else {}):
+    inner = (data.get(name) for name in set(_RUN.values()))
+    for spec in (data, *(run for run in inner if isinstance(run, dict))):
         program = spec.get("trainer")
         script = isinstance(program, dict) and program.get("script")
         code = spec.setdefault("code", {}) if script else spec.get("code")
@@ -202,7 +225,7 @@ def _absolute(path: str, folder: Path) -> str:
 
 def _make_absolute(data: dict[str, Any], folder: Path) -> None:
     """Make relative paths of corpora and tasks absolute, wherever the trainer runs."""
-    run = data.get("run", data)
+    run = data.get("run", data.get("target", data))
     train = run.get("train") if isinstance(run, dict) else None
     tasks = train.get("evals") if isinstance(train, dict) else None
     for task in tasks if isinstance(tasks, list) else ():

@@ -90,6 +90,11 @@ def _listed_paths(sweep: SweepSpec) -> list[str]:
 
 def _points(sweep: SweepSpec, origin: Origin) -> Iterator[SpecProblem]:
     given = sweep.model_fields_set
+    if "campaign" in (sweep.method, sweep.campaign and "campaign"):
+        if not sweep.campaign or sweep.method != "campaign" or sweep.parameters or sweep.points:
+            message = "a campaign has method campaign, no parameters and no points."
+            yield origin.problem("method", message, "Write a file of kind campaign.")
+        return
     if sweep.method == "list":
         if sweep.parameters:
             yield origin.problem(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -153,6 +154,22 @@ def replace_length(data: dict[str, Any], paths: Collection[str]) -> None:
         for path in LENGTHS:
             if path not in given:
                 train.pop(path.rpartition(".")[2], None)
+
+
+def with_changes(data: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the plain values of a run with these values by dotted path, ``data`` itself."""
+    replace_length(data, changes)
+    for path in sorted(changes, key=lambda path: path.count(".")):  # A part after the whole.
+        set_path(data, path, copy.deepcopy(changes[path]))
+    return data
+
+
+def name_the_run(data: Any) -> Any:
+    """Name the run of a sweep, rollout or campaign after it, so that its name is optional."""
+    for field in ("run", "target") if isinstance(data, dict) and "name" in data else ():
+        if isinstance(data.get(field), dict):
+            data = {**data, field: {"name": data["name"], **data[field]}}
+    return data
 
 
 def _written(value: Any) -> str:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from lehr.specs.gates import CpuGates, Gates, LastGates
+from lehr.specs.overrides import name_the_run
 from lehr.specs.run import LONGEST_NOTE, Name, RunSpec
 from lehr_trainer.configs.base import Config, PositiveInt
 
@@ -105,10 +106,4 @@ class RolloutSpec(Config):
     """The run to roll out: the last stage. It takes name and project from the rollout."""
     stages: Stages = Stages()
 
-    @model_validator(mode="before")
-    @classmethod
-    def _name_the_run(cls, data: Any) -> Any:
-        """Name the run after the rollout, so that ``run.name`` is optional."""
-        if isinstance(data, dict) and isinstance(data.get("run"), dict) and "name" in data:
-            return {**data, "run": {"name": data["name"], **data["run"]}}
-        return data
+    _named = model_validator(mode="before")(name_the_run)

@@ -380,8 +380,7 @@ class RunSpec(Config):
         if self.train is None:
             return self
         gpus = self.resources.gpus
-        problem = sharing_problem(self.train.spans, self.resources.ranks)
-        if problem is not None:
+        if problem := sharing_problem(self.train.spans, self.resources.ranks):
             raise ValueError(f"resources.gpus {gpus}: {problem}")
         shard = self.train.parallel.shard
         if shard != "none" and self.resources.ranks == 1:

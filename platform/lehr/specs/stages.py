@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -10,7 +9,7 @@ from pydantic import ValidationError
 
 from lehr.errors import SpecError, SpecProblem
 from lehr.specs.gates import ExactResume, Gate, GateName, gates_of
-from lehr.specs.overrides import replace_length, set_path
+from lehr.specs.overrides import with_changes
 from lehr.specs.problems import Origin, the_cause, translate
 from lehr.specs.rollout import STAGES, LastStage, RolloutSpec, Stage, StageName
 from lehr.specs.run import RunSpec
@@ -186,7 +185,7 @@ def _planned(
             steps = min(gate.steps, spec.own.steps)
             apart = {
                 **changes,
-                **_fewer_steps(spec.own, steps),
+                **fewer_steps(spec.own, steps),
                 **_saved_in_the_middle(steps),
                 "train.deterministic": True,
                 "tracking": {},
@@ -202,10 +201,7 @@ def _run(
     rollout: RolloutSpec, name: StageName, changes: dict[str, Any], *, ending: str = ""
 ) -> RunSpec:
     # As written, without defaults: another member of a union may lack these fields.
-    data = rollout.run.model_dump(mode="json", exclude_unset=True)
-    replace_length(data, changes)
-    for path in sorted(changes, key=lambda path: path.count(".")):
-        set_path(data, path, copy.deepcopy(changes[path]))
+    data = with_changes(rollout.run.model_dump(mode="json", exclude_unset=True), changes)
     data["project"] = rollout.project
     data["tags"] = list(dict.fromkeys([*rollout.tags, *rollout.run.tags]))
     data["name"] = run_name(rollout.name, name, ending)
@@ -243,7 +239,7 @@ def _changes(stage: Stage, run: RunSpec) -> dict[str, Any]:
         "resources.gpus": stage.gpus,
         "resources.nodes": stage.nodes,
         **_first_of(run.own),
-        **_fewer_steps(train, steps),
+        **fewer_steps(train, steps),
     }
     sequences = train.batch.sequences * world // own
     if stage.scale == "run" and sequences != train.batch.sequences:
@@ -257,7 +253,7 @@ def _changes(stage: Stage, run: RunSpec) -> dict[str, Any]:
     return {**changes, **stage.set}
 
 
-def _fewer_steps(train: TrainConfig, steps: int) -> dict[str, Any]:
+def fewer_steps(train: TrainConfig, steps: int) -> dict[str, Any]:
     """Scale what counts in steps: a warmup of 2,000 steps would outlast a short stage."""
     changes: dict[str, Any] = {"train.steps": steps}
     schedule = train.schedule

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from lehr.base.names import PROGRAM_SEED, SEED, Goal, goal_of, seed_path
-from lehr.specs.overrides import numbered
+from lehr.specs.campaign import Campaign
+from lehr.specs.overrides import name_the_run, numbered
 from lehr.specs.run import LONGEST_NOTE, Name, RunSpec
 from lehr.specs.search import Pruning, Range, Space, random_points
-from lehr_trainer.configs.train import Config
+from lehr_trainer.configs.base import Config, OrNone
 
 _LEAF_KEYS = frozenset(
     {"values", "value", "min", "max", "distribution", "mu", "sigma", "q", "probabilities"}
@@ -98,7 +99,7 @@ class SweepSpec(Config):
     """Tags of the sweep and its runs."""
     notes: Annotated[str, Field(max_length=LONGEST_NOTE)] = ""
     """Notes in free text."""
-    method: Literal["grid", "list", "random", "tpe"] = "grid"
+    method: Literal["grid", "list", "random", "tpe", "campaign"] = "grid"
     """grid: every combination of the values; list: exactly ``points``; random: ``trials`` random
     points; tpe: ``trials`` points, chosen near those with good results (Bergstra et al. 2011).
     """
@@ -130,14 +131,10 @@ class SweepSpec(Config):
     """After more failed trials than this, no more are started."""
     pruning: Pruning | None = None
     """Rule for ending trials early. None: every trial trains to its end."""
+    campaign: OrNone[Campaign] = None
+    """For method campaign: its budget, what it decides and its rungs, resolved."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _name_the_run(cls, data: Any) -> Any:
-        """Name the run after the sweep, so that ``run.name`` is optional."""
-        if isinstance(data, dict) and isinstance(data.get("run"), dict) and "name" in data:
-            return {**data, "run": {"name": data["name"], **data["run"]}}
-        return data
+    _named = model_validator(mode="before")(name_the_run)
 
     @property
     def seed_path(self) -> str:
@@ -159,6 +156,18 @@ class SweepSpec(Config):
     def seed_count(self) -> int:
         return len(self.seeds or [None])
 
+    def of_rung(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what the rung of a trial of a campaign sets beside its parameters."""
+        rungs = self.campaign.rungs if self.campaign is not None else []
+        return next((rung.set for rung in rungs if rung.point.items() <= parameters.items()), {})
+
+    def rung_points(self) -> list[dict[str, Any]]:
+        """Return a point for each rung of a campaign, with the target's values; else none."""
+        if self.campaign is None:
+            return []
+        decide, rungs = self.campaign.decide.items(), self.campaign.rungs
+        return [{**{path: rung.start(one) for path, one in decide}, **rung.point} for rung in rungs]
+
     @property
     def trial_count(self) -> int:
         return self.point_count * self.seed_count
@@ -172,7 +181,8 @@ class SweepSpec(Config):
 
     @property
     def paths(self) -> list[str]:
-        found = [*self.parameters, *(path for point in self.points or [] for path in point)]
+        points = [*(self.points or []), *self.rung_points()]
+        found = [*self.parameters, *(path for point in points for path in point)]
         return list(dict.fromkeys([*found, *([self.seed_path] if self.seeds else [])]))
 
     def spec_path(self, path: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from pydantic import ValidationError
 from lehr.errors import SpecError, SpecProblem
 from lehr.specs.course import share_problem
 from lehr.specs.methods import budget_problems, method_problems, metric_problems, pruning_problems
-from lehr.specs.overrides import replace_length, set_path
+from lehr.specs.overrides import replace_length, with_changes
 from lehr.specs.problems import Origin, show, the_cause, translate
 from lehr.specs.run import RunSpec
 from lehr.specs.search import Range, point_key
@@ -55,9 +54,11 @@ def expand(sweep: SweepSpec) -> list[TrialSpec]:
 
 
 def trials_at(
-    sweep: SweepSpec, points: Sequence[dict[str, Any]], *, first: int = 1
+    sweep: SweepSpec, points: Sequence[dict[str, Any]], *, first: int = 1, **changes: Any
 ) -> list[TrialSpec]:
     """Return the trials of these points, their runs numbered from ``first``.
+
+    ``changes``: fields of their runs, such as ``notes``, in place of those of the sweep's.
 
     Raises:
         SpecError: a value does not fit with the others of its point.
@@ -65,7 +66,8 @@ def trials_at(
     found = []
     for trial in _trials(sweep, points, first):
         try:
-            found.append((trial.parameters, RunSpec.model_validate(trial.data)))
+            run = RunSpec.model_validate({**trial.data, **changes})
+            found.append((trial.parameters, run))
         except ValidationError as error:
             problems = _in_trial(error, trial, sweep, Origin(YamlDocument(data=None)))
             raise SpecError(list(dict.fromkeys(problems))) from None
@@ -78,11 +80,14 @@ def value_trials(sweep: SweepSpec) -> list[TrialSpec]:
     """Return one trial for each value of each parameter that TPE may choose later, for the checks.
 
     The later trials are added without checks. Values of the others are those of the first trial. Of
-    a range, both ends. Empty for other methods: all their trials are known.
+    a range, both ends. Of a campaign, one for each rung. Empty for other methods: all their trials
+    are known.
 
     Raises:
         SpecError: a value does not fit.
     """
+    if sweep.campaign is not None:
+        return trials_at(sweep, sweep.rung_points())
     if sweep.method != "tpe":
         return []
     return trials_at(sweep, list(_single_values(sweep, list(sweep.all_points()))))
@@ -128,14 +133,17 @@ def check_trials(sweep: SweepSpec, origin: Origin) -> tuple[list[SpecProblem], l
                 )
             )
     later: list[RunSpec] = []
-    for trial in _trials(sweep, list(_single_values(sweep, points))):
+    for trial in _trials(sweep, [*_single_values(sweep, points), *sweep.rung_points()]):
         try:
             later.append(RunSpec.model_validate(trial.data))
         except ValidationError as error:
             problems += _in_trial(error, trial, sweep, origin)
     if not problems:
         problems += budget_problems(sweep, made, origin)
-        problems += pruning_problems(sweep, [run.steps for _, run in made], origin)
+        known = made or [
+            (point, run) for point, run in zip(sweep.rung_points(), later, strict=True)
+        ]
+        problems += pruning_problems(sweep, [run.steps for _, run in known], origin)
         if unlike := share_problem(sweep, [*(run for _, run in made), *later]):
             problems.append(origin.problem("share_stages", *unlike))
     return list(dict.fromkeys(problems)), made
@@ -163,10 +171,7 @@ def _trials(sweep: SweepSpec, points: Iterable[dict[str, Any]], first: int = 1) 
     # Several times faster than deepcopy, and a sweep may have 10,000 trials.
     text = json.dumps(base)
     for number, parameters in enumerate(points, start=first):
-        data = json.loads(text)
-        # `train.model` comes before `train.model.num_hidden_layers`, which changes a part of it.
-        for path in sorted(parameters, key=lambda path: path.count(".")):
-            set_path(data, path, copy.deepcopy(parameters[path]))
+        data = with_changes(json.loads(text), {**sweep.of_rung(parameters), **parameters})
         data["name"] = f"{sweep.name}-{number}"
         yield _Trial(number, parameters, data)
 

@@ -121,7 +121,7 @@ GOLDEN = {
     "an unknown kind of spec": (
         RUN + "kind: swep\n",
         """\
-        run.yaml, line 11: kind is swep; it must be one of run, sweep, rollout.
+        run.yaml, line 11: kind is swep; it must be one of run, sweep, rollout, campaign.
           Did you mean sweep?""",
     ),
     "variables that are Lehr's": (

@@ -70,6 +70,8 @@ def progress_note(sweep: SweepRow, trials: int) -> list[str]:
     """Return the progress of the sweep, if its trials do not show all of it."""
     if sweep.stopped is not None:
         return [f"Stopped: {sweep.stopped}"]
+    if sweep.stored.method == "campaign":
+        return []
     remaining = trials_remaining(sweep, trials)
     points = int(sweep.spec.get("trials") or 0)
     if remaining:
@@ -93,7 +95,7 @@ def sweep_state(
 
 
 def trials_remaining(sweep: SweepRow, there: int) -> int:
-    """Return how many points TPE has yet to choose."""
-    if sweep.stored.method != "tpe" or sweep.stopped is not None:
+    """Return how many points TPE has yet to choose; 1 for a campaign that goes on."""
+    if sweep.stored.method not in {"tpe", "campaign"} or sweep.stopped is not None:
         return 0
     return decisions.trials_remaining(SweepSpec.model_validate(sweep.spec), there)

@@ -160,7 +160,9 @@ class SweepPresenter:
         several = any(len(point.run_ids) > 1 for point in verdict.points)
         fields = _fields(sweep, judged)
         # Until the sweep ends, trials are compared at an early step: too early for a fit.
-        fitted = fields["state"] == "finished" and fields["parameters"]
+        # A campaign's trials differ in size, so none of them is best.
+        sizes = sweep.stored.method == "campaign"
+        fitted = fields["state"] == "finished" and fields["parameters"] and not sizes
         outlined = outlined or bool(fitted)
         detail = SweepDetail(
             **fields,
@@ -189,7 +191,7 @@ class SweepPresenter:
                     judged.standings,
                     verdict,
                     metric=metric,
-                    tried=_tried(judged.trials),
+                    tried={} if sizes else _tried(judged.trials),
                     unit="step" if judged.spans else "tokens",
                 ),
                 *seed_notes(verdict.points, noise, metric, sweep.stored.goal),

@@ -22,6 +22,7 @@ from lehr_trainer.planning.hardware import find_gpu
 
 if TYPE_CHECKING:
     from lehr.app.services.context import Context
+    from lehr.specs.campaign import Campaign
     from lehr.store.tables import RolloutRow, RunRow, SweepRow
 
 _PRECISION = 1e-9
@@ -49,11 +50,12 @@ def check_launch(
     *,
     share: float = 1.0,
     trunk: RunSpec | None = None,
+    campaign: Campaign | None = None,
 ) -> None:
     """Refuse a launch that is over the budget of the token of the current request.
 
     ``share``: factor from the planned hours of ``specs`` to those of the launch. ``trunk``: a run
-    that is launched, too, and from whose end they start.
+    that is launched, too, and from whose end they start. ``campaign``: its budget counts instead.
 
     Raises:
         Forbidden: it is over the budget, or its hours cannot be planned.
@@ -61,7 +63,9 @@ def check_launch(
     token = context.store.access_tokens.of_name(current_actor())
     if token is None or token.gpu_hours is None:
         return
-    needed = 0.0
+    needed = 0.0 if campaign is None else campaign.gpu_hours
+    if campaign is not None:
+        specs = ()
     for spec in specs if trunk is None else (trunk, *specs):
         begins = 0 if trunk is None or spec is trunk else trunk.own.steps
         hours = planned_hours(context, spec, begins)

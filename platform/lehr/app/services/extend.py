@@ -38,25 +38,30 @@ def extend_sweep(
     parameters: Mapping[str, Sequence[Any]] | None = None,
     points: Sequence[Mapping[str, Any]] | None = None,
     trials: int | None = None,
+    gpu_hours: float | None = None,
 ) -> Operation[SweepDetail]:
     """Add trials to a sweep: for a grid further values, for a list points, for a search a number
-    of trials.
+    of trials, for a campaign GPU-hours of its budget.
     """
     store = context.store
-    if trials is not None:  # Its search adds them later, for the one who launched it.
+    # A search adds them later, for the one who launched it.
+    if trials is not None or gpu_hours is not None:
         budget.refuse_others(context, sweep)
 
     def draft() -> tuple[dict[str, Any], int, SweepSpec, TrialRows]:
         """Return the sweep's spec and number of trials as they are, its new spec, new trials."""
         before = store.sweeps.get(sweep.id).spec
         known = [trial.parameters for trial in store.sweeps.trials(sweep.id)]
+        sweep_spec = SweepSpec.model_validate(before)
         spec = extended(
-            SweepSpec.model_validate(before), parameters=parameters, points=points, trials=trials
+            sweep_spec, parameters=parameters, points=points, trials=trials, gpu_hours=gpu_hours
         )
         added = _added(spec, known)
         checks.check_specs(context, [trial for _, trial in (*added, *value_trials(spec))])
         specs = [trial for _, trial in added]
-        budget.check_launch(context, specs, share=max((trials or 0) / max(len(specs), 1), 1.0))
+        more = spec.campaign and spec.campaign.model_copy(update={"gpu_hours": gpu_hours})
+        share = max((trials or 0) / max(len(specs), 1), 1.0)
+        budget.check_launch(context, specs, share=share, campaign=more)
         return before, len(known), spec, TrialRows(added)
 
     def prepare() -> Record:
@@ -76,7 +81,7 @@ def extend_sweep(
 
     return Operation(
         f"extension of {sweep.id}",
-        {"parameters": parameters, "points": points, "trials": trials},
+        {"parameters": parameters, "points": points, "trials": trials, "gpu_hours": gpu_hours},
         prepare,
         context.sweep,
     )
@@ -125,8 +130,9 @@ def extended(
     parameters: Mapping[str, Sequence[Any]] | None = None,
     points: Sequence[Mapping[str, Any]] | None = None,
     trials: int | None = None,
+    gpu_hours: float | None = None,
 ) -> SweepSpec:
-    """Return the spec with these values, points or trials added.
+    """Return the spec with these values, points, trials or GPU-hours added.
 
     Seeds of a grid or a list are added by their path among the ``parameters``.
 
@@ -140,8 +146,10 @@ def extended(
         parameters = {path: them for path, them in parameters.items() if path != spec.seed_path}
         if seeds and not parameters:
             parameters = None
-    given = {"parameters": parameters, "points": points, "trials": trials}
-    field = {"grid": "parameters", "list": "points"}.get(spec.method, "trials")
+    given: dict[str, Any] = {"parameters": parameters, "points": points, "trials": trials}
+    given["gpu_hours"] = gpu_hours
+    fields = {"grid": "parameters", "list": "points", "campaign": "gpu_hours"}
+    field = fields.get(spec.method, "trials")
     for name, value in given.items():
         if value is not None and name != field:
             raise UserError(
@@ -168,6 +176,8 @@ def extended(
         if trials < 1:
             raise UserError(f"trials is {trials}; it must be at least 1.")
         data["trials"] = (spec.trials or 0) + trials
+    if gpu_hours is not None:
+        data["campaign"]["gpu_hours"] += gpu_hours
     made = load_spec(data)
     assert isinstance(made, SweepSpec)
     return made

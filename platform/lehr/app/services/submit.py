@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lehr.app.services import checks, code
 from lehr.app.services.budget import check_launch
+from lehr.app.services.campaigns import first_trial
 from lehr.app.services.context import Operation, Record, V
 from lehr.app.services.judge import check_claims
 from lehr.base import home as homes
@@ -155,13 +156,15 @@ def launch_sweep(
 
     def prepare() -> Record:
         trials = code.pin_trials(loaded, read.trials)
+        if loaded.campaign is not None:
+            trials = first_trial(context, loaded)
         every = [spec for _, spec in (*trials, *value_trials(loaded))]
         checks.check_specs(context, every, code_sent=code_sent, metric=loaded.metric.name)
         specs = [spec for _, spec in trials]
         check_claims(context, specs, code_sent=code_sent)
         trunk = trunk_of(loaded)
         share = loaded.trial_count / max(len(specs), 1)
-        check_launch(context, specs, share=share, trunk=trunk)
+        check_launch(context, specs, share=share, trunk=trunk, campaign=loaded.campaign)
         rows = TrialRows(trials)
         create = partial(context.store.sweeps.create, loaded, rows, trunk=trunk)
         return lambda: create(actor=current_actor(), provenance=provenance).id

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from lehr.base import formats
 from lehr.errors import LehrError, PlanRefused, ServerUnavailable, SpecError, UserError
 from lehr.faces.cli.connect import connect
 from lehr.faces.cli.output import (
@@ -87,6 +88,7 @@ def launch_run(spec: RunSpec, *, dry_run: bool, watch: bool, as_json: bool) -> N
     show_launched(client, run, about, run.detail.warnings, then=then, watch=watch, as_json=as_json)
 
 
+@app.command("campaign")
 @app.command("sweep")
 def sweep(
     file: SpecFile,
@@ -97,7 +99,9 @@ def sweep(
     price: Price = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the plan of a sweep, ask for confirmation, launch it.
+    """Show the plan of a sweep or a campaign, ask for confirmation, launch it.
+
+    A campaign tries smaller versions of a large run within a budget, to find its best values.
 
     JSON: {sweep: SweepDetail}; with --dry-run the JSON of `lehr plan --json`. --json skips the
     confirmation.
@@ -110,7 +114,7 @@ def sweep(
         return
     client = _confirmed(spec, price, yes=yes, as_json=as_json)
     made = launch(client, client.sweep, spec)
-    about = f"{sum(made.view.counts.values())} runs queued"
+    about = f"{formats.counted(sum(made.view.counts.values()), 'run')} queued"
     then = f"Stop it: lehr cancel {made.id}"
     show_launched(
         client, made, about, made.detail.warnings, then=then, watch=watch, as_json=as_json

@@ -32,6 +32,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "run": ("run", "Run a command of yours: lehr run -- python train.py --lr 1e-3"),
         "submit": ("launch", "Submit one run"),
         "sweep": ("launch", "Show the plan of a sweep, then launch it"),
+        "campaign": ("launch", "From a budget to the plan of a large run: try smaller ones"),
         "rollout": ("launch", "Launch a run in stages, each with gates that must pass"),
     },
     "Inspect": {

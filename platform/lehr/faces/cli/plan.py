@@ -133,6 +133,7 @@ def show_plan(
         PlanRefused: a run does not fit in the requested GPU.
     """
     from lehr.analysis.plan_json import spec_json
+    from lehr.control.campaigns import refuse as refuse_campaign
     from lehr.faces.cli.plan_text import plan_text, stages_table, trials_table
     from lehr.faces.cli.plan_trace import built_parts, show_trace, traced
     from lehr.faces.client.plan_server import PlanServer
@@ -141,6 +142,8 @@ def show_plan(
         return
     server = PlanServer(connect)
     plan, refused = server.plan(spec, price=price, built=built_parts)
+    if spec.kind == "sweep" and plan.campaign is not None:
+        refuse_campaign(spec, [own.gpu_hours for _, own in plan.runs])
     warnings = check(spec) if check is not None and refused is None else []
     found = traced(spec) if trace and spec.kind == "run" else None
     if as_json:
@@ -156,7 +159,7 @@ def show_plan(
             console().print(stages_table(plan.runs[0][1], _of_prepared(spec.own)[1]))
         if found is not None:
             show_trace(found, plan.runs[0][1])
-        if spec.kind == "sweep" and each_trial:
+        if spec.kind == "sweep" and (each_trial or spec.campaign is not None):
             console().print()
             console().print(trials_table(plan))
     if refused is not None:

@@ -71,16 +71,23 @@ def _sweep_lines(plan: SpecPlan, cluster: ClusterView | None) -> list[str]:
     basis = next((trial.basis for trial in plans if trial.seconds is None), plans[0].basis)
     over = f"{spec.method} over {escaped(', '.join(spec.paths))}"
     size = formats.counted(len(plans) + plan.later, "trial")
+    place = _places(plan, plans[0], cluster)
     if plan.later:
         size += f" (the first {len(plans)} drawn at random, the others from results)"
     elif spec.method == "tpe":
         size += f" (all drawn at random: TPE chooses from point {STARTUP_TRIALS + 1} on)"
+    if plan.campaign is not None:
+        over = f"a campaign for {escaped(', '.join(plan.campaign.decide))}"
+        dollars = "" if plan.dollars is None else f" (${plan.dollars:,.2f})"
+        size = f"{len(plans)} rungs, {formats.gpu_hours(plan.campaign.gpu_hours)}{dollars} at most"
+        place = f"{_gpus(max(one.gpus for one in plans), plans[-1], cluster)} a trial"
+        basis = f"{plans[0].basis}; the first trial shows what one costs"
     if plan.trunk is not None:
         size += f" that share their first {plan.trunk.steps:,} steps"
     return [
         f"[bold]{escaped(spec.name)}[/]  {over}, {size}, {escaped(metric.name)} {metric.goal}d",
         *_need_lines(plans, each=" a trial", share=plan.share),
-        _line("place", _places(plan, plans[0], cluster)),
+        _line("place", place),
         _time_line(plan.seconds, plan.gpu_hours, plan.dollars, basis),
     ]
 

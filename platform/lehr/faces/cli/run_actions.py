@@ -62,14 +62,14 @@ def cancel(ref: ActRef, yes: YesOption = False, as_json: JsonOption = False) -> 
 
 @app.command("pause")
 def pause(ref: ActRef, as_json: JsonOption = False) -> None:
-    """Save a run, then free its GPUs. JSON: {run: RunDetail}."""
-    _report(connect().run(ref, "pause").pause(), as_json)
+    """Save a run, or a campaign, then free its GPUs. JSON: {run: RunDetail}, {sweep: ...}."""
+    _act(connect().find(ref, "pause").pause(), as_json)
 
 
 @app.command("resume")
 def resume(ref: ActRef, as_json: JsonOption = False) -> None:
-    """Queue a paused run again. It resumes from its checkpoint. JSON: {run: RunDetail}."""
-    _report(connect().run(ref, "resume").resume(), as_json)
+    """Queue a paused run or campaign again, from its checkpoint. JSON: as of `lehr pause`."""
+    _act(connect().find(ref, "resume").resume(), as_json)
 
 
 @app.command("retry")
@@ -80,13 +80,16 @@ def retry(ref: ActRef, as_json: JsonOption = False) -> None:
 
     JSON: {run: RunDetail} or {sweep: SweepDetail}.
     """
+    _act(connect().find(ref, "retry").retry(), as_json)
+
+
+def _act(target: Run | Sweep, as_json: bool) -> None:
     from lehr.faces.client import Sweep
 
-    target = connect().find(ref, "retry")
     if isinstance(target, Sweep):
-        _report_sweep(target.retry(), as_json)
+        _report_sweep(target, as_json)
     else:
-        _report(target.retry(), as_json)
+        _report(target, as_json)
 
 
 @app.command("extend")
@@ -98,7 +101,7 @@ def extend(
             metavar="WHAT...",
             help="What to add. To a grid: PATH=[VALUES, ...]. To a list: points=[{PATH: VALUE}]. "
             "To a grid or list with several seeds: train.seed=[SEEDS, ...]. To a search: trials=N, "
-            "for N more trials.",
+            "for N more trials. To a campaign: gpu_hours=N, for a larger budget.",
         ),
     ],
     as_json: JsonOption = False,
@@ -109,6 +112,7 @@ def extend(
     additions = {path: value for path, value, _ in parse_overrides(more)}
     sweep = connect().find_sweep(ref)
     points, trials = additions.pop("points", None), additions.pop("trials", None)
+    hours = additions.pop("gpu_hours", None)
     for path, value in additions.items():
         if not isinstance(value, list):
             raise UserError(f"{path} is {value!r}; it must be a list.", hint=f"{path}=[{value}]")
@@ -116,7 +120,8 @@ def extend(
         raise UserError("points must be a list.", hint="points=[{train.optimizer.lr: 1e-3}]")
     if trials is not None and (isinstance(trials, bool) or not isinstance(trials, int)):
         raise UserError(f"trials is {trials!r}; it must be a whole number.")
-    _report_sweep(sweep.extend(additions or None, points=points, trials=trials), as_json)
+    sweep.extend(additions or None, points=points, trials=trials, gpu_hours=hours)
+    _report_sweep(sweep, as_json)
 
 
 def _report_sweep(sweep: Sweep, as_json: bool) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lehr.base import formats
+from lehr.errors import UserError
 from lehr.faces.cli.checkpoints import checkpoints_table
 from lehr.faces.cli.connect import Ref, connect
 from lehr.faces.cli.group_table import (
@@ -45,7 +46,13 @@ _AT_WORK = frozenset({"starting", "running", "stopping"})
 
 
 @app.command("show")
-def show(ref: Ref, as_json: JsonOption = False) -> None:
+def show(
+    ref: Ref,
+    rollout: Annotated[
+        bool, typer.Option("--rollout", help="Print the rollout that a campaign recommends.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
     """Show all details of a run, sweep or rollout.
 
     JSON: {sweep: SweepDetail, importance: {path: share}}, {rollout: RolloutDetail} or
@@ -54,7 +61,9 @@ def show(ref: Ref, as_json: JsonOption = False) -> None:
     from lehr.faces.client import Rollout, Run, Sweep
 
     shown = connect().find_any(ref)
-    if as_json:
+    if rollout:
+        _print_target(connect().find_sweep(ref))
+    elif as_json:
         more: dict[str, Any] = {}
         if isinstance(shown, Sweep):
             more = {"importance": shown.importance()}
@@ -67,6 +76,12 @@ def show(ref: Ref, as_json: JsonOption = False) -> None:
         print_sweep(shown)
     else:
         _print_run(shown)
+
+
+def _print_target(sweep: Sweep) -> None:
+    if (text := sweep.campaign().rollout) is None:
+        raise UserError(f"{sweep.name} does not know enough of its target yet.")
+    console().print(text, markup=False, highlight=False, soft_wrap=True, end="")
 
 
 def print_sweep(sweep: Sweep) -> None:

@@ -229,13 +229,15 @@ class Client(RefMethods, AdminMethods):
     ) -> Sweep:
         """Launch a sweep: all its runs are recorded and queued when this returns.
 
-        For an existing sweep use ``find_sweep``.
+        Of a campaign that is its first trial. For an existing sweep use ``find_sweep``.
 
         Raises:
             SpecError: with every problem found; nothing was recorded.
         """
         answer = self._launch("sweep", spec, overrides, provenance, idempotency_key)
         return Sweep(self.transport, SweepDetail.model_validate_json(answer))
+
+    campaign = sweep
 
     def sweeps(
         self, *, project: str | None = None, note: str | None = None, limit: int | None = None

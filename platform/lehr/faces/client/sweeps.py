@@ -14,6 +14,7 @@ from lehr.faces.client.notebook import import_pandas, need_plotly, trials_frame
 from lehr.faces.client.runs import Run
 from lehr.faces.client.server_object import ObjectMethods
 from lehr.faces.client.submission import load, plain
+from lehr.schemas.campaigns import CampaignView
 from lehr.schemas.sweeps import (
     AuditView,
     SweepDeletion,
@@ -124,6 +125,22 @@ class Sweep(ObjectMethods[SweepView, SweepDetail]):
         """Queue its failed trials again, and those that never ran because it was stopped."""
         return self._act("retry", key=idempotency_key or uuid.uuid4().hex)
 
+    def campaign(self) -> CampaignView:
+        """Return what a campaign was asked, has tried, and believes of its target now."""
+        return CampaignView.model_validate_json(self._transport.get(f"/sweeps/{self.id}/campaign"))
+
+    def pause(self) -> Self:
+        """Save and stop its live runs. A campaign adds none until they are resumed."""
+        for trial in self._read(states=("queued", "starting", "running")).trials:
+            Run(self._transport, trial.run).pause()
+        return self.refresh()
+
+    def resume(self) -> Self:
+        """Queue its paused runs again, from their checkpoints."""
+        for trial in self._read(states=("paused",)).trials:
+            Run(self._transport, trial.run).resume()
+        return self.refresh()
+
     def deletion(self) -> SweepDeletion:
         """Return what ``delete`` would free."""
         return SweepDeletion.model_validate_json(self._transport.get(f"/sweeps/{self.id}/deletion"))
@@ -139,15 +156,17 @@ class Sweep(ObjectMethods[SweepView, SweepDetail]):
         *,
         points: Sequence[Mapping[str, Any]] | None = None,
         trials: int | None = None,
+        gpu_hours: float | None = None,
         idempotency_key: str | None = None,
     ) -> Self:
         """Add trials, also after it has finished.
 
         To a grid more values by dotted path, to a list more points, each with its values by dotted
-        path, to a search so many points. With ``idempotency_key``, repeating the request is safe.
+        path, to a search so many points, to a campaign so many GPU-hours. With
+        ``idempotency_key``, repeating the request is safe.
         """
-        more = {"parameters": parameters, "points": points, "trials": trials}
-        body = {name: v for name, v in more.items() if v is not None}
+        more = [("parameters", parameters), ("points", points), ("trials", trials)]
+        body = {name: v for name, v in [*more, ("gpu_hours", gpu_hours)] if v is not None}
         return self._act("extend", body, key=idempotency_key or uuid.uuid4().hex)
 
     def transfer(

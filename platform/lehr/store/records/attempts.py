@@ -27,6 +27,11 @@ class GpuTime(NamedTuple):
     ended: float | None
     """When its processes had ended, or were last known to live; None while they live."""
 
+    def hours(self, now: float) -> float:
+        """Return its GPU-hours until then; a CPU counts as one GPU."""
+        until = now if self.ended is None else self.ended
+        return max(self.gpus, 1) * max(until - self.began, 0.0) / 3600
+
 
 class Attempts(Records):
     """The launches of runs: their facts, heartbeats and ends."""

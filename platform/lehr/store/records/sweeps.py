@@ -54,6 +54,8 @@ class TrialOutline(NamedTuple):
     """As for ``spans_of``."""
     waits: bool = False
     """It starts from the last checkpoint of the sweep's trunk, which is not known yet."""
+    limit_s: float | None = None
+    """Its time limit."""
     repeats: str | None = None
     """For a run of another sweep: the trial's run that it repeats with another seed."""
 
@@ -147,13 +149,14 @@ class Sweeps(Groups[SweepRow]):
             return session.exec(select(RunRow).where(RunRow.id == trunk_id(sweep_id))).first()
 
     def unended(self) -> list[str]:
-        """Return the ids of sweeps that go on: a run has not ended, or TPE may add trials."""
+        """Return the ids of sweeps that go on: a run has not ended, or trials may be added."""
         with self._db.read() as session:
             live = select(RunRow.sweep_id).where(
                 col(RunRow.sweep_id).is_not(None),
                 col(RunRow.state).not_in([state.value for state in ENDED]),
             )
-            searching = func.json_extract(SweepRow.spec, "$.method") == "tpe"
+            method = func.json_extract(SweepRow.spec, "$.method")
+            searching = method.in_(["tpe", "campaign"])
             rows = session.exec(
                 select(SweepRow.id).where(
                     col(SweepRow.id).in_(live) | (searching & col(SweepRow.stopped).is_(None))
@@ -221,6 +224,7 @@ class Sweeps(Groups[SweepRow]):
                         "$.trainer.tokens_per_step",
                     ),
                     waits_for_trunk(),
+                    func.json_extract(RunRow.spec, "$.time_limit_s"),
                 )
                 .join(RunRow, col(RunRow.id) == col(Trial.run_id))
                 .join(Attempt, newest, isouter=True)

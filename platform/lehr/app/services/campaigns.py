@@ -1,0 +1,138 @@
+"""Campaigns: what they begin with, what they know now, and the rollout that they end with."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from lehr.app.services.budget import planned_hours
+from lehr.cluster.group_loader import campaign_trials
+from lehr.control import campaigns
+from lehr.control.sweeps import decide
+from lehr.errors import NotFound, SpecError, SpecProblem
+from lehr.schemas.campaigns import (
+    AnswerView,
+    BudgetUse,
+    CampaignTrialView,
+    CampaignView,
+    DecidedView,
+)
+from lehr.specs import RunSpec, SweepSpec
+from lehr.specs.overrides import with_changes
+from lehr.specs.sweep_expand import TrialSpec, trials_at
+from lehr_trainer.planning.counts import predicted_first_loss
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lehr.analysis.laws.question import CampaignAnswer
+    from lehr.app.services.context import Context
+    from lehr.control.campaigns import TrialState
+    from lehr.store.tables import SweepRow
+
+
+def first_trial(context: Context, spec: SweepSpec) -> list[TrialSpec]:
+    """Return the first trial of a campaign, unless its budget holds none that says enough."""
+    runs = trials_at(spec, spec.rung_points())
+    campaigns.refuse(spec, [planned_hours(context, run) or None for _, run in runs])
+    first = decide(spec, (), stopped=False)
+    if first.stop is not None:
+        raise SpecError([SpecProblem("budget", f"no trial can be started: {first.stop}")])
+    return trials_at(spec, first.points, **first.changes)
+
+
+def campaign_view(context: Context, sweep: SweepRow) -> CampaignView:
+    """Return what a campaign was asked, has tried and believes, from its record."""
+    spec = SweepSpec.model_validate(sweep.spec)
+    campaign = spec.campaign
+    if campaign is None:
+        raise NotFound(f"{sweep.name} ({sweep.id}) is a {spec.method} sweep, not a campaign.")
+    trials = campaign_trials(context.store, spec, sweep.id)
+    notes = {run.id: run.note for run in context.store.runs.by_ids([t.run_id for t in trials])}
+    use, now = campaigns.ledger(campaign, trials), campaigns.next_trial(spec, trials)
+    answer = now.answer
+    shown = [
+        CampaignTrialView(
+            number=trial.number, run_id=trial.run_id, state=trial.state.value,
+            rung=campaigns.rung_of(campaign, trial), seed=trial.parameters[spec.seed_path],
+            values={path: trial.parameters[path] for path in campaign.decide},
+            loss=campaigns.final_loss(trial), reserved=campaigns.reserved(campaign, trial),
+            hours=trial.hours + (trial.living_hours or 0.0), why=notes.get(trial.run_id, ""),
+        )
+        for trial in trials
+    ]  # fmt: skip
+    return CampaignView(
+        sweep_id=sweep.id, name=sweep.name, metric=spec.metric.name, target=campaign.target,
+        decide=_decided(spec, answer), enough=campaign.answer, published=campaign.published,
+        rungs=campaign.rungs, hours=campaigns.costs(campaign, trials), trials=shown,
+        budget=BudgetUse(**use._asdict(), left=use.left, dollars_per_gpu_hour=campaign.price),
+        answer=answer and AnswerView.model_validate(answer, from_attributes=True), why=now.why,
+        stopped=sweep.stopped,
+        rollout=answer and rollout_yaml(context, spec, answer, trials),
+    )  # fmt: skip
+
+
+def _decided(spec: SweepSpec, answer: CampaignAnswer | None) -> dict[str, DecidedView]:
+    views = {}
+    for number, (path, one) in enumerate(campaigns.campaign_of(spec).decide.items()):
+        known: dict[str, Any] = {}
+        if answer is not None:
+            by = campaigns.scale(spec, one)
+            likely, sure = ((low / by, high / by) for low, high in answer.intervals[number])
+            known = {"value": answer.values[number] / by, "likely": likely, "sure": sure}
+        views[path] = DecidedView(**one.model_dump(), **known)
+    return views
+
+
+def rollout_yaml(
+    context: Context, spec: SweepSpec, answer: CampaignAnswer, trials: Sequence[TrialState]
+) -> str:
+    """Return the target with the recommended values as a rollout, with criteria that stop it."""
+    train = spec.run.own
+    unit = (train.batch.micro_batch or 1) * spec.run.resources.ranks
+    values = campaigns.rounded(spec, answer.values, unit)
+    run = with_changes(spec.run.model_dump(mode="json", exclude_unset=True), values)
+    alerts = run.setdefault("alerts", {})
+    alerts["actions"] = {"nan": "stop", "diverging": "stop", **alerts.get("actions", {})}
+    lines = [f"What campaign {spec.name} recommends: lehr rollout FILE", ""]
+    for path, own in _decided(spec, answer).items():
+        lines.append(f"{path}: {values[path]:g}, {_span(own.likely)} with 68 %.")
+    ends = f"{_span(answer.likely)} with 68 %, {_span(answer.sure)} with 95 %"
+    lines += [f"{spec.metric.name} at the end: {answer.loss:.3f}, {ends}.", answer.outside or ""]
+    name = f"{spec.name[:93]}-target"
+    data: dict[str, Any] = {"kind": "rollout", "name": name, "project": spec.project}
+    left_out = {"name", "project", "kind"}
+    aim = RunSpec.model_validate(run).model_dump(mode="json", exclude_none=True, exclude=left_out)
+    if train.has_budget:
+        del aim["train"]["steps"]  # They follow from it.
+    data["run"] = aim
+    excess, first = _excess(context, trials), predicted_first_loss(train.model)
+    if excess is not None and 0.0 < (limit := answer.sure[1] + excess) < first:
+        gates = {"falling_loss": {"by": float(f"{1.0 - limit / first:.3f}")}}
+        data["stages"] = {"all": {"judge_after": max(train.steps // 4, 1), "gates": gates}}
+        text = f"above {limit:.2f} after a quarter of its steps: the upper end of 95 %, and"
+        lines.append(f"It stops if the loss is {text} {excess:.2f} more, as in the longest trial.")
+    parts = [part for line in lines for part in textwrap.wrap(line, 96) or [""]]
+    head = "".join(f"# {part}".rstrip() + "\n" for part in parts)
+    return head + yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
+
+
+def _span(bounds: tuple[float, float] | None) -> str:
+    return "" if bounds is None else f"{bounds[0]:.4g} to {bounds[1]:.4g}"
+
+
+def _excess(context: Context, trials: Sequence[TrialState]) -> float | None:
+    """Return how far the loss of the longest trial was above its end after a quarter of it."""
+    done = [trial for trial in trials if campaigns.final_loss(trial) and trial.total_steps]
+    if not done:
+        return None
+    longest = max(done, key=lambda trial: trial.hours)
+    try:
+        curve = context.store.series.read(longest.run_id, "train/loss", points=40)
+    except NotFound:  # It was deleted.
+        return None
+    quarter = (longest.total_steps or 0) / 4
+    early = [y for x, y in zip(curve.step, curve.y, strict=True) if x <= quarter]
+    return max(early[-1] - curve.y[-1], 0.0) if early else None
