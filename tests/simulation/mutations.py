@@ -16,6 +16,7 @@ from unittest.mock import patch
 from lehr.cluster import dispatcher, executor, loader, run_cache
 from lehr.control import (
     availability,
+    campaigns,
     finalize,
     gpu_board,
     lifecycle,
@@ -200,6 +201,13 @@ class _Everything(frozenset[str]):
         return True
 
 
+def _nothing_is_reserved(campaign: Any, trials: Any) -> campaigns.Ledger:
+    return _ledger(campaign, trials)._replace(reserved=0.0)
+
+
+_ledger = campaigns.ledger
+
+
 gangs = {"nodes": (2, 2), "gangs": 0.7}
 node_ends = plan(node_ends=6.0, nodes=(2, 2))
 MUTATIONS: dict[str, Mutation] = {
@@ -315,6 +323,11 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "what an evaluation has measured is not reported": Mutation(
         ("scores",), replaced(scores, "_OF_PROCESS", ("",)), plan()
+    ),
+    "what a campaign's trials may still use is not reserved": Mutation(
+        ("campaign",),
+        replaced(campaigns, "ledger", _nothing_is_reserved),
+        plan("trainer_kill", rate=4.0, campaigns=6.0, failing=0.2),
     ),
     "a run is placed wherever a GPU is free": Mutation(
         ("copies",),

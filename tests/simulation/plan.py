@@ -54,6 +54,8 @@ class Plan:
     """Share of the runs that a higher priority may pause."""
     verbs: float = 0.0
     """Forks, deletions, archives, extensions and rollouts per hour."""
+    campaigns: float = 0.0
+    """Campaigns per hour."""
     storage: bool = False
     """Whether a node can resume only from checkpoints that it has, or that were copied."""
     copies: float = 0.0
@@ -123,8 +125,10 @@ def _more(plan: Plan) -> dict[str, Any]:
     copies = rng.choice([0.0, 0.5, 1.0]) if storage else 0.0
     node_ends = rng.choice([0.0, 0.0, 1.0]) / rare
     full = 0.0 if quiet or rng.random() < 0.5 else 10 ** rng.uniform(-1.0, 0.5) / rare
+    campaigns = rng.choice([0.0, 0.0, 2.0]) / rare
     return {
         "verbs": verbs,
+        "campaigns": campaigns,
         "storage": storage,
         "copies": copies,
         "node_ends": node_ends,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING, Any
 
 from lehr.app.services import archive, extend, requests, submit
@@ -30,11 +31,14 @@ class Verbs:
         """Runs whose deletion was confirmed."""
         self.points: dict[str, set[str]] = {}
         """The points of each sweep whose launch or extension was confirmed, as keys."""
+        self.campaigns: list[str] = []
         self.rollouts: list[str] = []
         """Every rollout that was confirmed."""
         self._made = 0
 
     def start(self) -> None:
+        if self.world.plan.campaigns:
+            self._campaign_later(random.Random(f"campaigns {self.world.seed}"))
         if self.world.plan.verbs:
             self._later()
 
@@ -181,12 +185,50 @@ class Verbs:
         """Note the points of a sweep whose launch was confirmed."""
         self.points[sweep_id] = {point_key(point) for point in spec.all_points()}
 
+    def _campaign_later(self, rng: random.Random) -> None:
+        """Launch campaigns. What is drawn for them changes nothing else of a seed."""
+
+        def launch() -> None:
+            if self.world.people.active:
+                self.world.people.attempt(lambda: self._launch_campaign(rng))
+                self._campaign_later(rng)
+
+        self.world.after(rng.expovariate(self.world.plan.campaigns / 3600), "campaign", launch)
+
+    def _launch_campaign(self, rng: random.Random) -> None:
+        self._made += 1
+        train = {
+            "model": "tiny",
+            "data": {"corpus": {"kind": "stdlib"}},
+            "batch": {"sequences": 4, "sequence_length": 64},
+            "steps": 400,
+            "validation": {"tokens": 16_384},
+        }
+        run = {"train": train, "retries": {"infrastructure": 8, "user": 1}}
+        run["env"] = {"SIM_RECORD_S": f"{rng.uniform(2.0, 12.0):.1f}"}
+        spec = {"kind": "campaign", "name": f"c{self._made}", "target": run}
+        spec |= {"budget": {"gpu_hours": rng.uniform(0.3, 1.5)}, "max_concurrent": 3}
+        server = self.world.server
+
+        def act() -> str:
+            operation = submit.launch_sweep(server.context, spec, {}, {})
+            return str(once(server.store, None, operation, status=201).body["id"])
+
+        made = server.call(act)
+        self.world.people.sweeps[made] = 3
+        self.points[made] = set()
+        self.campaigns.append(made)
+        self.world.note(f"submitted campaign {made}")
+        self.world.count("campaigns")
+
     def _extend(self) -> None:
         sweep = self._sweep()
         if sweep is None:
             return
         rng, server = self.world.rng, self.world.server
         more: dict[str, Any] = {"trials": rng.randint(1, 4)}
+        if sweep.spec["method"] == "campaign":
+            more = {"gpu_hours": rng.uniform(0.1, 0.5)}
         if sweep.spec["method"] == "list":
             self._made += 1
             points = [{"train.optimizer.lr": 0.02 + 0.001 * self._made}]

@@ -17,6 +17,7 @@ from lehr.control.lifecycle import ACTIVE, RunState
 from lehr.control.nodes import Exclude
 from lehr.control.queue import StartRun
 from lehr.control.reconcile import AttemptPhase
+from lehr.control.sweeps import StopSweep
 from lehr.errors import LehrError, StoreUnavailable
 from lehr.store import Change
 from lehr.store.tables import Attempt, RunRow
@@ -35,7 +36,7 @@ INVARIANTS = (
     *("gpu", "twice", "gang", "transitions", "stuck", "budget", "requests", "left_over"),
     *("bytes", "starvation", "completed", "sweep_limit", "internal", "checkpoint"),
     *("overlooked", "fork", "deleted", "trials", "rollout", "durable", "copies"),
-    *("node_end", "excluded", "scores", "evaluations"),
+    *("node_end", "excluded", "scores", "evaluations", "campaign"),
 )
 CHECK_S = 60.0
 IN_THE_WAY_S = 30.0
@@ -146,6 +147,8 @@ class Watch:
 
         def checked(actions: Sequence[Any]) -> Any:
             starts = [action for action in actions if isinstance(action, StartRun)]
+            stops = {one.sweep_id for one in actions if isinstance(one, StopSweep)}
+            self.groups.stopping = stops
             for start in starts:
                 self._check_start(start)
                 if (wrong := self.world.node_ends.wrong_start(start)) is not None:

@@ -7,11 +7,12 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from lehr.base import home as homes
+from lehr.control.campaigns import STOP_S
 from lehr.control.evaluations import Evaluates
 from lehr.control.lifecycle import RunState
 from lehr.control.queue import StartRun
 from lehr.errors import NotFound
-from lehr.specs import RolloutSpec
+from lehr.specs import RolloutSpec, SweepSpec
 from lehr.specs.search import point_key
 from lehr.specs.stages import stages
 from lehr.store.streams.replica import SCORES
@@ -34,6 +35,8 @@ class GroupWatch:
         self.fail = watch.fail
         self._acknowledged: dict[tuple[str, str], int] = {}
         """Bytes of each stream that the server has acknowledged since the last power cut."""
+        self.stopping: set[str] = set()
+        """Sweeps that the tick stops: what they have queued does not start."""
         self._recorded: dict[str, int] = {}
         """What was recorded before the call in which the power was cut."""
         self._cut = False
@@ -102,9 +105,30 @@ class GroupWatch:
                 self.fail("fork", f"{run.id} starts from {run.forked_from}/{path}: it was removed")
         if "SIM_ROLLOUT" in run.spec["env"]:
             self._check_stage(run)
+        if run.sweep_id in set(self.world.verbs.campaigns) - self.stopping:
+            self._check_campaign(run.sweep_id, run.id)
         wrong = self.world.storage.check_start(start)
         if wrong is not None:
             self.fail("copies", wrong)
+
+    def _check_campaign(self, sweep_id: str, starts: str | None = None) -> None:
+        """What a campaign has used, and what it may still use, is in its budget at each start.
+
+        An attempt that no server could stop, or no agent, counts as long as it was allowed.
+        """
+        store = self.world.server.store
+        spec = SweepSpec.model_validate(store.sweeps.get(sweep_id).spec)
+        assert spec.campaign is not None
+        promised = 0.0
+        for run in store.sweeps.runs(sweep_id):
+            allowed = (run.spec["time_limit_s"] + STOP_S) / 3600
+            times = store.attempts.times([run.id])
+            used = [(one.ended - one.began) / 3600 for one in times if one.ended is not None]
+            promised += sum(min(one, allowed) for one in used)
+            promised += allowed * (run.id == starts or len(used) < len(times))
+        if promised > spec.campaign.gpu_hours + 1e-6:
+            have = f"{promised:.3f} of {spec.campaign.gpu_hours:.3f} GPU-hours"
+            self.fail("campaign", f"{sweep_id} uses {have}; {starts} starts")
 
     def _check_evaluations(self) -> None:
         """Each checkpoint is evaluated once, and each value is in the curves of its run once."""
@@ -157,6 +181,8 @@ class GroupWatch:
         self._check_evaluations()
         self._check_all_deletions()
         self._check_trials()
+        for sweep_id in self.world.verbs.campaigns:
+            self._check_campaign(sweep_id)
         self._check_copies()
         for rollout_id in self.world.verbs.rollouts:
             self._check_rollout(rollout_id)
@@ -188,10 +214,10 @@ class GroupWatch:
             missing = points - set(found)
             if missing:
                 self.fail("trials", f"{sweep_id} lacks the points {sorted(missing)}")
-            if (
-                len(found) != len(set(found))
-                and store.sweeps.get(sweep_id).spec["method"] == "list"
-            ):
+            if len(found) != len(set(found)) and store.sweeps.get(sweep_id).spec["method"] in {
+                "list",
+                "campaign",
+            }:
                 self.fail("trials", f"{sweep_id} has a point twice: {sorted(found)}")
 
     def _check_copies(self) -> None:

@@ -13,7 +13,10 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+from lehr.analysis.laws.question import CampaignTrial, Next, Question
+from lehr.control import campaign
 from lehr.errors import HomeUnusable
 from simulation.faults import Faults
 from simulation.node import Node
@@ -31,6 +34,16 @@ from simulation.watch import Violation, Watch
 
 REST_HOURS = 48.0
 """Limit for the cluster to come to rest after all faults are healed, beside twice the plan's time."""
+
+
+def any_trial(question: Question, trials: Any, hours_left: float, free: int, seed: int) -> Next:
+    """Choose like a campaign, but at once: any rung that the budget holds."""
+    rng = random.Random(len(trials))
+    held = [n for n, rung in enumerate(question.rungs) if rung.hours <= hours_left]
+    if not held or len(trials) > 25:
+        return Next((), "", "the budget holds no further trial", None)
+    trial = CampaignTrial(rng.choice(held), (10 ** rng.uniform(-4.0, -2.0),), 0, None)
+    return Next((trial,), "any", None, None)
 
 
 @dataclass(frozen=True)
@@ -224,6 +237,7 @@ def simulate(
         try:
             with (
                 patched(rng, world.server.reached, Path(folder) / "runs", world.server.disk),
+                patch.object(campaign, "choose", any_trial),
                 mutation(),
             ):
                 try:
