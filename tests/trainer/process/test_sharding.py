@@ -7,6 +7,7 @@ from textwrap import indent
 from typing import Any
 
 import pytest
+import torch
 import yaml
 
 from lehr_testing.trainer import (
@@ -262,3 +263,57 @@ def test_each_technique_trains_sharded_as_under_ddp(
         train_to_end(run, ranks=2, data=data)
         attempts.append(run / "attempt-1")
     same(attempts[1], as_in=attempts[0], tolerance=5e-5)
+
+
+IN_FP32 = "from lehr_trainer.models import fp8\nfp8._METHODS.clear()\n"
+"""FP8 weights are gathered in fp32 and cast by each rank afterwards."""
+COMPARED = {"train/loss", "train/grad_norm", "raw_ce_fp32", "loss_same_tokens"}
+
+
+@pytest.mark.parametrize(
+    ("shard", "ranks", "code"),
+    [
+        ("all", 3, ""),  # Their rows are not equally many.
+        pytest.param("optimizer", 2, "", marks=pytest.mark.nightly),
+        pytest.param("node", 4, TWO_NODES, marks=pytest.mark.nightly),
+    ],
+)
+def test_weights_cast_before_they_are_gathered_train_bitwise_as_cast_afterwards(
+    tmp_path: Path, corpus: Path, data: Path, shard: str, ranks: int, code: str
+) -> None:
+    """Also what no FP8 computes, and after a resume; in between are passes outside training."""
+    changes: dict[str, Any] = {
+        "steps": 6,
+        "batch": {**BATCH, "sequences": 12},
+        "parallel": {"shard": shard},
+        "precision": {"compute": "bf16", "fp8": {"recipe": "tensorwise", "emulate": True}},
+        "compile": {"scope": "none"},
+        "average": {"last": 2, "every": 1},
+        "checkpoint": {"every": 2},
+        "diagnostics": {"parts_every": 1, "quality_every": 2},
+        "validation": {"tokens": 512, "share": 0.1, "every": 2},
+    }
+    afterwards = make_run(tmp_path / "afterwards", corpus, **changes)
+    train_to_end(afterwards, ranks=ranks, data=data, code=code + IN_FP32)
+    run = make_run(tmp_path / "before", corpus, **changes)
+    saved = layout.checkpoint_dir(run / "attempt-1", 4)
+    harm = sabotage(at_step=5, act=KILL, ranks=(ranks - 1,), after=saved)
+    with training(run, ranks=ranks, data=data, code=code + harm) as process:
+        assert finish(process)[0] != 0
+    train_to_end(run, ranks=ranks, data=data, code=code)
+
+    def values(kind: str, *attempts: Path) -> dict[tuple[int, str], float]:
+        return {
+            (record["step"], name): value
+            for attempt in attempts
+            for record in records(attempt, kind)
+            for name, value in record["values"].items()
+            if name in COMPARED or name.startswith(("val/", "params/"))
+        }
+
+    assert {name for _, name in values("metrics", run / "attempt-2")} > COMPARED
+    for kind in ("metrics", "evaluation"):
+        assert values(kind, *layout.attempts(run)) == values(kind, afterwards / "attempt-1")
+    mine, theirs = final_state(run / "attempt-2"), final_state(afterwards / "attempt-1")
+    assert mine.keys() == theirs.keys()
+    assert all(torch.equal(tensor, theirs[name]) for name, tensor in mine.items())

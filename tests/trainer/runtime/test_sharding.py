@@ -16,6 +16,7 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from lehr_trainer.assemble import StepParts, build_parts
 from lehr_trainer.checkpointing import checkpoint, optimizer_state, state
@@ -27,9 +28,11 @@ from lehr_trainer.diagnostics.memory_trace import _ranks
 from lehr_trainer.diagnostics.phase_memory import PhaseMemory
 from lehr_trainer.errors import BadConfig
 from lehr_trainer.optim.adamw import build_eight_bit
+from lehr_trainer.planning.counts import parameter_counts
 from lehr_trainer.runtime.precision import Precision
 from lehr_trainer.runtime.sharding import (
     gathered_in_fp32,
+    give_up_whole,
     own_parameters,
     rows_of_state,
     shards_of,
@@ -88,6 +91,44 @@ def test_first_weights_are_rows_of_an_unsharded_models(
         assert torch.equal(own, weights[name][first:last]), name
     buffers = dict(part.named_buffers())
     assert all(torch.equal(buffers[name], each) for name, each in whole.named_buffers())
+
+
+class Sent(TorchDispatchMode):
+    """Counts the bytes that this rank gives to gathers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.c10d._allgather_base_.default:
+            self.bytes += args[1].nbytes
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("shard", ["all", "optimizer"])
+@pytest.mark.parametrize(("recipe", "width"), [("tensorwise", 1), ("rowwise", 4)])
+def test_tensorwise_weights_of_a_pass_that_trains_are_gathered_in_a_byte(
+    shard: Literal["all", "optimizer"], recipe: str, width: int
+) -> None:
+    def sent() -> int:
+        with Sent() as gathers:
+            model(torch.zeros(1, 16, dtype=torch.int64))
+        return gathers.bytes
+
+    values: dict[str, Any] = {
+        "precision": {"fp8": {"recipe": recipe, "emulate": True}},
+        "parallel": {"shard": shard},
+    }
+    with build_on(8, {"preset": "tiny"}, **values) as parts:
+        model: Any = parts.model
+        outer = parameter_counts(model.config).embedding // 8
+        matrices = sum(own.numel() for own in own_parameters(model).values() if own.ndim > 1)
+        for trains, bytes_of_a_weight in ((True, width), (False, 4), (True, width)):
+            model.train(trains)
+            if width == 4:  # What is whole in FP8 is given up when the mode changes.
+                give_up_whole(model)
+            assert sent() == 4 * outer + bytes_of_a_weight * (matrices - outer)
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from types import ModuleType
 from typing import Any
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
@@ -25,6 +28,9 @@ from lehr_trainer.models.module_map import block_linears
 
 _BEGIN = "lehr_begin_histories"
 """Attribute of a converted module that makes its histories; otherwise its first pass does."""
+
+_CAST = "lehr_cast_rows"
+"""Attribute of a converted module that makes torchao's form of a sharded weight's rows."""
 
 _MULTIPLE = 16
 """FP8 matrix products need both sides of a weight to be a multiple of this."""
@@ -98,13 +104,84 @@ def _torchao(config: Fp8Config) -> Callable[[nn.Linear], nn.Module]:
     recipe = settings.from_recipe_name(config.recipe)
     recipe = dataclasses.replace(recipe, emulate=config.emulate)
     kind = _import("torchao.float8.float8_linear", "torchao", field).Float8Linear
+    rows = _import("torchao.float8.fsdp_utils", "torchao", field).WeightWithDynamicFloat8CastTensor
 
     def convert(linear: nn.Linear) -> nn.Module:
-        converted: nn.Module = kind.from_float(linear, recipe)
+        converted: Any = kind.from_float(linear, recipe)
         _only_in_training(converted)
-        return converted
+        if config.recipe == "tensorwise":  # torchao has none for scales by row.
+            kinds = converted.linear_mm_config, recipe.cast_config_weight.target_dtype
+            setattr(converted, _CAST, lambda tensor: rows(tensor, *kinds))
+        module: nn.Module = converted
+        return module
 
     return convert
+
+
+def _before_gather(cast: Any, mesh: object) -> tuple[tuple[Tensor], object]:
+    (data,), scale = cast.fsdp_pre_all_gather(mesh)
+    return (data.view(torch.uint8),), scale  # gloo sends no FP8
+
+
+def _after_gather(
+    cast: Any, gathered: tuple[Tensor], scale: object, dtype: torch.dtype, *, out: object = None
+) -> object:
+    (data,) = gathered
+    return cast.fsdp_post_all_gather((data.view(cast._dtype),), scale, dtype, out=out)  # noqa: SLF001
+
+
+_METHODS: dict[str, Callable[..., object]] = {
+    "fsdp_pre_all_gather": _before_gather,
+    "fsdp_post_all_gather": _after_gather,
+}
+
+
+class CastBeforeGather:
+    """Has tensorwise weights of a sharded model cast before they are gathered to train, by torchao.
+
+    FSDP2 asks a parameter's local tensor for two methods. torchao's tensor has them, but what the
+    optimizer and checkpoints read must be plain: so the plain tensor gets them as attributes.
+    Outside training mode it has none, and fp32 is gathered.
+    """
+
+    def __init__(
+        self, parameters: Iterable[Any], group: dist.ProcessGroup, gather_anew: Callable[[], None]
+    ) -> None:
+        """Take FSDP2's parameters, whose rows ``group`` has; ``gather_anew`` changes their type."""
+        self._group, self._gather_anew, self._in_fp8 = group, gather_anew, False
+        self.casts: list[tuple[Tensor, Any]] = []
+        """Rows of each weight, and torchao's tensor of their memory."""
+        for each in parameters:
+            cast = getattr(each._module_info.module, _CAST, None)  # noqa: SLF001
+            if cast is not None:
+                padded = each._sharded_param_data.view(each.padded_sharded_param_size)  # noqa: SLF001
+                self.casts.append((each._sharded_local_tensor, cast(padded)))  # noqa: SLF001
+
+    def before_forward(self, model: nn.Module, _inputs: object) -> None:
+        """Prepare a pass through the whole model, before FSDP2 does: its streams wait for this."""
+        if model.training != self._in_fp8:
+            self._in_fp8 = model.training
+            for rows, cast in self.casts:
+                for name, method in _METHODS.items():
+                    if model.training:
+                        setattr(rows, name, partial(method, cast))
+                    else:
+                        delattr(rows, name)
+            self._gather_anew()
+        if model.training:
+            self._scale()
+
+    @torch.no_grad()
+    def _scale(self) -> None:
+        """Compute the scales of all weights at once; torchao's function wants its own tensors."""
+        from torchao.float8.float8_utils import amax_to_scale
+
+        weights = [cast._tensor for _, cast in self.casts]  # noqa: SLF001
+        largest = torch.stack(torch._foreach_norm(weights, ord=math.inf))  # noqa: SLF001
+        dist.all_reduce(largest, dist.ReduceOp.MAX, group=self._group)
+        scales = amax_to_scale(largest, self.casts[0][1]._dtype)  # noqa: SLF001
+        for (_, cast), scale in zip(self.casts, scales, strict=True):
+            cast._precomputed_scale = scale  # noqa: SLF001
 
 
 def _only_in_training(module: nn.Module) -> None:

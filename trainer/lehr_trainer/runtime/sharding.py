@@ -24,6 +24,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from lehr_trainer.configs.optimizer import EIGHT_BIT_BLOCK
 from lehr_trainer.errors import BadConfig
+from lehr_trainer.models.fp8 import CastBeforeGather
 from lehr_trainer.models.module_map import blocks
 
 if TYPE_CHECKING:
@@ -145,12 +146,19 @@ def shard(
     for module in (*blocks(model), model):
         follow: Any = module._apply  # noqa: SLF001 - by it FSDP2 finds the new parameters
         follow(lambda tensor: tensor, recurse=False)
+    axis = mesh.ndim - 1
+    group = mesh.get_group(axis)
+    for each in _groups(model):
+        each.lazy_init()  # Hereafter the memory of rows, padded to be gathered, is for good.
+    in_groups = (parameter for each in _groups(model) for parameter in each.fsdp_params)
+    fp8 = CastBeforeGather(in_groups, group, partial(_gather_anew, model))
+    if fp8.casts:
+        model.register_forward_pre_hook(fp8.before_forward, prepend=True)
     parameters = dict(model.named_parameters())
     own = {
         name: nn.Parameter(_local(parameter.detach()), parameter.requires_grad)
         for name, parameter in parameters.items()
     }
-    axis = mesh.ndim - 1
     setattr(
         model,
         _SHARDS,
@@ -158,7 +166,7 @@ def shard(
             parameters,
             own,
             {n: _rows(p) for n, p in parameters.items() if p.ndim > 1},  # type: ignore[arg-type]
-            mesh.get_group(axis),
+            group,
             writes=axis == 0 or mesh.get_local_rank(0) == 0,
             keeps_whole=keeps_whole,
         ),
@@ -300,28 +308,41 @@ def gathered_in_fp32(model: nn.Module) -> Iterator[None]:
     if shards_of(model) is None:
         yield
         return
-    modules: Any = blocks(model)
-    policies = {
-        group: group.mp_policy
-        for block in modules
-        for group in block._get_fsdp_state()._fsdp_param_groups  # noqa: SLF001 - no public name
-    }
+    policies = {group: group.mp_policy for group in _groups(model)}
 
     def gather_by(policies: Mapping[Any, Any]) -> None:
-        give_up_whole(model)
+        _gather_anew(model)
         for group, policy in policies.items():
             group.mp_policy = policy
             for parameter in group.fsdp_params:
                 parameter.init_dtype_attrs(policy)
-                # Made anew in this type, and so is the parameter that uses them.
-                parameter.all_gather_outputs = []
-                vars(parameter).pop("_unsharded_param", None)
 
     gather_by({group: replace(policy, param_dtype=None) for group, policy in policies.items()})
     try:
         yield
     finally:
         gather_by(policies)
+
+
+def _groups(model: nn.Module) -> list[Any]:
+    """Return FSDP2's group of parameters of each block."""
+    modules: Any = blocks(model)
+    return [
+        group
+        for block in modules
+        for group in block._get_fsdp_state()._fsdp_param_groups  # noqa: SLF001 - no public name
+    ]
+
+
+def _gather_anew(model: nn.Module) -> None:
+    """Forget what the blocks gathered into, so that they can be gathered in another type."""
+    give_up_whole(model)
+    for group in _groups(model):
+        for parameter in group.fsdp_params:
+            parameter.all_gather_outputs = []
+            # Made anew in this type, and so is the parameter that uses them.
+            vars(parameter).pop("_unsharded_param", None)
+            parameter._init_extensions()  # noqa: SLF001
 
 
 def own_part(model: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
