@@ -133,6 +133,13 @@ def test_plan_over_nodes_names_what_a_step_sends_and_a_change(parallel, gb, chan
     assert len([*link_lines(train, nodes=2, ranks=16, step_s=60.0)]) == 1
 
 
+def test_plan_over_nodes_counts_a_byte_for_a_weight_gathered_in_fp8():
+    fp8 = "run.train.parallel={shard: all}", "run.train.precision={compute: bf16, fp8: tensorwise}"
+    batch = "run.train.batch={sequences: 32, sequence_length: 2048, micro_batch: 1}"
+    fp8 += batch, "run.train.model=llama-1b", "run.resources={gpus: 16, nodes: 2, gpu_type: A100}"
+    assert plan_run(grid(*fp8).run).link[0].startswith("8.0 GB a step")
+
+
 def test_cost_of_each_stage_follows_its_sequence_length():
     spec = grid().run
     stages = [LengthStage(after=0.9, sequence_length=4096)]

@@ -184,6 +184,8 @@ for shard in ("optimizer", "node", "all"):
         "-block": {"activation_checkpointing": {"policy": "block"}},
         "-bitsandbytes": {"optimizer": {"name": "adamw8bit"}},
         "-torchao": {"optimizer": {"name": "adamw8bit", "library": "torchao"}},
+        "-tensorwise": FP8["tensorwise-none-plain"],
+        "-tensorwise-block": FP8["tensorwise-none-block"],
     }.items():
         GRID[f"llama-bf16-8-ranks-{shard}{name}"] = one(
             LLAMA, "bf16", {"parallel": {"shard": shard}, **changes}
@@ -216,6 +218,7 @@ QUICK = {
     "llama-bf16-8-ranks-optimizer",
     "llama-bf16-8-ranks-all-muon-of-today",
     "llama-bf16-8-ranks-all-bitsandbytes",
+    "llama-bf16-8-ranks-all-tensorwise",
     "llama-fp32-average-stages",
     "llama-bf16-block",
     "llama-bf16-masked-z-loss",

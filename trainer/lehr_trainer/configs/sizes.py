@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-FP32, BF16 = 4, 2
+FP32, BF16, FP8 = 4, 2, 1
 """Bytes of a value."""
 
 

@@ -348,6 +348,15 @@ class TrainConfig(Config):
         own = self.parts is not None and self.parts.model is not None
         return not own and self.precision.fp8.recipe == "none"
 
+    def gathered_width(self, *, half: bool, trains: bool = True) -> int:
+        """Return the bytes of a block's weight as ranks gather it, to train or else to evaluate.
+
+        ``half``: the run computes in 16 bits.
+        """
+        if trains and self.precision.fp8.recipe == "tensorwise":
+            return 1
+        return 2 if half and self.gathers_operands else 4
+
     @property
     def tokens_per_step(self) -> int:
         """Of the last stage."""

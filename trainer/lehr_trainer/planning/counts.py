@@ -197,7 +197,7 @@ def bytes_between_nodes(config: TrainConfig, *, nodes: int, ranks: int) -> int:
     gradients = (FP32 if config.parallel.compression == "none" else BF16) * counts.total
     compute = config.precision.compute
     half = compute in {"bf16", "fp16"} or (compute == "auto" and config.device != "cpu")
-    layers = (BF16 if half and config.gathers_operands else FP32) * counts.layers
+    layers = config.gathered_width(half=half) * counts.layers
     weights = layers + FP32 * (counts.total - counts.layers)
     share = max(1, config.batch.sequences // ranks)
     micro_steps = -(-share // (config.batch.micro_batch or share))

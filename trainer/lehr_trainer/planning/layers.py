@@ -6,9 +6,10 @@ also keeps each norm's normalised values in fp32.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from lehr_trainer.configs.sizes import BF16, FP32, ParameterCounts
+from lehr_trainer.configs.sizes import BF16, FP8, FP32, ParameterCounts
 from lehr_trainer.configs.train import GPT2Config, ModelConfig, TrainConfig
 from lehr_trainer.planning.counts import block_norms
 
@@ -300,6 +301,12 @@ def forward_bytes(model: ModelConfig, kernels: Kernels, policy: str) -> int:
     return max(of_mlp, width * (hidden + q + 2 * k) + rotated)
 
 
+def recomputing_layers(config: TrainConfig) -> int:
+    if config.activation_checkpointing.policy in {"none", "embedding"}:
+        return 0
+    return math.ceil(config.model.num_hidden_layers / config.activation_checkpointing.every)
+
+
 GPUS_OF_A_NODE = 8  # Assumed for ``parallel.shard: node``, if there are as many ranks.
 
 
@@ -325,24 +332,33 @@ class Gathered:
 
     @classmethod
     def of(
-        cls, config: TrainConfig, counts: ParameterCounts, world_size: int, *, half: bool
-    ) -> tuple[int, Gathered]:
+        cls, config: TrainConfig, counts: ParameterCounts, world_size: int, *, half: bool,
+        trains: bool = True,
+    ) -> tuple[int, Gathered]:  # fmt: skip
         """Return the number of shards, and what is gathered; one shard is the whole model."""
         shard = config.parallel.shard
         ways = min(world_size, GPUS_OF_A_NODE) if shard == "node" else world_size
         if shard == "none" or ways == 1:
             return 1, cls()
-        narrow = half and config.gathers_operands
-        block = (BF16 if narrow else FP32) * counts.layers // config.model.num_hidden_layers
+        width = config.gathered_width(half=half, trains=trains)
+        narrow = width == BF16
+        block, in_fp32 = (
+            w * counts.layers // config.model.num_hidden_layers for w in (width, FP32)
+        )
         outer = FP32 * counts.total - FP32 * counts.layers
         compiled = config.compile.compiles
+        copies = 0
+        # Gradients in 16 bits, then in fp32 to be sent; compiled code still has two buffers.
+        sent = (4 + 2 * compiled) * block if narrow else in_fp32 + 2 * block
+        if compiled and width == FP8:
+            # The MLP's code transposes its weights, and keeps what comes of it.
+            again = config.activation_checkpointing.policy in {"swiglu", "block"}
+            number = config.model.num_hidden_layers
+            copies = counts.mlp * (number - again * recomputing_layers(config)) // number
         if shard == "optimizer":
             whole = outer + block * config.model.num_hidden_layers
-            return ways, cls(
-                whole, 0, block, block, 0, narrow * (1 + compiled) * block, whole, narrow
-            )
-        # Gradients in 16 bits, then in fp32 to be sent; compiled code still has two buffers.
-        sent = (4 + 2 * compiled if narrow else 3) * block
+            wider = (1 + compiled) * block if narrow else in_fp32 - block  # Whole gradients.
+            return ways, cls(whole + copies, 0, block, block, 0, wider, whole, narrow)
         # The weights of the block at work, and the buffer in which they came.
         start, between = 2 * outer + 2 * block, (2 + compiled) * block
-        return ways, cls(outer, start, 2 * block, between, 2 * block, sent, outer, narrow)
+        return ways, cls(outer + copies, start, 2 * block, between, 2 * block, sent, outer, narrow)

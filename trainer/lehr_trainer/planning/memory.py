@@ -12,7 +12,6 @@ those of a layer are in layers.py.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 from lehr_trainer.configs.loss import LossConfig
@@ -200,7 +199,7 @@ def _plan(config: TrainConfig, world_size: int, shape: tuple[int, int], stage: s
     else:
         update = config.optimizer.update_workspace_bytes(counts, ranks=world_size, on_cpu=on_cpu)
         update //= ways
-    evaluation = _evaluation_bytes(config, world_size, counts, kernels, gathered, casts=casts)
+    evaluation = _evaluation_bytes(config, world_size, counts, kernels, casts=casts)
     average = 0
     if config.average is not None:
         average = config.average.host_bytes(counts.total, on_cpu=on_cpu) // ways
@@ -245,7 +244,7 @@ class _LayerMemory:
     def of(cls, config: TrainConfig, kernels: Kernels) -> _LayerMemory:
         model, recompute = config.model, config.activation_checkpointing
         layer = layers.layer_bytes(model, kernels)
-        recomputing = recomputing_layers(config)
+        recomputing = layers.recomputing_layers(config)
         dropped = layer.dropped(recompute.policy) if recomputing else 0
         again = layer.recomputed_for_mlp(recompute.policy) if recomputing else 0
         last_recomputes = (model.num_hidden_layers - 1) % recompute.every == 0
@@ -303,12 +302,6 @@ def _head_size(model: ModelConfig, kernels: Kernels, tokens: int) -> HeadSize:
     )
 
 
-def recomputing_layers(config: TrainConfig) -> int:
-    if config.activation_checkpointing.policy in {"none", "embedding"}:
-        return 0
-    return math.ceil(config.model.num_hidden_layers / config.activation_checkpointing.every)
-
-
 def weight_copies(config: TrainConfig, counts: ParameterCounts, *, half: bool) -> int:
     """Count the 16-bit copies of the linears' weights that live until backward.
 
@@ -317,7 +310,7 @@ def weight_copies(config: TrainConfig, counts: ParameterCounts, *, half: bool) -
     """
     if not half or config.precision.fp8.torchao_recipe:
         return 0
-    share = recomputing_layers(config) / config.model.num_hidden_layers
+    share = layers.recomputing_layers(config) / config.model.num_hidden_layers
     again = {"attention": counts.attention, "swiglu": counts.mlp, "block": counts.layers}
     return round(
         BF16 * (counts.layers - share * again.get(config.activation_checkpointing.policy, 0))
@@ -346,7 +339,6 @@ def _evaluation_bytes(
     world_size: int,
     counts: ParameterCounts,
     kernels: Kernels,
-    gathered: layers.Gathered,
     *,
     casts: bool,
 ) -> int:
@@ -358,7 +350,8 @@ def _evaluation_bytes(
     share = max(1, batch.sequences // world_size)
     sequences = config.validation.micro_batch or batch.micro_batch or share
     tokens = sequences * batch.sequence_length
-    kernels = replace(kernels, fp8="")
+    kernels, half = replace(kernels, fp8=""), kernels.half
+    _, gathered = layers.Gathered.of(config, counts, world_size, half=half, trains=False)
     copies = casts * _passing_copies(kernels, counts)
     # A layer that keeps nothing, as if it were to be recomputed.
     in_model = (
