@@ -32,13 +32,11 @@ test("the page looks again while the run waits, and until it has a checkpoint", 
   assert.equal(looksAgain(/** @type {any} */ ({ ...run({ state: "running", step: 5 }), forecast }), true), true);
 });
 
-test("the band of a forecast goes from the newest point to the run's last step", () => {
-  const line = /** @type {any} */ ({ colour: "#112233", curve: curve([[10, 5], [20, 4]]) });
+test("a forecast is an error bar at the end of the axis, not a longer axis", () => {
   const forecast = { metric: "val/loss", step: 100, value: 3, likely: [2.8, 3.2], sure: [2.5, 3.6], how: "", text: "" };
-  const traces = forecastTraces(/** @type {any} */ (forecast), line);
-  assert.deepEqual(traces.map(({ x, y }) => [x, y]), [2.5, 3.6, 2.8, 3.2, 3].map((end) => [[20, 100], [4, end]]));
-  assert.deepEqual(traces.map(({ fill }) => fill ?? null), [null, "tonexty", null, "tonexty", null]);
-  assert.deepEqual(forecastTraces(/** @type {any} */ ({ ...forecast, value: null }), line), []);
+  const traces = forecastTraces(/** @type {any} */ (forecast), "#112233", [10, 20]);
+  assert.deepEqual(traces.map(({ x, y }) => [x, y]), [[[19.9, 19.9], [2.5, 3.6]], [[19.9, 19.9], [2.8, 3.2]], [[19.9], [3]]]);
+  assert.deepEqual(forecastTraces(/** @type {any} */ ({ ...forecast, value: null }), "#112233", [10, 20]), []);
 });
 
 test("the place in the queue has the expected start and what that rests on", () => {

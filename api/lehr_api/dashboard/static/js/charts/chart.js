@@ -79,6 +79,8 @@ export class Chart {
     this.cursorIsRight = false;
     /** @type {Marks | null} */
     this.marks = null;
+    /** Of its metric; none beside a part of the curve. @type {Marks["forecast"]} */
+    this.forecast = null;
     this.plot = h("div.plot", { role: "img", tabindex: "0", "aria-label": name });
     this.cursor = h("div.cursor");
     this.dots = h("div.cursor-dots", { "aria-hidden": "true" });
@@ -160,6 +162,7 @@ export class Chart {
     this.lines = lines;
     this.look = look;
     this.marks = marks;
+    this.forecast = marks?.forecast?.metric === this.name && !look.range ? marks.forecast : null;
     if (!this.element.isConnected) return;
     fill(this.key, keyOf(lines).map((one) => h("span", { key: one.label }, swatch(one), " ", one.label)));
     if (!lines.some((line) => line.curve.step.length)) {
@@ -180,11 +183,7 @@ export class Chart {
     if (this.pointer) this.hooks.onHover(this.#placeOf(this.pointer), this);
   }
 
-  /**
-   * Return the chart as an SVG file.
-   *
-   * @returns {{text: string, width: number, height: number} | null} null if nothing is drawn
-   */
+  /** Return the chart as an SVG file. @returns {{text: string, width: number, height: number} | null} null if empty */
   file() {
     return this.figure && { text: fileOf(this.#figureOf(FILE.width, FILE.height), this.name), ...FILE };
   }
@@ -192,13 +191,12 @@ export class Chart {
   /** @param {number} width @param {number} height @returns {import("./drawing.js").Figure} */
   #figureOf(width, height) {
     const { lines, look } = this;
-    const forecast = look.x === "step" && !look.range && this.marks?.forecast?.metric === this.name
-      ? forecastTraces(this.marks.forecast, lines[0]) : [];
-    const longest = Math.max(
-      look.span?.[1] ?? Math.max(...lines.map((line) => line.curve.x.at(-1) ?? 0)), forecast[0]?.x[1] ?? 0,
-    );
+    const longest = look.span?.[1] ?? Math.max(...lines.map((line) => line.curve.x.at(-1) ?? 0));
     const [unit, suffix] = look.x === "time" ? timeUnit(longest) : [1, ""];
     this.scale = unit;
+    const first = look.span?.[0]
+      ?? Math.min(...lines.map(({ curve: { x } }) => (look.logx ? x.find((one) => one > 0) : x[0]) ?? Infinity));
+    const forecast = forecastTraces(this.forecast, lines[0].colour, [first / unit, longest / unit]);
     const traces = [...forecast, ...lines.flatMap((line) => tracesOf(line, look, unit))];
     const { log, note } = logOf(lines, this.own.log ?? look.logy);
     this.unplaced.hidden = note === null;
@@ -207,8 +205,6 @@ export class Chart {
     this.outside.hidden = !y.outside;
     this.outside.textContent = y.outside;
     this.outside.title = `${y.named}. Far from the others, so left out of the range. Press to show.`;
-    const first = look.span?.[0]
-      ?? Math.min(...lines.map(({ curve: { x } }) => (look.logx ? x.find((one) => one > 0) : x[0]) ?? Infinity));
     const logx = look.logx && first > 0 && first < Infinity;
     return {
       width,
@@ -371,7 +367,8 @@ export class Chart {
     const perPixel = Math.abs(axes.x.value(MARK_PX) - axes.x.value(0)) * this.scale;
     const last = curve.step.length - 1;
     const stepsPerX = (curve.step[last] - curve.step[0]) / (curve.x[last] - curve.x[0] || 1);
-    return marksNear(this.marks, at.step, Math.max(0.5, perPixel * stepsPerX), curve);
+    const near = marksNear(this.marks, at.step, Math.max(0.5, perPixel * stepsPerX), curve);
+    return this.forecast && at.step === curve.step[last] ? [...near, this.forecast.text] : near;
   }
 
   /** As of the server; null where it is not known. */

@@ -19,6 +19,8 @@ import { xOfStep } from "./points.js";
 /** The most checkpoints that have a tick each: more ticks would be one grey bar. */
 const TICKS = 40;
 const FEW_POINTS = 40;
+/** How far from the end of the axis a forecast stands, whole: as a share of the axis. */
+const INSIDE = 0.01;
 
 /**
  * @typedef {object} Trace
@@ -103,23 +105,22 @@ export function tracesOf(line, look, unit) {
 }
 
 /**
- * Return the band from the newest point of a line to where the run is expected to end, and its middle. It says where
- * the run ends, not how it gets there.
+ * Return where the run is expected to end: an error bar at the end of the axis. An axis up to the run's last step would
+ * move this chart's cursor away from those of the others, and press the curve into a corner early in a run.
  *
- * @param {NonNullable<Marks["forecast"]>} forecast
- * @param {Line} line drawn by step
+ * @param {Marks["forecast"]} forecast
+ * @param {string} colour of the run
+ * @param {[number, number]} span the ends of the axis
  * @returns {Trace[]}
  */
-export function forecastTraces({ step, value, likely, sure }, { curve, colour }) {
-  const [x, y] = [curve.x.at(-1), curve.y.at(-1)];
-  if (step === null || value === null || !likely || !sure || x === undefined || y === undefined) return [];
-  const to = (/** @type {number} */ end, width = 0) => (
-    { mode: /** @type {const} */ ("lines"), x: [x, step], y: [y, end], line: { width, color: colour, dash: "dash" } }
-  );
-  const band = (/** @type {[number, number]} */ [low, high], /** @type {number} */ depth) => [
-    to(low), { ...to(high), fill: /** @type {const} */ ("tonexty"), fillcolor: faded(colour, depth) },
-  ];
-  return [...band(sure, 0.1), ...band(likely, 0.2), to(value, 1.25)];
+export function forecastTraces(forecast, colour, [first, last]) {
+  const { value, likely, sure } = forecast ?? {};
+  if (typeof value !== "number" || !likely || !sure) return [];
+  const x = last - (last - first) * INSIDE;
+  const bar = (/** @type {number[]} */ y, /** @type {number} */ width, /** @type {number} */ depth) =>
+    ({ mode: /** @type {const} */ ("lines"), x: [x, x], y, line: { width, color: faded(colour, depth) } });
+  const middle = { mode: /** @type {const} */ ("markers"), x: [x], y: [value], marker: { size: 7, color: colour } };
+  return [bar(sure, 2, 0.6), bar(likely, 7, 0.4), middle];
 }
 
 /**
