@@ -70,7 +70,8 @@ def _choose(
         ends, question.fields, question.target, published=question.published, others=settings
     )
     if law is None:
-        raise ValueError("no law of the prior explains the trials")
+        none = "No law explains the losses of these trials. Is the metric a loss?"
+        return Next((), none, none, None)
     ended = sum(math.isfinite(end.loss) for end in ends)
     answer = law.answer() if ended >= _LEAST else None
     stop = None if answer is None else _good_enough(question, answer)
@@ -85,10 +86,8 @@ def _choose(
         why = f"It starts with {first} trials of {question.rungs[0].name}, the smallest, spread "
         return Next(more, why + "over the values that may be best.", None, answer)
     if stop is None and not ended and len(trials) == len(ends):
-        stop = (
-            f"All {len(trials)} trials diverged. Lower the range of what is decided, or look for "
-        )
-        stop += "the cause in one run: warmup, clipping, precision, data."
+        stop = f"All {len(trials)} trials diverged. Lower the range of what is decided, or look "
+        stop += "for the cause in one run: warmup, clipping, precision, data."
     if stop is not None or free < 1 or not ended:
         return Next((), stop or "It waits for trials that run.", stop, answer)
     return _Decision(question, law, trials, seed).next(answer, hours_left, free)

@@ -84,6 +84,8 @@ class Law:
         for k, field in enumerate(self.fields):
             if field.role == "rate":
                 best[:, k] = np.exp2(self.model.best_rate(draws, place)[:, 0])
+                if _rung(setting, self.fields) == _rung(self.target, self.fields):
+                    best[:, k] = np.clip(best[:, k], field.low, field.high)
         return best
 
     @cached_property

@@ -115,7 +115,7 @@ class Model:
         rates = next(ends, None)
         self.rates, self.losses, self.stop = rates, losses, COLUMNS + 2 * others
         # The lowest loss, to which others are related.
-        self.loss = float(losses.means.min()) if len(losses.means) else 1.0
+        self.loss = max(abs(float(losses.means.min())), 1e-6) if len(losses.means) else 1.0
         wider = 1.0 if published else _WIDER
         self.bottom = wider * _BOTTOM
         part, doubt = _PARTS
