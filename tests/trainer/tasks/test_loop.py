@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from lehr_testing.assembled import begin, recorded
 from lehr_testing.trainer import make_run, records, train_to_end
-from lehr_trainer.errors import BadData
+from lehr_trainer.errors import BadConfig, BadData
 from lehr_trainer.export.command import open_source
 from lehr_trainer.tasks.command import main as evaluate
 
@@ -95,3 +95,16 @@ def test_ranks_of_a_sharded_model_give_the_values_of_one(tmp_path: Path, corpus:
     alone = json.loads((tmp_path / "alone.json").read_text())
     assert alone["tasks"] == trained["tasks"]
     assert alone["values"] == pytest.approx(trained["values"], rel=1e-6)
+
+
+@pytest.mark.parametrize("value", ["perplexity", "modules"])
+def test_kept_checkpoint_is_judged_by_a_value_that_its_task_has(
+    tmp_path: Path, corpus: Path, value: str
+) -> None:
+    file = tmp_path / "own.jsonl"
+    file.write_text('{"text": "the lehr warms"}\n' * 3)
+    texts = {"name": "perplexity", "path": str(file), "kind": "perplexity"}
+    metric = f"task/{value}/{'accuracy' if value == 'perplexity' else 'loss'}"
+    changes = {**SETTINGS, "evals": [MODULES, texts], "checkpoint": {"keep_best": metric}}
+    with pytest.raises(BadConfig, match=f"keep_best is {metric}, but a task of kind .* has "):
+        begin(tmp_path / "run", corpus, **changes)

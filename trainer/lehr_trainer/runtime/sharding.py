@@ -26,6 +26,7 @@ from lehr_trainer.configs.optimizer import EIGHT_BIT_BLOCK
 from lehr_trainer.errors import BadConfig
 from lehr_trainer.models.fp8 import CastBeforeGather
 from lehr_trainer.models.module_map import blocks
+from lehr_trainer.runtime.waits import groups_of
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -325,13 +326,10 @@ def gathered_in_fp32(model: nn.Module) -> Iterator[None]:
 
 
 def _groups(model: nn.Module) -> list[Any]:
-    """Return FSDP2's group of parameters of each block."""
+    """Return FSDP2's groups of parameters of all blocks."""
     modules: Any = blocks(model)
-    return [
-        group
-        for block in modules
-        for group in block._get_fsdp_state()._fsdp_param_groups  # noqa: SLF001 - no public name
-    ]
+    # It has no public name.
+    return [group for block in modules for group in groups_of(block._get_fsdp_state())]  # noqa: SLF001
 
 
 def _gather_anew(model: nn.Module) -> None:

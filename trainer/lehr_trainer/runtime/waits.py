@@ -110,7 +110,7 @@ class Waits:
         model.register_forward_hook(self._after_forward, prepend=True)
         for module in model.modules():
             state = getattr(module, "_get_fsdp_state", None)
-            for group in () if state is None else _groups(state()):
+            for group in () if state is None else groups_of(state()):
                 for name in ("unshard", "wait_for_unshard", "post_backward"):
                     setattr(group, name, self._timed_call(getattr(group, name)))
 
@@ -146,7 +146,7 @@ class Waits:
             self._spans.append((self._began, self._clock.mark()))
 
 
-def _groups(state: Any) -> list[Any]:
+def groups_of(state: Any) -> list[Any]:
     """Return the parameter groups of a sharded module; older versions of torch have one."""
     groups: list[Any] | None = getattr(state, "_fsdp_param_groups", None)
     return [state._fsdp_param_group] if groups is None else groups  # noqa: SLF001

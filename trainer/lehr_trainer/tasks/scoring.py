@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from itertools import accumulate
@@ -25,7 +25,7 @@ from lehr_trainer.configs.tasks import TaskConfig, TaskKind
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.contract.records import Evaluation, LogFn
 from lehr_trainer.data.tokenizers import Tokenizer, load_tokenizer
-from lehr_trainer.errors import BadData
+from lehr_trainer.errors import BadConfig, BadData
 from lehr_trainer.evaluate import held_out_loss
 from lehr_trainer.models.attention import without_compiling
 from lehr_trainer.models.module_map import Decoder
@@ -203,6 +203,21 @@ def _stderr(values: Floats) -> float:
     return float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan
 
 
+def _check_value(metric: bool | str, tasks: Mapping[str, PreparedTask]) -> None:
+    """Raise BadConfig if ``keep_best`` is a value that its task, by its kind, does not have."""
+    if not isinstance(metric, str):
+        return
+    *_, name, value = metric.split("/")
+    judged = tasks.values() if value == "mean" else [tasks[name]] if name in tasks else []
+    kinds = {task.kind for task in judged}
+    rate = value == "bits_per_byte"
+    if not rate and kinds and (kinds == {"perplexity"}) is not (value == "loss"):
+        has = "bits_per_byte and loss" if kinds == {"perplexity"} else "accuracy and bits_per_byte"
+        raise BadConfig(
+            f"checkpoint.keep_best is {metric}, but a task of kind {', '.join(kinds)} has {has}"
+        )
+
+
 class Tasks:
     """A model and the tasks that it is evaluated on."""
 
@@ -224,6 +239,7 @@ class Tasks:
         used = tokenizer if tokenizer or not tasks else load_tokenizer(config.data.tokenizer)
         self._prepared = {task.name: prepare_task(task, used, longest) for task in tasks if used}
         self.digests = {name: one.digest for name, one in self._prepared.items()}
+        _check_value(config.checkpoint.keep_best, self._prepared)
         for one in self._prepared.values():
             log(one.summary)
 
