@@ -21,8 +21,7 @@ from lehr.base import formats
 from lehr.control.lifecycle import ENDED, TIME_LIMIT, Desired, RunState
 from lehr.control.search import TrialReport
 from lehr.errors import SpecError, SpecProblem
-from lehr.specs import campaign as specs
-from lehr.specs.campaign import Campaign, Decided
+from lehr.specs.campaign import Campaign, Decided, LadderRung
 from lehr.specs.search import point_key
 from lehr.specs.sweep import SweepSpec
 
@@ -237,7 +236,7 @@ def final_loss(trial: TrialState) -> float | None:
 
 
 def _point(
-    spec: SweepSpec, rung: specs.Rung, chosen: CampaignTrial, trials: Sequence[TrialState]
+    spec: SweepSpec, rung: LadderRung, chosen: CampaignTrial, trials: Sequence[TrialState]
 ) -> dict[str, Any]:
     """Return the parameters of a trial; never those of an existing one: then it has a new seed."""
     unit = int(rung.set.get("train.batch.micro_batch", 1)) * rung.ranks

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lehr.schemas.base import Measured, View
-from lehr.specs.campaign import Decided, Enough, Rung
+from lehr.specs.campaign import Decided, Enough, LadderRung
 
 Interval = tuple[float, float]
 
@@ -55,11 +55,11 @@ class CampaignView(View):
     sweep_id: str
     name: str
     metric: str
-    target: Rung
+    target: LadderRung
     decide: dict[str, DecidedView]  # By path.
     enough: Enough
     published: bool
-    rungs: list[Rung]  # From the one with the fewest FLOPs.
+    rungs: list[LadderRung]  # From the one with the fewest FLOPs.
     hours: list[float] | None = None  # GPU-hours of a trial of each; null before one has ended.
     trials: list[CampaignTrialView]
     budget: BudgetUse

@@ -18,7 +18,7 @@ Role = Literal["rate", "batch", "other"]
 Positive = Annotated[float, Field(gt=0)]
 
 
-class Budget(Config):
+class CampaignBudget(Config):
     """What all trials together may cost. It is never exceeded."""
 
     gpu_hours: Positive | None = None
@@ -69,7 +69,7 @@ class Decided(Bounds):
         return round(value) if self.whole else float(f"{value:.3g}")
 
 
-class Rung(Config):
+class LadderRung(Config):
     """A training that trials may use: the target, smaller or shorter."""
 
     point: dict[str, Any] = {}  # Values by path that make it of the target, shown with each trial.
@@ -101,8 +101,8 @@ class Campaign(Config):
     decide: dict[str, Decided]  # By dotted path into ``run``.
     answer: Enough = Enough()
     published: bool = True
-    target: Rung
-    rungs: Annotated[list[Rung], Field(min_length=1)]  # From the cheapest.
+    target: LadderRung
+    rungs: Annotated[list[LadderRung], Field(min_length=1)]  # From the cheapest.
 
 
 def _by_path(raw: Any) -> Any:
@@ -121,7 +121,7 @@ class CampaignSpec(Config):
     """Notes in free text."""
     target: RunSpec
     """The run in question: the file of a run or a rollout, or the run itself."""
-    budget: Budget
+    budget: CampaignBudget
     decide: Annotated[dict[str, Bounds | None], Field(min_length=1), BeforeValidator(_by_path)] = {
         "train.optimizer.lr": None
     }

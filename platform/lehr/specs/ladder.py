@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from lehr.base import formats
 from lehr.base.names import goal_of, is_rate, is_seed
 from lehr.errors import SpecProblem
-from lehr.specs.campaign import Bounds, Campaign, CampaignSpec, Decided, Role, Rung
+from lehr.specs.campaign import Bounds, Campaign, CampaignSpec, Decided, LadderRung, Role
 from lehr.specs.overrides import LENGTHS, with_changes
 from lehr.specs.problems import Origin, show
 from lehr.specs.run import CLAIM, RunSpec
@@ -60,7 +60,7 @@ def sweep_of(spec: CampaignSpec, origin: Origin) -> tuple[list[SpecProblem], Swe
     made = {path: _decided(spec.target, path, own, origin) for path, own in spec.decide.items()}
     problems += [one for one in made.values() if isinstance(one, SpecProblem)]
     decide = {path: one for path, one in made.items() if isinstance(one, Decided)}
-    rungs: list[Rung] = []
+    rungs: list[LadderRung] = []
     try:
         rungs = ladder(spec.target, spec.smallest_width, batch_is_decided=BATCH in decide)
     except NoLadder as error:
@@ -120,7 +120,9 @@ def _decided(
     return Decided(min=bounds.min, max=bounds.max, role=role, start=value, whole=whole)
 
 
-def ladder(run: RunSpec, smallest_width: int = 32, *, batch_is_decided: bool = False) -> list[Rung]:
+def ladder(
+    run: RunSpec, smallest_width: int = 32, *, batch_is_decided: bool = False
+) -> list[LadderRung]:
     """Return the rungs of a target, the cheapest first; of a model that is not Lehr's, its lengths.
 
     Where the batch is decided, micro-batches are small enough for a quarter of a rung's own.
@@ -188,7 +190,9 @@ def _width(model: ModelConfig, heads: int) -> int:
     return round(model.hidden_size * heads / model.num_attention_heads / 16) * 16
 
 
-def _rung(run: RunSpec, shape: dict[str, Any], share: float, batch_is_decided: bool) -> Rung | None:
+def _rung(
+    run: RunSpec, shape: dict[str, Any], share: float, batch_is_decided: bool
+) -> LadderRung | None:
     """Return a rung of that shape with a share of the target's tokens; None if it is too short."""
     train, most = run.own, run.resources.gpus
     tokens = round(train.total_tokens * share)
@@ -247,11 +251,11 @@ def _room(run: RunSpec, *, most_of_gpu: bool = False) -> float:
     return max(float(peak), 0.0 if gpu is None else 0.9 * gpu.memory_bytes)
 
 
-def _described(run: RunSpec, point: dict[str, Any], more: dict[str, Any]) -> Rung:
+def _described(run: RunSpec, point: dict[str, Any], more: dict[str, Any]) -> LadderRung:
     train, counts = run.own, parameter_counts(run.own.model)
     scored = train.validation.tokens * train.steps / max(train.validation.every, 1) / 3
     each = flops_per_token(train.model, train.batch.sequence_length)
-    return Rung(
+    return LadderRung(
         point=point, set=more, width=train.model.hidden_size, depth=train.model.num_hidden_layers,
         parameters=counts.total, non_embedding=counts.non_embedding, gpus=run.resources.gpus,
         sequences=train.batch.sequences, batch=train.tokens_per_step, tokens=train.total_tokens,

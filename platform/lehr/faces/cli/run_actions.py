@@ -68,7 +68,7 @@ def pause(ref: ActRef, as_json: JsonOption = False) -> None:
 
 @app.command("resume")
 def resume(ref: ActRef, as_json: JsonOption = False) -> None:
-    """Queue a paused run or campaign again, from its checkpoint. JSON: as of `lehr pause`."""
+    """Queue a paused run or campaign, from its checkpoint. JSON: {run: RunDetail}, {sweep: ...}."""
     _act(connect().find(ref, "resume").resume(), as_json)
 
 

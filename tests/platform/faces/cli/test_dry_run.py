@@ -11,6 +11,7 @@ from lehr.code.capsule_store import CapsuleStore
 from lehr.schemas.cluster import ClusterView, GpuView, NodeView
 from lehr_testing import cli, rollouts
 from lehr_testing.api import RUN_SPEC, SWEEP_SPEC, TOKEN, changed, counts, served
+from lehr_testing.campaigns import TARGET
 
 VERBS = {
     "submit": ("run.json", RUN_SPEC, ()),
@@ -102,6 +103,33 @@ def test_dry_run_prints_the_plan_and_the_warnings_of_the_run_and_records_nothing
         assert "free now: n1" in dry.stdout
     assert run("rollout", "rollout.json", "--dry-run").returncode == 0
     assert counts(api) == (0, 0)
+
+
+def test_campaign_is_planned_launched_paused_and_extended(lehr, tmp_path):
+    api, run = lehr
+    spec = {"kind": "campaign", "name": "c", "target": TARGET, "budget": {"gpu_hours": 1}}
+    (tmp_path / "c.json").write_text(json.dumps(spec))
+    plan = json.loads(run("plan", "c.json", "resources.gpu_type=H100", "--json").stdout)
+    assert [one["parameters"]["train.model.hidden_size"] for one in plan["trials"]][::2] == [
+        32,
+        64,
+        96,
+    ]
+    assert plan["gpu_hours"] == pytest.approx(1.0)
+    dry = run("campaign", "c.json", "--dry-run")
+    assert "a campaign for train.optimizer.lr, 6 rungs, 1.00 GPU-hours at most" in dry.stdout
+    assert counts(api) == (0, 0)
+    assert "c is a sweep, not a run" in run("submit", "c.json").stderr.replace(".json", "")
+    launched = run("campaign", "c.json", "--yes")
+    assert launched.returncode == 0, launched.stderr
+    assert "1 run queued" in launched.stdout
+    [sweep] = api.store.sweeps.page().items
+    assert run("pause", "c").returncode == 0
+    assert [one.desired for one in api.store.sweeps.runs(sweep.id)] == ["pause"]
+    assert run("extend", "c", "gpu_hours=2").returncode == 0
+    sweep = api.store.sweeps.get(sweep.id)
+    assert sweep.spec["campaign"]["gpu_hours"] == 3
+    assert "c does not know enough of its target yet" in run("show", "c", "--rollout").stderr
 
 
 def test_plan_names_the_nodes_that_are_free_for_the_run_now(lehr, monkeypatch):
