@@ -15,6 +15,7 @@ from lehr.app.presenters.sweeps import PAGE
 from lehr.app.services import archive as archiving
 from lehr.app.services.campaigns import campaign_view
 from lehr.app.services.extend import extend_sweep
+from lehr.app.services.law import law_of
 from lehr.app.services.requests import cancel_sweep, note_sweep, retry_sweep
 from lehr.app.services.submit import launch_sweep
 from lehr.app.services.transfer import transfer_rate
@@ -22,6 +23,7 @@ from lehr.base.access import Role
 from lehr.control.lifecycle import RunState
 from lehr.schemas.base import Page
 from lehr.schemas.campaigns import CampaignView
+from lehr.schemas.laws import LawView
 from lehr.schemas.sweeps import (
     AuditView,
     SweepDeletion,
@@ -45,7 +47,7 @@ from lehr_api.deps import (
 from lehr_api.problems import problem_responses
 from lehr_api.routes.runs import Note, Submission
 from lehr_api.tagged_route import TaggedRoute
-from lehr_api.threads import SUBMISSIONS
+from lehr_api.threads import LONG_READS, SUBMISSIONS
 
 router = APIRouter(prefix="/sweeps", tags=["sweeps"], route_class=TaggedRoute)
 reading = APIRouter(
@@ -241,3 +243,26 @@ def transfer(sweep: FoundSweep, body: TransferRequest, services: ServicesDep) ->
     the spec as YAML. Nothing is recorded.
     """
     return transfer_rate(services, sweep, body.spec, body.overrides, rule=body.rule)
+
+
+Positive = Annotated[float | None, Field(gt=0, lt=1e18)]
+
+
+class LawRequest(RequestBody):
+    """The sweeps and runs of a law, by id or name, and the training that it is asked about."""
+
+    refs: Annotated[list[str], Field(min_length=1, max_length=1000, examples=[["lr-grid"]])]
+    spec: dict[str, Any] | None = None
+    """That training as a run or a rollout; else of the largest run's shape, with these:"""
+    parameters: Positive = None
+    """Without embeddings."""
+    tokens: Positive = None
+    published: bool = True
+    """Whether published runs count as a weak prior."""
+
+
+@reading.post("/law", responses=problem_responses(400, 404))
+@LONG_READS.runs
+def law(body: LawRequest, services: ServicesDep) -> LawView:
+    """Fit the law of the final loss of runs, and predict a training by it. Nothing is recorded."""
+    return law_of(services, **dict(body))

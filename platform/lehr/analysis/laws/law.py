@@ -59,6 +59,11 @@ class Law:
         loss = self.model.level(self.draws, places) + above
         return loss[:, 0], np.hypot(noise, misfit)[:, 0]
 
+    def best_loss(self, setting: Setting) -> Array:
+        """Return the loss at a setting's best values by each draw, [N], without noise."""
+        places = self.places([(setting, [field.low for field in self.fields])])
+        return self.model.level(self.draws, places)[:, 0]
+
     def best_at(self, setting: Setting) -> Array:
         """Return the best values of each draw for a setting, [N, fields]: a batch within its range,
         which follows the knee.

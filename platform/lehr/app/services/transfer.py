@@ -184,11 +184,11 @@ def _progress(detail: SweepDetail) -> list[str]:
 
 def _differences(trial: TrainConfig, aim: TrainConfig) -> list[str]:
     """Return what else differs, and moves the best rate by an unknown factor."""
-    differing = [path for path in _SAME if _at(trial, path) != _at(aim, path)]
+    others = differing([trial, aim])
     found = []
-    if differing:
+    if others:
         found.append(
-            f"No rule covers these differences from the sweep: {', '.join(differing)}. Each may "
+            f"No rule covers these differences from the sweep: {', '.join(others)}. Each may "
             "move the best rate."
         )
     if aim.optimizer.lr_family != "adamw":
@@ -210,6 +210,11 @@ def _differences(trial: TrainConfig, aim: TrainConfig) -> list[str]:
                 "false in both."
             )
     return found
+
+
+def differing(trains: list[TrainConfig]) -> list[str]:
+    """Return the fields that differ, and move the best rate by an unknown factor."""
+    return [path for path in _SAME if any(_at(one, path) != _at(trains[0], path) for one in trains)]
 
 
 def _at(train: TrainConfig, path: str) -> Any:

@@ -42,6 +42,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "compare": ("compare", "Compare configs and metrics of runs, at equal step or tokens"),
         "judge": ("compare", "Judge claims: keep, reject or undecided, by pairs of seeds"),
         "transfer": ("transfer", "Transfer the best learning rate of a sweep to larger runs"),
+        "law": ("law", "Predict loss and learning rate of a larger run from finished runs"),
         "diagnose": ("diagnose", "Find problems in the curves of a run or of a file"),
         "logs": ("logs", "Print the output of a run; -f follows it"),
         "checkpoints": ("checkpoints", "List, verify, download or delete checkpoints of a run"),

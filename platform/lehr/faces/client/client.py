@@ -28,6 +28,7 @@ from lehr.faces.client.transport import StreamEvent, Transport
 from lehr.schemas.base import Health, Page
 from lehr.schemas.checkpoints import CapsuleView, CodeDiff
 from lehr.schemas.comparisons import ClaimView
+from lehr.schemas.laws import LawView
 from lehr.schemas.rollouts import RolloutDetail, RolloutView
 from lehr.schemas.runs import Opened, RunDetail, RunView, SubmissionCheck
 from lehr.schemas.sweeps import SweepDetail, SweepView
@@ -184,6 +185,26 @@ class Client(RefMethods, AdminMethods):
         query = {"run": ids, "metric": metric or None, "x": x, "by": by or None}
         answer = self.transport.get("/compare", query)
         return Comparison.read(self.transport, answer)
+
+    def law(
+        self,
+        *refs: str | Sweep | Run,
+        spec: Path | str | dict[str, Any] | RunSpec | RolloutSpec | None = None,
+        **options: Any,
+    ) -> LawView:
+        """Fit the law of the final loss of sweeps and runs; predict a run or rollout, ``spec``.
+
+        Options: ``parameters`` (without embeddings) and ``tokens`` in place of ``spec``, at the
+        shape of the largest run; ``published=False``: published runs do not count as a prior.
+
+        Raises:
+            NotFound: there is no such sweep or run.
+            UserError: the runs have no common law, or too few have ended.
+        """
+        target = None if spec is None else plain(load(spec, ())[0])
+        ids = [ref if isinstance(ref, str) else ref.id for ref in refs]
+        answer = self.transport.post("/sweeps/law", {"refs": ids, "spec": target, **options})
+        return LawView.model_validate_json(answer)
 
     def average_models(
         self,

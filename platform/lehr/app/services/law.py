@@ -1,0 +1,231 @@
+"""The law of the final loss of runs in the record, and what it predicts of a larger training."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from lehr.analysis.batches import is_measured
+from lehr.analysis.laws.question import Field
+from lehr.analysis.lr_rules import DEFAULT, RULES, Setting, setting_of
+from lehr.app.services.transfer import differing
+from lehr.base.formats import amount, counted, listed, parameter
+from lehr.control.lifecycle import RunState
+from lehr.errors import NotFound, UserError
+from lehr.schemas.laws import Believed, LawRunView, LawView, PredictionView
+from lehr.specs import RunSpec, SweepSpec, load_spec
+
+if TYPE_CHECKING:
+    from lehr.analysis.laws import Law, Observation
+    from lehr.analysis.laws.model import Array
+    from lehr.app.services.context import Context
+    from lehr.store.tables import RunRow
+    from lehr_trainer.configs.train import TrainConfig
+
+    Told = list[tuple[RunRow, TrainConfig, Observation]]
+
+_RATE = "train.optimizer.lr"
+_RUNS, _SIZES = 4, 2  # With a finite loss, without which there is no law.
+_RANGE = 8.0  # How far beyond the rates tried, carried to the target, its best one may lie.
+
+
+def law_of(
+    context: Context,
+    refs: Sequence[str],
+    *,
+    spec: dict[str, Any] | None = None,
+    parameters: float | None = None,
+    tokens: float | None = None,
+    published: bool = True,
+) -> LawView:
+    """Fit the law of sweeps and runs, and predict a target by it. Nothing is recorded.
+
+    The target is ``spec``, a run or a rollout, or has the shape of the largest run, with other
+    ``parameters`` (without embeddings) or ``tokens``.
+
+    Raises:
+        NotFound: there is no such sweep or run.
+        UserError: the runs have no common law, or too few have ended.
+        SpecError: the target is not a valid spec.
+    """
+    from lehr.analysis.laws import fit_law
+    from lehr.analysis.laws.figure import between, drawn_law
+
+    metric, runs = _named(context, refs)
+    told, notes = _told(context, runs, metric)
+    observations = tuple(own for _, _, own in told)
+    measured = sorted((o.setting for o in observations if math.isfinite(o.loss)), key=_compute)
+    sizes = len({(one.non_embedding, one.tokens) for one in measured})
+    if len(measured) < _RUNS or sizes < _SIZES:
+        raise UserError(
+            f"a law needs at least {_RUNS} finished runs with a finite {metric}, of {_SIZES} or "
+            f"more sizes (parameters or tokens); there are {len(measured)} of "
+            f"{counted(sizes, 'size')}. " + " ".join(notes),
+            hint="Name more sweeps or runs, or train smaller and shorter ones.",
+        )
+    largest, trains = measured[-1], [train for _, train, _ in told]
+    goal, name = _scaled(largest, parameters, tokens), "the target"
+    if spec is not None:
+        loaded = load_spec(spec)
+        if isinstance(loaded, SweepSpec) or parameters or tokens:
+            raise UserError("give the spec of a run or a rollout, or parameters and tokens.")
+        trains.append(loaded.own if isinstance(loaded, RunSpec) else loaded.run.own)
+        goal, name = setting_of(trains[-1]), loaded.name
+    kinds = {f"{one.optimizer.lr_family} ({one.model.parametrization})" for one in trains}
+    if len(kinds) > 1:
+        names = ", others by ".join(sorted(kinds))
+        raise UserError(f"the learning rates do not compare: some train by {names}.")
+    if others := differing(trains):
+        notes.append(f"The law does not know what else differs: {', '.join(others)}.")
+    # Where the target's best rate may lie, by what was tried.
+    rates = [RULES[DEFAULT].rate(one.values[0], one.setting, goal) for one in observations]
+    fields = (Field(_RATE, "rate", min(rates) / _RANGE, max(rates) * _RANGE, log=True),)
+    beyond = _scaled(largest, 2 * largest.non_embedding, 2 * largest.tokens)
+    path = between(measured[0], max(goal, largest, key=_compute))
+    law = fit_law(observations, fields, goal, published=published, others=(*path, beyond))
+    if law is None:
+        raise UserError(f"no law explains {metric} of these runs.", hint="Name fewer of them.")
+    target = _prediction(law, name if goal != largest else "the largest run", goal)
+    views = [
+        LawRunView(
+            run_id=run.id, name=run.name, parameters=own.setting.non_embedding,
+            tokens=own.setting.tokens, values={_RATE: own.values[0]}, loss=own.loss,
+            off=off if math.isfinite(off) else None,
+        )
+        for (run, _, own), off in zip(told, law.residuals, strict=True)
+    ]  # fmt: skip
+    view = LawView(
+        metric=metric, published=published, numbers=_numbers(law), domain=law.domain, runs=views,
+        target=target, beyond=_prediction(law, "twice the largest run's size and tokens", beyond),
+        facts=[], figures=drawn_law(law, path, target, metric, views),
+    )  # fmt: skip
+    return view.model_copy(update={"facts": [*_facts(view), *(("note", one) for one in notes)]})
+
+
+def _named(context: Context, refs: Sequence[str]) -> tuple[str, list[RunRow]]:
+    """Return the loss, and each run once, of sweeps and runs by id or name."""
+    metrics: dict[str, str] = {}
+    runs: dict[str, RunRow] = {}
+    for ref in refs:
+        try:
+            sweep = context.store.sweeps.find(ref)
+        except NotFound:
+            some = [context.store.runs.find(ref)]
+        else:
+            metrics[sweep.stored.metric] = sweep.stored.goal
+            some = context.store.sweeps.runs(sweep.id)
+        runs |= {run.id: run for run in some}
+    names = ", ".join(metrics) or "val/loss"
+    if len(metrics) > 1:
+        raise UserError(f"these sweeps have different metrics: {names}.", hint="Name their runs.")
+    if "maximize" in metrics.values():
+        raise UserError(f"{names} is maximized; a law is one of a loss.", hint="Name the runs.")
+    return names, list(runs.values())
+
+
+def _told(context: Context, runs: Sequence[RunRow], metric: str) -> tuple[Told, list[str]]:
+    """Return the runs that a law can use, and notes on others."""
+    from lehr.analysis.laws import Observation
+
+    newest, told = context.store.series.latest([run.id for run in runs], [metric]), []
+    left_out = Counter[str]()
+    for run in runs:
+        value = newest.get(run.id, {}).get(metric)
+        lost = run.state == RunState.FAILED and run.cause == "nan_loss"
+        if run.stored.program:
+            left_out["train with a program of their own, whose size is not known"] += 1
+        elif run.state != RunState.COMPLETED and not lost:
+            left_out["have not completed"] += 1
+        elif value is None and not lost:
+            left_out[f"have no {metric}"] += 1
+        else:
+            train = RunSpec.model_validate(run.spec).own
+            loss = math.inf if lost or value is None else value.value
+            told.append((run, train, Observation(setting_of(train), (train.optimizer.lr,), loss)))
+    notes = [f"{n} of {counted(len(runs), 'run')} {why}." for why, n in left_out.items()]
+    if is_measured(metric):
+        held_out = context.store.events.held_out([run.id for run, _, _ in told], metric)
+        sets = {held_out[run.id]: run.name for run, _, _ in told[::-1]}
+        known = [f"{digest[:8]} ({name})" for digest, name in sets.items() if digest]
+        if len(known) > 1:
+            hint = "Name the runs of one of them: others do not compare."
+            text = f"{metric} was measured on different held-out sets: {listed(known)}."
+            raise UserError(text, hint=hint)
+        if None in sets:
+            notes.append(f"Some, such as {sets[None]}, have no digest of their held-out set.")
+    return told, notes
+
+
+def _compute(setting: Setting) -> float:
+    return setting.non_embedding * setting.tokens
+
+
+def _scaled(setting: Setting, parameters: float | None, tokens: float | None) -> Setting:
+    """Return a setting with other parameters, at the same shape, or other tokens."""
+    size = parameters or setting.non_embedding
+    by, length = (size / setting.non_embedding) ** (1 / 3), tokens or setting.tokens
+    width, depth = setting.width * by, setting.depth * by
+    return replace(setting, width=width, depth=depth, non_embedding=size, tokens=length)
+
+
+def _believed(draws: Array) -> Believed:
+    import numpy as np
+
+    low, lower, value, higher, high = np.quantile(draws, (0.025, 0.16, 0.5, 0.84, 0.975)).tolist()
+    return Believed(value=value, likely=(lower, higher), sure=(low, high))
+
+
+def _prediction(law: Law, name: str, setting: Setting) -> PredictionView:
+    best = {f.path: _believed(b) for f, b in zip(law.fields, law.best_at(setting).T, strict=True)}
+    values = [one.value for one in best.values()]
+    loss, likely, sure = law.predict(setting, values)
+    return PredictionView(
+        name=name, parameters=setting.non_embedding, tokens=setting.tokens, best=best,
+        loss=Believed(value=loss, likely=likely, sure=sure), outside=law.outside(setting, values),
+    )  # fmt: skip
+
+
+def _numbers(law: Law) -> dict[str, Believed]:
+    import numpy as np
+
+    from lehr.analysis.laws import model
+
+    top, by_size, by_tokens = law.draws[:, law.model.stop :][:, : model.LINEAR].T
+    alpha, beta = np.exp(law.draws[:, [model.ALPHA, model.BETA]]).T
+    powers = law.draws[:, [model.PER_WIDTH, model.PER_DEPTH, model.PER_TOKENS, model.PER_BATCH]].T
+    draws = (top - by_size - by_tokens, alpha, beta, *powers)
+    names = ("E", "alpha", "beta", "width", "depth", "tokens", "batch")
+    return {name: _believed(own) for name, own in zip(names, draws, strict=True)}
+
+
+def _facts(view: LawView) -> list[tuple[str, str]]:
+    facts = []
+    for one in (view.target, view.beyond):
+        size = f"{amount(one.parameters)} parameters without embeddings"
+        facts.append((one.name, f"{size}, {amount(one.tokens)} tokens. {one.outside or ''}"))
+        half, (low, high) = (one.loss.likely[1] - one.loss.likely[0]) / 2, one.loss.sure
+        ends = f"{one.loss.value:.3f} ± {half:.2g} (68 %), {low:.3f} to {high:.3f} (95 %)"
+        facts.append((f"{view.metric} at its end", ends))
+        for path, own in one.best.items():
+            figures = (own.value, *own.likely, *own.sure)
+            best, *of = (parameter(float(f"{each:.2g}"), path) for each in figures)
+            text = f"{best} ({of[0]} to {of[1]} with 68 %, {of[2]} to {of[3]} with 95 %)"
+            facts.append((f"best {path}", text))
+    numbers = [
+        f"{name} {own.value:.2f} ({own.likely[0]:.2f} to {own.likely[1]:.2f})"
+        for name, own in view.numbers.items()
+    ]
+    spans = [f"{name} {amount(low)} to {amount(high)}" for name, (low, high) in view.domain.items()]
+    off = sorted((-abs(run.off or 0), f"{run.name} {run.off:+.1f}") for run in view.runs if run.off)
+    least = f"E + A parameters^-alpha + B tokens^-beta: {', '.join(numbers[:3])} with 68 %"
+    return [
+        *facts,
+        ("best loss", least),
+        ("powers of the best rate", f"{', '.join(numbers[3:])}; batch up to the critical one"),
+        ("measured", f"{counted(len(view.runs), 'run')}: {', '.join(spans)}"),
+        ("farthest off it, in standard deviations", listed([text for _, text in off])),
+        ("published runs", "count as a weak prior" if view.published else "do not count"),
+    ]

@@ -1,0 +1,48 @@
+"""Laws of the final loss: what runs say of it, and what it predicts of a larger training."""
+
+from __future__ import annotations
+
+from lehr.schemas.base import Measured, View
+
+Interval = tuple[float, float]
+
+
+class Believed(View):
+    value: float
+    likely: Interval  # Holds it with 68 %; ``sure``: with 95 %.
+    sure: Interval
+
+
+class PredictionView(View):
+    name: str
+    parameters: float  # Without embeddings.
+    tokens: float
+    loss: Believed  # Of one training at the best values.
+    best: dict[str, Believed]  # By path.
+    outside: str | None = None  # How far it lies outside of what was measured, as a sentence.
+
+
+class LawRunView(View):
+    run_id: str
+    name: str
+    parameters: float  # Without embeddings.
+    tokens: float
+    values: dict[str, float]
+    loss: Measured  # At its end; infinite if it diverged.
+    off: float | None = None
+    """Standard deviations, of law and one trial together, above the law; null if it diverged."""
+
+
+class LawView(View):
+    metric: str
+    published: bool  # Whether published runs counted as a weak prior.
+    numbers: dict[str, Believed]
+    """E, alpha and beta of the best loss, E + A parameters^-alpha + B tokens^-beta; and the powers
+    by which the best rate goes with width, depth, tokens, and batch up to the critical one.
+    """
+    domain: dict[str, Interval]  # Lowest and highest that was measured.
+    runs: list[LawRunView]
+    target: PredictionView
+    beyond: PredictionView  # Twice the parameters and tokens of the largest run.
+    facts: list[tuple[str, str]]  # The same in words: name and text of each.
+    figures: dict[str, str]  # SVG by title.
