@@ -139,7 +139,9 @@ def forecast(
     if risen[-1]:
         since = s[len(s) - int(np.argmin(risen[::-1]))]
         return Forecast(f"the loss has risen from {lowest[-1]:.4g} since step {since:,.0f}")
-    logs, final, variance = explain(prior_draws(), rates, s[~risen], y[~risen], plan is not None)
+    # Always the same draws, so that no forecast changes by itself.
+    draws = PRIOR + np.random.default_rng(0).standard_normal((DRAWS, len(PRIOR))) * SPREAD
+    logs, final, variance = explain(draws, rates, s[~risen], y[~risen], plan is not None)
     sums = weights_of(logs).cumsum()
     chosen = np.searchsorted(sums / sums[-1], (np.arange(2 * DRAWS) + 0.5) / (2 * DRAWS))
     normal = np.random.default_rng(0).standard_normal(2 * DRAWS)
@@ -167,15 +169,6 @@ def averaged(steps: Array, losses: Array) -> tuple[Array, Array]:
     starts = np.unique(np.searchsorted(steps, [0.0, *edges], side="right"))
     counts = np.diff([*starts, len(steps)])
     return np.add.reduceat(steps, starts) / counts, np.add.reduceat(losses, starts) / counts
-
-
-@lru_cache(maxsize=1)
-def prior_draws() -> Array:
-    """Draw the parameters, [N, 7], as logarithms. Always the same, so that no forecast changes by
-    itself.
-    """
-    normal = np.random.default_rng(0).standard_normal((DRAWS, len(PRIOR)))
-    return np.asarray(PRIOR) + normal * SPREAD
 
 
 def _area(plan: RatePlan, steps: Sequence[float] | Array) -> Array:

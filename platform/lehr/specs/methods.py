@@ -50,7 +50,7 @@ def pruning_problems(
     is_loss = name.endswith(("loss", "bits_per_byte")) or sweep.run.trainer is not None
     if rule.name == "forecast" and not (is_loss and goal == "minimize"):
         message = f"pruning.name is forecast, which needs a loss to minimize, not {name}, {goal}."
-        yield origin.problem("pruning.name", message, "Give metric: val/loss, or use asha.")
+        yield origin.problem("pruning.name", message, "Give metric.name: val/loss, or use asha.")
     if len(steps) < len(lengths):
         if rule.needs_length:
             yield origin.problem(

@@ -119,15 +119,9 @@ def test_forecast_prunes_what_cannot_win_and_nothing_that_may():
     assert pruned_by_forecast(worse) == []
     # Trials that have failed or were pruned win nothing.
     assert pruned_by_forecast(loss(2.0, state="pruned"), loss(2.0, state="failed"), worse) == []
+    assert pruned_by_forecast(best, loss(9.0, until=30)) == []  # Before min_steps.
     # One whose end cannot be known may win.
     assert pruned_by_forecast(best, replace(worse, total_steps=None)) == []
-
-
-def test_forecast_does_not_prune_before_min_steps():
-    assert pruned_by_forecast(loss(2.0), loss(9.0, until=80)) == [2]
-    early = FORECAST.model_copy(update={"min_steps": 90})
-    trials = [loss(2.0), replace(loss(9.0, until=80), number=2)]
-    assert prune(early, trials, goal="minimize", total_steps=400) == []
 
 
 def test_forecast_counts_the_decay_that_a_schedule_has_yet_to_bring():
@@ -151,9 +145,6 @@ def test_replay_of_ended_trials_stops_where_the_rule_would_have():
     (verdict,) = replay(FORECAST, trials)
     assert verdict.number == 2
     assert 40 <= verdict.step < 300
-    # What is stopped has no part in later decisions.
-    late = replace(trials[0], reports=trials[0].reports[-1:])
-    assert [one.number for one in replay(FORECAST, [late, *trials[1:]])] == [2]
 
 
 @pytest.mark.parametrize("rule", [RULES[0], FORECAST], ids=lambda rule: rule.name)

@@ -276,7 +276,7 @@ GOLDEN = {
         SWEEP + "metric: {name: mfu}\npruning: {name: forecast, min_steps: 4}\n",
         """\
         run.yaml, line 13: pruning.name is forecast, which needs a loss to minimize, not mfu, maximize.
-          Give metric: val/loss, or use asha.""",
+          Give metric.name: val/loss, or use asha.""",
     ),
     "several at once, in the file's order": (
         RUN.replace("model: tiny", "model: huge")

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from lehr.store.records.sweeps import TrialOutline
     from lehr.store.tables import RunRow, SweepRow
 
-_METRICS = ("val/loss", "train/loss")
-"""The first that has enough values is forecast."""
+_METRICS = ("val/loss", "train/loss")  # The first with enough values is forecast.
 _COUNTED = ("trainings", "stopped", "stopped_best", "gpu_hours", "saved_gpu_hours")
 
 
@@ -37,9 +36,9 @@ def live_forecast(store: Store, run: RunRow) -> ForecastView | None:
         return None
     curves = [(name, store.series.read(run.id, name, points=2_000)) for name in names]
     name, curve = next((own for own in curves if len(own[1].step) >= FEWEST), curves[0])
-    total = run.stored.total_steps
-    found = forecast(tuple(curve.step), tuple(curve.y), total, *planned(run.stored))
-    return ForecastView(metric=name, step=total, **vars(found))
+    steps, losses, total = tuple(curve.step), tuple(curve.y), run.stored.total_steps
+    found = vars(forecast(steps, losses, total, *planned(run.stored)))
+    return ForecastView(metric=name, step=total, **found)
 
 
 def saved_note(store: Store, trials: Sequence[TrialOutline]) -> list[str]:
@@ -62,28 +61,30 @@ def audit_forecast(store: Store, rule: ForecastPruning, within_s: float = 10.0) 
         trials = store.sweeps.outlines(sweep.id)
         done = [one for one in trials if one.state == "completed" and one.total_steps]
         ended = {one.state for one in trials} <= {"completed", "failed", "cancelled"}
-        is_loss = sweep.stored.metric.endswith(("loss", "bits_per_byte"))
-        if len(done) > 1 and ended and is_loss and sweep.stored.goal == "minimize":
+        stored = sweep.stored  # The trials of a campaign are not there to win.
+        is_loss = stored.goal == "minimize" and stored.metric.endswith(("loss", "bits_per_byte"))
+        if len(done) > 1 and ended and is_loss and stored.method != "campaign":
             left += time.monotonic() > until
             for name, count in _replayed(store, sweep, done, rule).items() if not left else ():
                 counts[name] += count
-    share = formats.share(counts["saved_gpu_hours"] / (counts["gpu_hours"] or 1.0))
-    trainings, stopped, best = (f"{count:,.0f}" for count in list(counts.values())[:3])
+    trainings, stopped, best, hours, saved = counts.values()
+    share = formats.share(saved / (hours or 1.0))
     text = (
-        f"Of {trainings} finished trainings, the rule forecast would have stopped {stopped}, "
-        f"saving {share} of their GPU-hours; {best} of these were the best of their sweep."
-        f"{f' {left} older sweeps were left out for time.' if left else ''}"
+        f"Of {trainings:,.0f} finished trainings, the rule forecast would have stopped "
+        f"{stopped:,.0f}, saving {share} of their GPU-hours; {best:,.0f} of these were the best "
+        f"of their sweep.{f' {left} older sweeps were left out for time.' if left else ''}"
     )
-    return AuditView.model_validate({**counts, "text": text})
+    none = "No sweep without pruning has finished yet."
+    return AuditView.model_validate({**counts, "text": text if trainings else none})
 
 
 def _replayed(
     store: Store, sweep: SweepRow, done: Sequence[TrialOutline], rule: ForecastPruning
 ) -> dict[str, float]:
     """Count as ``audit_forecast``; nothing where the losses were not measured alike."""
-    metric, trials = sweep.stored.metric, []
-    runs = [one.run_id for one in done]
-    digests = store.events.held_out(runs, metric) if is_measured(metric) else {}
+    metric, trials, now = sweep.stored.metric, [], store.clock()
+    runs = [one.run_id for one in done if is_measured(metric)]
+    digests = store.events.held_out(runs, metric)
     for one in done:
         reports, plan = reports_of(store, one, metric), planned(store.runs.get(one.run_id).stored)
         if reports and math.isfinite(reports[-1].value):
@@ -92,10 +93,9 @@ def _replayed(
     if not trials or HeldOut.of(digests).verdict == "different":
         return {}
     steps = {verdict.number: verdict.step for verdict in replay(rule, trials)}
-    now = store.clock()
     hours = {one.number: gpu_hours(store.attempts.times([one.run_id]), now) for one in done}
-    lengths = {one.number: one.total_steps or 1 for one in done}
-    saved = sum(hours[number] * (1 - step / lengths[number]) for number, step in steps.items())
+    whole = {one.number: one.total_steps or 1 for one in done}
+    saved = sum(hours[number] * (1 - step / whole[number]) for number, step in steps.items())
     best = min(trials, key=lambda trial: trial.reports[-1].value).number in steps
     counts = (len(done), len(steps), best, sum(hours.values()), saved)
     return dict(zip(_COUNTED, counts, strict=True))
