@@ -81,8 +81,9 @@ def _choose(
     first = _FIRST[0] + _FIRST[1] * (len(question.fields) - 1)
     if not ended and len(trials) == len(ends) >= first:
         first *= 2  # All diverged: what is believed, and so what is tried, is lower now.
-    most = 0 if stop else min(free, int(hours_left / hours[0]))
-    if more := _first(question, law, trials, first, most, seed):
+    # Counted over all rungs: which one is the smallest may change with what trials cost.
+    most = 0 if stop else min(free, int(hours_left / hours[0]), first - len(trials))
+    if most > 0 and (more := _first(question, law, trials, most, seed)):
         why = f"It starts with {first} trials of {question.rungs[0].name}, the smallest, spread "
         return Next(more, why + "over the values that may be best.", None, answer)
     if stop is None and not ended and len(trials) == len(ends):
@@ -120,7 +121,7 @@ def _snapped(
 
 
 def _first(
-    question: Question, law: Law, trials: Sequence[CampaignTrial], count: int, most: int, seed: int
+    question: Question, law: Law, trials: Sequence[CampaignTrial], count: int, seed: int
 ) -> tuple[CampaignTrial, ...]:
     """Return the first trials that are not started: places that fill the space (Richtmyer 1951)."""
     import numpy as np
@@ -128,7 +129,7 @@ def _first(
     best = law.best_at(question.rungs[0].setting)
     taken = [trial.values for trial in trials if trial.rung == 0]
     more: list[CampaignTrial] = []
-    for k in range(len(taken), min(count, len(taken) + most)):
+    for k in range(len(trials), len(trials) + count):
         values = (
             float(np.quantile(column, _SPREAD[0] + _SPREAD[1] * ((0.5 - k * math.sqrt(prime)) % 1)))
             for column, prime in zip(best.T, (2, 3, 5, 7, 11, 13, 17, 19), strict=False)

@@ -117,17 +117,23 @@ def rung_of(campaign: Campaign, trial: TrialState) -> int:
     return next(n for n, rung in enumerate(campaign.rungs) if rung.point.items() <= given)
 
 
-def costs(campaign: Campaign, trials: Sequence[TrialState]) -> list[float] | None:
+def costs(
+    campaign: Campaign, trials: Sequence[TrialState], *, at_most: bool = False
+) -> list[float] | None:
     """Return the hours of a trial of each rung: the mean of those measured, and by a power of the
     FLOPs of others, the start counted apart. None before one has shown what it costs.
+
+    ``at_most``: beyond the largest that was measured, in proportion to the FLOPs. Small ones cost
+    little more than their start, and a trial that is ended by its time limit is lost.
     """
     whole, steps = defaultdict[int, list[float]](list), defaultdict[int, list[float]](list)
     for trial in trials:
         if trial.hours and (trial.state is RunState.COMPLETED or trial.cause == TIME_LIMIT):
             index = rung_of(campaign, trial)
             own = trial.steps_s * campaign.rungs[index].ranks / 3600 or trial.hours
-            whole[index].append(trial.hours)
-            steps[index].append(min(own, trial.hours))
+            cut = trial.cause == TIME_LIMIT
+            whole[index].append(max(own, trial.hours) if cut else trial.hours)
+            steps[index].append(own if cut else min(own, trial.hours))
     if not whole:
         return None
     rungs, means = campaign.rungs, {index: fmean(hours) for index, hours in whole.items()}
@@ -138,9 +144,14 @@ def costs(campaign: Campaign, trials: Sequence[TrialState]) -> list[float] | Non
     slope = linear_regression(x, y).slope if len(work) > 1 else _SLOPES[1]
     slope = min(max(slope, _SLOPES[0]), _SLOPES[1])
     level = math.exp(fmean(y) - slope * fmean(x))
-    return [
-        means.get(n, start * rung.ranks + level * rung.flops**slope) for n, rung in enumerate(rungs)
-    ]
+    top = max(work, key=lambda n: rungs[n].flops)
+
+    def cost(rung: LadderRung) -> float:
+        own = level * rung.flops**slope
+        share = rung.flops / rungs[top].flops
+        return start * rung.ranks + (max(own, work[top] * share) if at_most and share > 1 else own)
+
+    return [means.get(n, cost(rung)) for n, rung in enumerate(rungs)]
 
 
 def next_trial(spec: SweepSpec, trials: Sequence[TrialState]) -> NextTrial:
@@ -155,6 +166,7 @@ def next_trial(spec: SweepSpec, trials: Sequence[TrialState]) -> NextTrial:
             return NextTrial(None, "The first trial shows what one costs.")
         first = PROBE * campaign.gpu_hours / MARGIN
         hours = [first * rung.flops / campaign.rungs[0].flops for rung in campaign.rungs]
+    most = costs(campaign, trials, at_most=True) or hours
     question, order = asked(spec, hours)
     told = [replace(one, rung=order.index(one.rung)) for one in observed(spec, trials)]
     room = max((left - STOP_S * campaign.rungs[0].ranks / 3600) / MARGIN, 0.0)
@@ -162,7 +174,7 @@ def next_trial(spec: SweepSpec, trials: Sequence[TrialState]) -> NextTrial:
     stop = decided.stop
     for chosen in decided.trials[:1]:
         rung = campaign.rungs[order[chosen.rung]]
-        limit_s = math.ceil(MARGIN * question.rungs[chosen.rung].hours * 3600 / rung.ranks)
+        limit_s = math.ceil(MARGIN * most[order[chosen.rung]] * 3600 / rung.ranks)
         if (limit_s + STOP_S) * rung.ranks / 3600 <= left:
             point = _point(spec, rung, chosen, trials)
             return NextTrial(point, decided.why, limit_s, None, decided.answer)

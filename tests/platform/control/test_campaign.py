@@ -165,3 +165,12 @@ def test_published_runs_cost_less_regret_than_a_grid_of_the_same_flops() -> None
         )
     assert len(some) == 3
     assert regrets["campaign"] < regrets["grid"]
+
+
+def test_start_is_of_so_many_trials_whichever_rung_is_the_smallest() -> None:
+    trials, _ = course(QUESTION, 2.6)
+    assert len(trials) == 5
+    other = replace(QUESTION, rungs=(RUNGS[1], *RUNGS[2:]), regret=0.0)
+    moved = [replace(trial, rung=1) for trial in trials]
+    step = choose(other, moved, 50.0, 5)
+    assert not step.why.startswith("It starts with")

@@ -89,6 +89,15 @@ def test_costs_of_other_rungs_follow_from_measured_steps_and_starts() -> None:
     assert costs(spec.campaign, trials) == pytest.approx(expected)
     slow = dataclasses.replace(trials[0], state=RunState.FAILED, cause="time_limit", hours=0.3)
     assert (costs(spec.campaign, [slow]) or [])[0] == 0.3
+    cut = dataclasses.replace(slow, steps_s=3600.0)
+    assert (costs(spec.campaign, [cut]) or [])[0] == 1.0
+    flat = [dataclasses.replace(trial, hours=0.1, steps_s=90.0) for trial in trials]
+    cheap, most = costs(spec.campaign, flat), costs(spec.campaign, flat, at_most=True)
+    assert cheap is not None
+    assert most is not None
+    assert most[:3] == cheap[:3]
+    assert most[-1] == pytest.approx(0.075 + 0.025 * rungs[-1].flops / rungs[2].flops)
+    assert most[-1] > cheap[-1]
     broken = dataclasses.replace(trials[0], state=RunState.FAILED, cause="node_lost")
     assert costs(spec.campaign, [broken]) is None
 
