@@ -147,7 +147,7 @@ def costs(
     top = max(work, key=lambda n: rungs[n].flops)
 
     def cost(rung: LadderRung) -> float:
-        own = level * rung.flops**slope
+        own: float = level * rung.flops**slope
         share = rung.flops / rungs[top].flops
         return start * rung.ranks + (max(own, work[top] * share) if at_most and share > 1 else own)
 
