@@ -244,8 +244,7 @@ class _Decision:
                 ranks.append(known[place])
             sets |= {tuple(dict.fromkeys(ranks[n] for n in group)): None for group in _SETS}
         sets[tuple(known.values())] = None
-        running = {known[t.values] for t in tried if t.loss is None and t.values in known}
-        return [each for each in sets if not running & set(each)]
+        return list(sets)
 
     def _lacking(self, regret: float, spread: float) -> float:
         """Return how far an answer is from the asked one: what is good enough counts little."""

@@ -124,6 +124,17 @@ def test_running_trials_are_not_repeated_and_count() -> None:
     assert choose(question, [*trials, *running], 50.0, 0).trials == ()
 
 
+def test_trials_are_within_the_hours_left_and_use_them() -> None:
+    trials, _ = course(QUESTION, 3.0)
+    question = replace(QUESTION, regret=0.0, loss_within=None)
+    costs = {}
+    for hours in (2.4, 4.4, 17.0):
+        step = choose(question, trials, hours, 8)
+        costs[hours] = sum(RUNGS[trial.rung].hours for trial in step.trials)
+        assert 0 < costs[hours] <= hours
+    assert max(costs.values()) > 8
+
+
 def test_only_places_of_a_table_are_tried_and_none_twice() -> None:
     rates = tuple((1e-3 * 2.0**k,) for k in range(4))
     question = replace(QUESTION, rungs=(replace(RUNGS[0], points=rates),), regret=0.0)
