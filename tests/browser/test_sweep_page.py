@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from lehr.control.lifecycle import RunState
-from lehr_testing import seeding
+from lehr_testing import campaigns, seeding
 
 from .conftest import RATES, Lehr, Visit, World
 
@@ -92,3 +92,17 @@ def test_values_are_added_and_failed_trials_retried_together(visit: Visit, lehr:
     expect(page.get_by_role("dialog")).to_have_count(0)
     # The refusal is what the test is about; browsers log it.
     visit.watch.console = [line for line in visit.watch.console if "422" not in line]
+
+
+def test_a_campaign_begins_with_its_law_its_budget_and_its_answer(visit: Visit, lehr: Lehr):
+    sweep = campaigns.recorded(lehr.store)
+    page = visit.open(f"/sweeps/{sweep.id}")
+    section = page.locator("#campaign")
+    expect(section.locator("svg.figure")).to_have_count(2)
+    expect(section.locator(".points a").first).to_have_attribute("href", re.compile("^/runs/"))
+    expect(section.get_by_role("img", name="of the budget is spent")).to_be_visible()
+    expect(section.locator("dl").first).to_contain_text("estimated for the run itself")
+    expect(section.locator("dl").last).to_contain_text("Then: loss ±")
+    section.get_by_text("Recommended rollout").click()
+    expect(section.locator("pre")).to_contain_text("kind: rollout")
+    expect(page.get_by_role("button", name="Add GPU-hours")).to_be_visible()

@@ -6,10 +6,16 @@ import dataclasses
 import math
 from typing import Any
 
+from lehr.analysis.lr_rules import setting_of
 from lehr.control.campaigns import NextTrial, TrialState, rung_of
 from lehr.control.lifecycle import RunState
 from lehr.control.search import TrialReport
-from lehr.specs import SweepSpec, load_spec
+from lehr.specs import RunSpec, SweepSpec, load_spec
+from lehr.specs.sweep_expand import trials_at
+from lehr.store import Store
+from lehr.store.records.trial_rows import TrialRows
+from lehr.store.tables import SweepRow
+from lehr_testing import laws
 
 LR = "train.optimizer.lr"
 TARGET: dict[str, Any] = {
@@ -29,6 +35,21 @@ def campaign(**changes: Any) -> SweepSpec:
     spec = load_spec({**data, **changes})
     assert isinstance(spec, SweepSpec)
     return spec
+
+
+def recorded(store: Store, **changes: Any) -> SweepRow:
+    """A campaign with nine trials, of three rungs, that ended as a law says."""
+    spec, rates = campaign(**changes), (1e-3, 3e-3, 9e-3)
+    points = [
+        {**point, LR: rate, spec.seed_path: 0} for point in spec.rung_points()[:3] for rate in rates
+    ]
+    sweep = store.sweeps.create(spec, TrialRows(trials_at(spec, points)))
+    for run in store.sweeps.runs(sweep.id):
+        train = RunSpec.model_validate(run.spec).own
+        size, away = setting_of(train), math.log2(train.optimizer.lr / 2e-3)
+        loss = 1.5 + 40 / size.non_embedding**0.3 + 60 / size.tokens**0.35 + 0.03 * away**2
+        laws.end(store, run, loss)
+    return sweep
 
 
 def queued(spec: SweepSpec, chosen: NextTrial, number: int) -> TrialState:

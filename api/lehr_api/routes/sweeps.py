@@ -245,20 +245,19 @@ def transfer(sweep: FoundSweep, body: TransferRequest, services: ServicesDep) ->
     return transfer_rate(services, sweep, body.spec, body.overrides, rule=body.rule)
 
 
-Positive = Annotated[float | None, Field(gt=0, lt=1e18)]
-
-
 class LawRequest(RequestBody):
     """The sweeps and runs of a law, by id or name, and the training that it is asked about."""
 
     refs: Annotated[list[str], Field(min_length=1, max_length=1000, examples=[["lr-grid"]])]
     spec: dict[str, Any] | None = None
     """That training as a run or a rollout; else of the largest run's shape, with these:"""
-    parameters: Positive = None
+    parameters: Annotated[float | None, Field(gt=0, lt=1e18)] = None
     """Without embeddings."""
-    tokens: Positive = None
+    tokens: Annotated[float | None, Field(gt=0, lt=1e18)] = None
     published: bool = True
     """Whether published runs count as a weak prior."""
+    course: bool = False
+    """Whether to tell what each run taught."""
 
 
 @reading.post("/law", responses=problem_responses(400, 404))

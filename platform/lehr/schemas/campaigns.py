@@ -63,6 +63,7 @@ class CampaignView(View):
     hours: list[float] | None = None  # GPU-hours of a trial of each; null before one has ended.
     trials: list[CampaignTrialView]
     budget: BudgetUse
+    facts: list[tuple[str, str]] = []  # What is known, spent and next, in words: name and text.
     answer: AnswerView | None = None  # null: too little is known.
     why: str = ""  # Why the next trial is what it is, or why there is none now.
     stopped: str | None = None  # Why nothing more is started; null: it goes on.

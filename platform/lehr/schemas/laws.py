@@ -29,17 +29,15 @@ class LawRunView(View):
     tokens: float
     values: dict[str, float]
     loss: Measured  # At its end; infinite if it diverged.
-    off: float | None = None
-    """Standard deviations, of law and one trial together, above the law; null if it diverged."""
+    off: float | None = None  # Standard deviations above the law; null if it diverged.
+    text: str  # The same in words, and what was known of the target with it, if asked.
 
 
 class LawView(View):
     metric: str
     published: bool  # Whether published runs counted as a weak prior.
     numbers: dict[str, Believed]
-    """E, alpha and beta of the best loss, E + A parameters^-alpha + B tokens^-beta; and the powers
-    by which the best rate goes with width, depth, tokens, and batch up to the critical one.
-    """
+    """E, alpha, beta of the loss, E + A parameters^-alpha + B tokens^-beta; the rate's powers."""
     domain: dict[str, Interval]  # Lowest and highest that was measured.
     runs: list[LawRunView]
     target: PredictionView

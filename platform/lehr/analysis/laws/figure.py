@@ -13,7 +13,6 @@ from lehr.analysis import figure_svg
 from lehr.analysis.figure import Axis, Band, Figure, FigurePoints
 from lehr.analysis.laws.law import Law
 from lehr.analysis.lr_rules import Setting
-from lehr.base.formats import amount, loss, parameter
 from lehr.schemas.laws import LawRunView, PredictionView
 
 _QUANTITIES = ("width", "depth", "non_embedding", "batch", "tokens")
@@ -56,11 +55,6 @@ def drawn_law(
 
 
 def _points(runs: list[LawRunView]) -> FigurePoints:
-    texts = []
-    for run in runs:
-        off = "" if run.off is None else f", {run.off:+.1f} standard deviations off the law"
-        values = "".join(f"\n{path} {parameter(value, path)}" for path, value in run.values.items())
-        size = f"{amount(run.parameters)} parameters, {amount(run.tokens)} tokens"
-        texts.append(f"{run.name}\n{size}{values}\nloss {loss(run.loss)}{off}")
+    texts = [f"{run.name}\n{run.text}" for run in runs]
     x = [6 * run.parameters * run.tokens for run in runs]
     return FigurePoints("runs", "points", x, [], "dot", texts=texts, runs=[r.run_id for r in runs])

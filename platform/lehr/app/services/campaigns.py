@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from lehr.app.services.budget import planned_hours
+from lehr.base.formats import dollars, gpu_hours, parameter
 from lehr.cluster.group_loader import campaign_trials
 from lehr.control import campaigns
 from lehr.control.sweeps import decide
@@ -63,7 +64,7 @@ def campaign_view(context: Context, sweep: SweepRow) -> CampaignView:
         )
         for trial in trials
     ]  # fmt: skip
-    return CampaignView(
+    view = CampaignView(
         sweep_id=sweep.id, name=sweep.name, metric=spec.metric.name, target=campaign.target,
         decide=_decided(spec, answer), enough=campaign.answer, published=campaign.published,
         rungs=campaign.rungs, hours=campaigns.costs(campaign, trials), trials=shown,
@@ -72,6 +73,27 @@ def campaign_view(context: Context, sweep: SweepRow) -> CampaignView:
         stopped=sweep.stopped,
         rollout=answer and rollout_yaml(context, spec, answer, trials),
     )  # fmt: skip
+    ladder = campaign.model_copy(update={"rungs": [*campaign.rungs, campaign.target]})
+    return view.model_copy(update={"facts": _facts(view, campaigns.costs(ladder, trials))})
+
+
+def _facts(view: CampaignView, hours: Sequence[float] | None) -> list[tuple[str, str]]:
+    """Return a campaign in words. ``hours``: of a trial of each rung, and of the target."""
+    use, answer, price = view.budget, "too little is known yet", view.budget.dollars_per_gpu_hour
+    both = (use.spent, hours[-1] if hours else 0.0)
+    spent, own = (gpu_hours(n) + (f", {dollars(n * price)}" if price else "") for n in both)
+    if view.answer is not None:
+        half = (view.answer.likely[1] - view.answer.likely[0]) / 2
+        answer = f"{view.metric} {view.answer.loss:.3f} ± {half:.2g}"
+        for path, one in view.decide.items():
+            known = (one.value or 0.0, *(one.likely or ()))
+            shown = (parameter(float(f"{each:.2g}"), path) for each in known)
+            answer += ", {} {} ({} to {})".format(path.rpartition(".")[2], *shown)
+        answer += " with 68 %" + (f"; estimated for the run itself: {own}" if hours else "")
+        answer += f". {view.answer.outside or ''}"
+    left = f"{use.reserved:.2f} reserved for trials, {use.left:.2f} left"
+    facts = [("answer", answer), ("spent", f"{spent} of {gpu_hours(use.total)}; {left}")]
+    return [*facts, ("stopped" if view.stopped else "next", view.stopped or view.why)]
 
 
 def _decided(spec: SweepSpec, answer: CampaignAnswer | None) -> dict[str, DecidedView]:

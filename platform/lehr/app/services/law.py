@@ -6,13 +6,14 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from lehr.analysis.batches import is_measured
 from lehr.analysis.laws.question import Field
 from lehr.analysis.lr_rules import DEFAULT, RULES, Setting, setting_of
-from lehr.app.services.transfer import differing
-from lehr.base.formats import amount, counted, listed, parameter
+from lehr.app.services.transfer import SAME, at
+from lehr.base.formats import amount, counted, listed, parameter, scientific
 from lehr.control.lifecycle import RunState
 from lehr.errors import NotFound, UserError
 from lehr.schemas.laws import Believed, LawRunView, LawView, PredictionView
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 _RATE = "train.optimizer.lr"
 _RUNS, _SIZES = 4, 2  # With a finite loss, without which there is no law.
+_BY_SIZE = attrgetter("non_embedding", "tokens")
+_LESSONS = 40  # Runs of which is told what they taught, the newest.
 _RANGE = 8.0  # How far beyond the rates tried, carried to the target, its best one may lie.
 
 
@@ -40,63 +43,72 @@ def law_of(
     parameters: float | None = None,
     tokens: float | None = None,
     published: bool = True,
+    course: bool = False,
 ) -> LawView:
     """Fit the law of sweeps and runs, and predict a target by it. Nothing is recorded.
 
     The target is ``spec``, a run or a rollout, or has the shape of the largest run, with other
-    ``parameters`` (without embeddings) or ``tokens``.
+    ``parameters`` (without embeddings) or ``tokens``; of a campaign alone by default its own.
+    ``course``: also what each run taught.
 
     Raises:
-        NotFound: there is no such sweep or run.
         UserError: the runs have no common law, or too few have ended.
-        SpecError: the target is not a valid spec.
     """
     from lehr.analysis.laws import fit_law
     from lehr.analysis.laws.figure import between, drawn_law
 
-    metric, runs = _named(context, refs)
+    metric, runs, sweep = _named(context, refs)
     told, notes = _told(context, runs, metric)
-    observations = tuple(own for _, _, own in told)
-    measured = sorted((o.setting for o in observations if math.isfinite(o.loss)), key=_compute)
-    sizes = len({(one.non_embedding, one.tokens) for one in measured})
-    if len(measured) < _RUNS or sizes < _SIZES:
+    observations = tuple(end for _, _, end in told)
+    measured = sorted((o.setting for o in observations if math.isfinite(o.loss)), key=_BY_SIZE)
+    sizes = len(set(map(_BY_SIZE, measured)))
+    least = (_RUNS, _SIZES) if sweep is None else (_RUNS - 1, 1)  # The prior knows its ladder.
+    if len(measured) < least[0] or sizes < least[1]:
+        few = f"there are {len(measured)} of {counted(sizes, 'size')}. {' '.join(notes)}"
         raise UserError(
-            f"a law needs at least {_RUNS} finished runs with a finite {metric}, of {_SIZES} or "
-            f"more sizes (parameters or tokens); there are {len(measured)} of "
-            f"{counted(sizes, 'size')}. " + " ".join(notes),
+            f"a law needs at least {least[0]} finished runs with a finite {metric}, of at least "
+            f"{counted(least[1], 'size')} (parameters or tokens); {few}",
             hint="Name more sweeps or runs, or train smaller and shorter ones.",
         )
     largest, trains = measured[-1], [train for _, train, _ in told]
     goal, name = _scaled(largest, parameters, tokens), "the target"
-    if spec is not None:
-        loaded = load_spec(spec)
-        if isinstance(loaded, SweepSpec) or parameters or tokens:
-            raise UserError("give the spec of a run or a rollout, or parameters and tokens.")
-        trains.append(loaded.own if isinstance(loaded, RunSpec) else loaded.run.own)
-        goal, name = setting_of(trains[-1]), loaded.name
+    aim = load_spec(spec) if spec is not None else sweep and sweep.run
+    if sweep is not None and sweep.campaign is not None:
+        published = published and sweep.campaign.published
+    if isinstance(aim, SweepSpec) or (spec is not None and (parameters or tokens)):
+        raise UserError("give the spec of a run or a rollout, or parameters and tokens.")
+    if aim is not None and not (parameters or tokens):
+        trains.append(aim.own if isinstance(aim, RunSpec) else aim.run.own)
+        goal, name = setting_of(trains[-1]), aim.name if spec else name
     kinds = {f"{one.optimizer.lr_family} ({one.model.parametrization})" for one in trains}
     if len(kinds) > 1:
         names = ", others by ".join(sorted(kinds))
-        raise UserError(f"the learning rates do not compare: some train by {names}.")
-    if others := differing(trains):
+        raise UserError(f"learning rates do not compare: some train by {names}.")
+    if others := [p for p in SAME if any(at(one, p) != at(trains[0], p) for one in trains)]:
         notes.append(f"The law does not know what else differs: {', '.join(others)}.")
     # Where the target's best rate may lie, by what was tried.
     rates = [RULES[DEFAULT].rate(one.values[0], one.setting, goal) for one in observations]
     fields = (Field(_RATE, "rate", min(rates) / _RANGE, max(rates) * _RANGE, log=True),)
     beyond = _scaled(largest, 2 * largest.non_embedding, 2 * largest.tokens)
-    path = between(measured[0], max(goal, largest, key=_compute))
+    path = between(measured[0], max(goal, largest, key=_BY_SIZE))
     law = fit_law(observations, fields, goal, published=published, others=(*path, beyond))
     if law is None:
-        raise UserError(f"no law explains {metric} of these runs.", hint="Name fewer of them.")
+        raise UserError(f"no law explains {metric} of these runs; name fewer of them.")
     target = _prediction(law, name if goal != largest else "the largest run", goal)
-    views = [
-        LawRunView(
-            run_id=run.id, name=run.name, parameters=own.setting.non_embedding,
-            tokens=own.setting.tokens, values={_RATE: own.values[0]}, loss=own.loss,
-            off=off if math.isfinite(off) else None,
-        )
-        for (run, _, own), off in zip(told, law.residuals, strict=True)
-    ]  # fmt: skip
+    views = []
+    for n, ((run, _, end), off) in enumerate(zip(told, law.residuals, strict=True), start=1):
+        known = f", {off:+.1f} standard deviations off the law" if math.isfinite(off) else ""
+        wanted = course and n > max(_RUNS - 1, len(told) - _LESSONS)
+        then = fit_law(observations[:n], fields, goal, published=published) if wanted else None
+        if then is not None:
+            low, high = then.answer().likely
+            known += f". Then: loss ± {(high - low) / 2:.2g}, regret of the rate {then.regret:.2g}"
+        size, length, rate = end.setting.non_embedding, end.setting.tokens, end.values[0]
+        text = f"{_size(size, length)}, rate {scientific(rate, 3)}: {metric} {end.loss:.4g}{known}"
+        views.append(LawRunView(
+            run_id=run.id, name=run.name, parameters=size, tokens=length, values={_RATE: rate},
+            loss=end.loss, off=off if math.isfinite(off) else None, text=text,
+        ))  # fmt: skip
     view = LawView(
         metric=metric, published=published, numbers=_numbers(law), domain=law.domain, runs=views,
         target=target, beyond=_prediction(law, "twice the largest run's size and tokens", beyond),
@@ -105,8 +117,9 @@ def law_of(
     return view.model_copy(update={"facts": [*_facts(view), *(("note", one) for one in notes)]})
 
 
-def _named(context: Context, refs: Sequence[str]) -> tuple[str, list[RunRow]]:
-    """Return the loss, and each run once, of sweeps and runs by id or name."""
+def _named(context: Context, refs: Sequence[str]) -> tuple[str, list[RunRow], SweepSpec | None]:
+    """Return the loss, each run once as they ended, and the spec of a campaign alone."""
+    campaign = None
     metrics: dict[str, str] = {}
     runs: dict[str, RunRow] = {}
     for ref in refs:
@@ -116,14 +129,18 @@ def _named(context: Context, refs: Sequence[str]) -> tuple[str, list[RunRow]]:
             some = [context.store.runs.find(ref)]
         else:
             metrics[sweep.stored.metric] = sweep.stored.goal
+            if sweep.stored.method == "campaign" and len(refs) == 1:
+                campaign = SweepSpec.model_validate(sweep.spec)
             some = context.store.sweeps.runs(sweep.id)
         runs |= {run.id: run for run in some}
-    names = ", ".join(metrics) or "val/loss"
-    if len(metrics) > 1:
-        raise UserError(f"these sweeps have different metrics: {names}.", hint="Name their runs.")
-    if "maximize" in metrics.values():
-        raise UserError(f"{names} is maximized; a law is one of a loss.", hint="Name the runs.")
-    return names, list(runs.values())
+    goals = ", ".join(f"{metric} ({goal})" for metric, goal in metrics.items())
+    if len(metrics) > 1 or "maximize" in metrics.values():
+        raise UserError(f"a law is one of one loss; the sweeps have {goals}; name their runs.")
+    return (
+        next(iter(metrics), "val/loss"),
+        sorted(runs.values(), key=lambda run: run.ended_at or math.inf),
+        campaign,
+    )
 
 
 def _told(context: Context, runs: Sequence[RunRow], metric: str) -> tuple[Told, list[str]]:
@@ -151,22 +168,20 @@ def _told(context: Context, runs: Sequence[RunRow], metric: str) -> tuple[Told, 
         sets = {held_out[run.id]: run.name for run, _, _ in told[::-1]}
         known = [f"{digest[:8]} ({name})" for digest, name in sets.items() if digest]
         if len(known) > 1:
-            hint = "Name the runs of one of them: others do not compare."
-            text = f"{metric} was measured on different held-out sets: {listed(known)}."
-            raise UserError(text, hint=hint)
+            raise UserError(f"{metric} is of held-out sets that do not compare: {listed(known)}.")
         if None in sets:
             notes.append(f"Some, such as {sets[None]}, have no digest of their held-out set.")
     return told, notes
 
 
-def _compute(setting: Setting) -> float:
-    return setting.non_embedding * setting.tokens
+def _size(parameters: float, tokens: float) -> str:
+    return f"{amount(parameters)} parameters without embeddings, {amount(tokens)} tokens"
 
 
-def _scaled(setting: Setting, parameters: float | None, tokens: float | None) -> Setting:
+def _scaled(setting: Setting, size: float | None, tokens: float | None) -> Setting:
     """Return a setting with other parameters, at the same shape, or other tokens."""
-    size = parameters or setting.non_embedding
-    by, length = (size / setting.non_embedding) ** (1 / 3), tokens or setting.tokens
+    size, length = size or setting.non_embedding, tokens or setting.tokens
+    by = (size / setting.non_embedding) ** (1 / 3)
     width, depth = setting.width * by, setting.depth * by
     return replace(setting, width=width, depth=depth, non_embedding=size, tokens=length)
 
@@ -204,8 +219,7 @@ def _numbers(law: Law) -> dict[str, Believed]:
 def _facts(view: LawView) -> list[tuple[str, str]]:
     facts = []
     for one in (view.target, view.beyond):
-        size = f"{amount(one.parameters)} parameters without embeddings"
-        facts.append((one.name, f"{size}, {amount(one.tokens)} tokens. {one.outside or ''}"))
+        facts.append((one.name, f"{_size(one.parameters, one.tokens)}. {one.outside or ''}"))
         half, (low, high) = (one.loss.likely[1] - one.loss.likely[0]) / 2, one.loss.sure
         ends = f"{one.loss.value:.3f} ± {half:.2g} (68 %), {low:.3f} to {high:.3f} (95 %)"
         facts.append((f"{view.metric} at its end", ends))
@@ -220,10 +234,9 @@ def _facts(view: LawView) -> list[tuple[str, str]]:
     ]
     spans = [f"{name} {amount(low)} to {amount(high)}" for name, (low, high) in view.domain.items()]
     off = sorted((-abs(run.off or 0), f"{run.name} {run.off:+.1f}") for run in view.runs if run.off)
-    least = f"E + A parameters^-alpha + B tokens^-beta: {', '.join(numbers[:3])} with 68 %"
     return [
         *facts,
-        ("best loss", least),
+        ("best loss, E + A parameters^-alpha + B tokens^-beta", ", ".join(numbers[:3])),
         ("powers of the best rate", f"{', '.join(numbers[3:])}; batch up to the critical one"),
         ("measured", f"{counted(len(view.runs), 'run')}: {', '.join(spans)}"),
         ("farthest off it, in standard deviations", listed([text for _, text in off])),

@@ -10,8 +10,10 @@ from lehr.analysis.sweep_figure import drawn_sweep
 from lehr.app import presenters
 from lehr.app.presenters.streams import series_view
 from lehr.app.report import reports
-from lehr.app.report.document import render
+from lehr.app.report.document import ReportFigure, Section, render
 from lehr.app.report.reports import CURVES, LOSSES, rollout_report, run_report, sweep_report
+from lehr.app.services.campaigns import campaign_view
+from lehr.app.services.law import law_of
 from lehr.base import formats
 from lehr.errors import NotFound
 from lehr.schemas.streams import Series
@@ -68,7 +70,19 @@ def report_sweep(context: Context, sweep: SweepRow) -> str:
         _provenance(context, [trial.run.id for trial in drawn]),
         _diagnosed(context, [trial.run.id for trial in detail.seeded]),
     )
+    if detail.method == "campaign":
+        document.sections.insert(0, _campaign(context, sweep))
     return render(document, context.store.clock())
+
+
+def _campaign(context: Context, sweep: SweepRow) -> Section:
+    view = campaign_view(context, sweep)
+    if view.answer is None:
+        return Section("Campaign", facts=view.facts)
+    law = law_of(context, [sweep.id], course=True)
+    figures = [ReportFigure(*each) for each in law.figures.items()]
+    taught = [(run.name, run.text) for run in law.runs]
+    return Section("Campaign", facts=[*view.facts, *law.facts, *taught], figures=figures)
 
 
 def report_rollout(context: Context, rollout: RolloutRow) -> str:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lehr.store.tables import SweepRow
     from lehr_trainer.configs.train import TrainConfig
 
-_SAME = (
+SAME = (
     "model.kind",
     "model.tie_embeddings",
     "data.corpus",
@@ -184,11 +184,11 @@ def _progress(detail: SweepDetail) -> list[str]:
 
 def _differences(trial: TrainConfig, aim: TrainConfig) -> list[str]:
     """Return what else differs, and moves the best rate by an unknown factor."""
-    others = differing([trial, aim])
+    differing = [path for path in SAME if at(trial, path) != at(aim, path)]
     found = []
-    if others:
+    if differing:
         found.append(
-            f"No rule covers these differences from the sweep: {', '.join(others)}. Each may "
+            f"No rule covers these differences from the sweep: {', '.join(differing)}. Each may "
             "move the best rate."
         )
     if aim.optimizer.lr_family != "adamw":
@@ -212,12 +212,8 @@ def _differences(trial: TrainConfig, aim: TrainConfig) -> list[str]:
     return found
 
 
-def differing(trains: list[TrainConfig]) -> list[str]:
-    """Return the fields that differ, and move the best rate by an unknown factor."""
-    return [path for path in _SAME if any(_at(one, path) != _at(trains[0], path) for one in trains)]
-
-
-def _at(train: TrainConfig, path: str) -> Any:
+def at(train: TrainConfig, path: str) -> Any:
+    """Return a field by its dotted path; None where there is none."""
     value: Any = train
     for name in path.split("."):
         value = getattr(value, name, None)

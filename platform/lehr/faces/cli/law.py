@@ -24,10 +24,9 @@ def law(
         typer.Option(help="Without --for: parameters without embeddings, in the largest's shape."),
     ] = None,
     tokens: Annotated[float | None, typer.Option(help="Without --for: its tokens.")] = None,
-    published: Annotated[
-        bool,
-        typer.Option("--published/--no-published", help="Published runs count as a weak prior."),
-    ] = True,
+    alone: Annotated[
+        bool, typer.Option("--no-published", help="Published runs do not count as a weak prior.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Predict loss and learning rate of a larger run from finished runs, each with its doubt.
@@ -38,7 +37,7 @@ def law(
     JSON: {law: LawView}.
     """
     spec: Any = None if target is None else read_spec(target, None)
-    options = {"parameters": parameters, "tokens": tokens, "published": published}
+    options = {"parameters": parameters, "tokens": tokens, "published": not alone}
     fitted = connect().law(*refs, spec=spec, **options)
     if as_json:
         print_json({"law": fitted})

@@ -92,6 +92,8 @@ def print_sweep(sweep: Sweep) -> None:
     how = f"{view.method} over {', '.join(view.parameters)}   {view.metric}, {view.goal}"
     pruned = f"   pruned by {rule['name']} from step {rule['min_steps']:,}" if rule else ""
     out.print(f"  {view.id}   {how}{pruned}", style="dim")
+    for name, text in sweep.campaign().facts if view.method == "campaign" else ():
+        out.print(f"  [bold]{name}[/]: {escaped(text)}", highlight=False)
     _print_note(view.note)
     if view.held_out_note:
         warn(view.held_out_note)

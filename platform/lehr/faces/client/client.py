@@ -196,10 +196,7 @@ class Client(RefMethods, AdminMethods):
 
         Options: ``parameters`` (without embeddings) and ``tokens`` in place of ``spec``, at the
         shape of the largest run; ``published=False``: published runs do not count as a prior.
-
-        Raises:
-            NotFound: there is no such sweep or run.
-            UserError: the runs have no common law, or too few have ended.
+        UserError: the runs have no common law, or too few have ended.
         """
         target = None if spec is None else plain(load(spec, ())[0])
         ids = [ref if isinstance(ref, str) else ref.id for ref in refs]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ from lehr.analysis.laws.question import CampaignAnswer
 from lehr.app.services.campaigns import campaign_view, rollout_yaml
 from lehr.app.services.context import Context, once
 from lehr.app.services.extend import extend_sweep
+from lehr.app.services.law import law_of
+from lehr.app.services.report import report_sweep
 from lehr.app.services.requests import cancel_sweep
 from lehr.app.services.submit import launch_sweep
 from lehr.cluster.group_loader import campaign_trials
@@ -19,7 +23,7 @@ from lehr.errors import NotFound, SpecError, UserError
 from lehr.specs import RolloutSpec, SweepSpec, load_spec, stages
 from lehr.store.tables import SweepRow
 from lehr_testing.api import SWEEP_SPEC
-from lehr_testing.campaigns import LR, TARGET
+from lehr_testing.campaigns import LR, TARGET, recorded
 
 SPEC: dict[str, Any] = {"kind": "campaign", "name": "c", "target": TARGET}
 
@@ -98,3 +102,20 @@ def test_recommended_rollout_is_one_that_can_be_launched(context: Context, tmp_p
     assert (made.run.own.optimizer.lr, made.run.own.batch.sequences) == (3.14e-3, 31)
     assert made.run.alerts.actions == {"nan": "stop", "diverging": "stop"}
     assert [stage.name for stage in stages(made)] == ["cpu", "one_gpu", "all"]
+
+
+def test_a_campaign_is_told_in_words_with_its_law_and_its_lessons(context: Context) -> None:
+    sweep = recorded(context.store, budget={"dollars": 5, "price": 2.5})
+    facts = dict(campaign_view(context, sweep).facts)
+    answer, cost = facts["answer"].split("; estimated for the run itself: ")
+    assert re.fullmatch(r"val/loss \d\.\d{3} ± 0\.\d+, lr \S+ \(\S+ to \S+\) with 68 %", answer)
+    assert re.match(r".*GPU-hours, .*\$[\d.]+\. Outside of what was measured: param", cost)
+    assert "of 2.00 GPU-hours; 0.00 reserved for trials, " in facts["spent"]
+    law = law_of(context, [sweep.id], course=True)
+    assert (law.target.name, law.target.tokens) == ("the target", 4000 * 2048)
+    taught = [". Then: loss ± " in run.text for run in law.runs]
+    assert taught == [False] * 3 + [True] * 6
+    [fact] = [text for name, text in law.facts if name == "published runs"]
+    assert fact == "count as a weak prior"
+    page = html.unescape(report_sweep(context, sweep))
+    assert all(f"<dd>{text}</dd>" in page for text in (*facts.values(), law.runs[-1].text))

@@ -12,6 +12,7 @@ import { countsLine, showTabState } from "../status.js";
 import { on, onCatchUp } from "../stream.js";
 import { sweepActions } from "../sweep/actions.js";
 import { boardRuns, boardSign } from "../sweep/axis.js";
+import { showCampaign } from "../sweep/campaign.js";
 import { Changes, PAGE, readSweep, standing, withNews, withoutCurves } from "../sweep/pages.js";
 import { Parallel } from "../sweep/parallel.js";
 import { trialsTable } from "../sweep/trials.js";
@@ -33,6 +34,7 @@ const showNote = noteBox(head);
 const figurePlace = h("div.figure", { id: "sweep-figure" });
 const figureBar = h("div.bar");
 const failure = h("div");
+const campaign = h("section", { id: "campaign" });
 const charts = h("div");
 const seedBar = h("div.bar");
 const legend = h("ul.legend");
@@ -56,6 +58,7 @@ const body = byId("sweep-body");
 body.style.visibility = "hidden";
 mount(
   body,
+  campaign,
   figureBar,
   figurePlace,
   failure,
@@ -105,7 +108,7 @@ function drawHead() {
     ),
     // If the held-out sets differ, the verdict already states it.
     sweep.held_out_note && sweep.held_out !== "different" && h("div.alert", {}, sweep.held_out_note),
-    figure && h("p.verdict", { id: "verdict" }, figure.verdict),
+    figure && sweep.method !== "campaign" && h("p.verdict", { id: "verdict" }, figure.verdict),
     sweep.stopped && h("div.alert", {}, `No more trials are started: ${sweep.stopped}`),
     sweep.warnings.map((warning) => h("p.note", {}, warning)),
     (figure?.notes ?? sweep.notes)
@@ -284,6 +287,7 @@ async function load() {
     else drawCurves();
     drawn = curves;
     if (isNew) drawPlot();
+    if (sweep.method === "campaign" && isNew) await showCampaign(campaign, sweep.id);
     await loadMetrics();
     failure.replaceChildren();
   } catch (error) {

@@ -65,13 +65,14 @@ function extend(sweep) {
     });
     return;
   }
+  const what = sweep.method === "campaign" ? "gpu_hours" : "trials";
   const trials = input({ type: "number", min: "1", max: "10000", value: "8", required: true });
   openForm({
-    title: `Add trials to ${sweep.name}`,
+    title: `Add ${what.replace("gpu_h", "GPU-h")} to ${sweep.name}`,
     about,
-    fields: [field("trials", trials)],
+    fields: [field(what.replace("gpu_h", "GPU-h"), trials)],
     yes: "Add",
-    act: () => post(`/sweeps/${sweep.id}/extend`, { trials: Number(trials.value) }),
+    act: () => post(`/sweeps/${sweep.id}/extend`, { [what]: Number(trials.value) }),
   });
 }
 
@@ -125,7 +126,7 @@ export function sweepActions(sweep) {
     h("a.button", { href: `/api/v1/reports/${sweep.id}`, target: "_blank", rel: "noopener" }, "Report"),
     sweep.method !== "list" && h(
       "button", acts({ type: "button", onclick: () => extend(sweep) }),
-      sweep.method === "grid" ? "Add values" : "Add trials",
+      sweep.method === "grid" ? "Add values" : sweep.method === "campaign" ? "Add GPU-hours" : "Add trials",
     ),
     sweep.next_trials && !live && h(
       "button.main",
