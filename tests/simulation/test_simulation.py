@@ -97,6 +97,15 @@ def test_ends_of_nodes_break_no_invariant_although_servers_are_killed() -> None:
     assert result.counts["stopped: node_until"] >= 1
 
 
+@pytest.mark.nightly  # tests/platform/control has the rule; half a minute of a core.
+def test_campaigns_keep_to_their_budgets_although_servers_are_killed() -> None:
+    faults = ("trainer_kill", "server_kill", "power_off")
+    busy = {"campaigns": 6.0, "failing": 0.2, "people": 6.0, "hours": 0.7}
+    result = simulate(3, **plan(*faults, rate=4.0, **busy))
+    assert not result.violations, explain(result)
+    assert result.counts["campaigns"] >= 3
+
+
 def test_server_stops_though_the_disk_refuses_its_last_heartbeats() -> None:
     busy = {"sweeps": 0.5, "failing": 0.3, "people": 10.0, "hours": 0.3}
     result = simulate(1, **plan("server_disk_full", "server_restart", rate=200.0, **busy))

@@ -301,15 +301,22 @@ class Watch:
             return False
         taken: Counter[str] = Counter()
         evaluating: Counter[str] = Counter()
+        leaving: Counter[str] = Counter()
+        """Of evaluations that make room already, which may take long."""
         for row in store.attempts.list_open():
             owner = store.runs.get(row.run_id)
             goes_on = owner.state in {"starting", "running"} and owner.desired == "run"
             held = evaluating if owner.evaluates and goes_on else taken
             for share in row.placement if row.exited_at is None else ():
                 held[share["node"]] += len(share["gpus"])
+                leaving[share["node"]] += len(share["gpus"]) * (
+                    held is taken and bool(owner.evaluates)
+                )
         out = excluded(store.nodes.notes())
         return any(
-            evaluating[name] and name not in out and number - taken[name] >= need["gpus"]
+            evaluating[name]
+            and name not in out
+            and number - taken[name] >= need["gpus"] > leaving[name]
             for name, number in gpus.items()
         )
 
