@@ -16,8 +16,10 @@ from lehr.app.alerting.watch import AlertWatch
 from lehr.app.presenters import Presenter
 from lehr.app.services.budget import pause_overrun
 from lehr.app.services.context import Context, Operation, once
+from lehr.app.services.nodes import see_cluster
 from lehr.app.upkeep import Upkeep
 from lehr.app.wandb_mirror import state_files
+from lehr.store.records.cluster import SEEN_EVERY_S
 from lehr.store.webhooks import Webhooks
 from lehr_api.backpressure import Intake
 from lehr_api.logins import EndedLogins, LoginLinks
@@ -126,6 +128,8 @@ async def running(settings: Settings) -> AsyncIterator[Services]:
         )
         budgets = Upkeep("budgets", partial(pause_overrun, services))
         budgets.start()
+        seen = Upkeep("cluster history", partial(see_cluster, services), every_s=SEEN_EVERY_S)
+        seen.start()
         services.sender.start()
         await to_thread.run_sync(watch.start)
         try:
@@ -133,6 +137,7 @@ async def running(settings: Settings) -> AsyncIterator[Services]:
         finally:
             await services.hub.stop()
             await to_thread.run_sync(budgets.stop)
+            await to_thread.run_sync(seen.stop)
             await to_thread.run_sync(watch.stop)
             await to_thread.run_sync(services.sender.stop)
             await to_thread.run_sync(services.presenter.rounds.stop)

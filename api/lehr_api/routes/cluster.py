@@ -5,14 +5,15 @@ from __future__ import annotations
 import time
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, Field
 
-from lehr.app.services.nodes import exclude_node, join, leave, readmit_node, set_node_until
+from lehr.app.services import nodes
 from lehr.base.access import Role
 from lehr.cluster.ray_head import ray_access
 from lehr.errors import Unauthorized
 from lehr.schemas.cluster import (
+    ClusterHistory,
     ClusterView,
     JoinRequest,
     JoinView,
@@ -50,6 +51,14 @@ def cluster(services: ServicesDep) -> ClusterView:
     return services.cluster_views.cluster()
 
 
+@router.get("/cluster/history", dependencies=[needs(Role.VIEWER)], responses=problem_responses())
+def cluster_history(
+    services: ServicesDep, hours: Annotated[float, Query(gt=0, le=31 * 24)] = 24.0
+) -> ClusterHistory:
+    """Return who held each GPU in the last hours, and why others were idle, in GPU-hours."""
+    return nodes.show_history(services, hours)
+
+
 @router.get("/queue", dependencies=[needs(Role.VIEWER)], responses=problem_responses())
 def queue(services: ServicesDep) -> list[QueueEntry]:
     """Return the queued runs in order, each with the reason why it waits."""
@@ -61,13 +70,13 @@ def queue(services: ServicesDep) -> list[QueueEntry]:
 )
 def exclude(node: NodeName, body: Exclusion, services: ServicesDep) -> ClusterView:
     """Place no new runs on the node. Its running runs continue. Idempotent."""
-    return exclude_node(services, node, body.reason)
+    return nodes.exclude_node(services, node, body.reason)
 
 
 @router.post("/cluster/nodes/{node}/readmit", dependencies=_ADMIN, responses=problem_responses(404))
 def readmit(node: NodeName, services: ServicesDep) -> ClusterView:
     """Place runs on the node again, and clear its failure count. Idempotent."""
-    return readmit_node(services, node)
+    return nodes.readmit_node(services, node)
 
 
 @router.post(
@@ -79,7 +88,7 @@ def until(node: NodeName, body: Until, services: ServicesDep) -> ClusterView:
     """Set until when the node is available. Five minutes before, its runs save, are queued again,
     and resume on other nodes. No run starts that would lose work.
     """
-    return set_node_until(services, node, body.until)
+    return nodes.set_node_until(services, node, body.until)
 
 
 @router.post("/cluster/join", dependencies=_ADMIN_OR_NODE, responses=problem_responses(409, 422))
@@ -91,7 +100,7 @@ def join_cluster(body: JoinRequest, request: Request, services: ServicesDep) -> 
     _check_own_name(request, services, body.node)
     settings = services.settings
     ray = ray_access(settings.home, ray_address=settings.ray_address, server_url=settings.url)
-    return join(
+    return nodes.join(
         services,
         body.node,
         readmit=body.readmit,
@@ -107,7 +116,7 @@ def join_cluster(body: JoinRequest, request: Request, services: ServicesDep) -> 
 def leave_cluster(body: LeaveRequest, request: Request, services: ServicesDep) -> LeaveView:
     """Place no new runs on the node until it joins again. Its running runs continue."""
     _check_own_name(request, services, body.node, joined=True)
-    return leave(services, body.node)
+    return nodes.leave(services, body.node)
 
 
 def _check_own_name(

@@ -138,7 +138,7 @@ class GpuView(View):
     """Of all processes, without what the driver reserves."""
     temperature_celsius: float | None = None
     run_id: str | None = None
-    """The run that holds it; null if it is free, or if the token may not see the run's project."""
+    """The run that holds it; null if it is free, or if lehr.db does not know the run."""
     run_name: str | None = None
     """Null: it is free."""
     attempt: int | None = None
@@ -146,8 +146,8 @@ class GpuView(View):
 
     @property
     def busy(self) -> bool:
-        """Return whether a run holds it, also one that the reader may not see."""
-        return self.run_id is not None or self.run_name is not None
+        """Return whether a run holds it, also one that lehr.db does not know."""
+        return self.run_name is not None
 
 
 class NodeView(View):
@@ -234,6 +234,61 @@ class QueueEntry(View):
     """
     expected_because: str = ""
     """The reason for that time, or why it is not known."""
+
+
+class RunSpan(View):
+    run_id: str
+    name: str
+    project: str
+    person: str
+    state: str
+    gpus: list[int]
+    began: float
+    trains_at: float | None
+    """When its training began; null: it had not."""
+    ended: float | None
+
+
+class SeenSpan(View):
+    began: float
+    ended: float
+    gpus: int = 0
+    kind: str
+    """Of a node: in use, not given out, down. Of the queue: why GPUs without a run were idle."""
+    why: str = ""
+    project: str | None = None
+    """Of the queued run that ``why`` names, as is ``person``."""
+    person: str | None = None
+
+
+class NodeHistory(View):
+    name: str = ""
+    gpus: int = 0
+    spans: list[SeenSpan] = []
+    """Of times between them nothing is known: no server ran, or none knew the node."""
+    runs: list[RunSpan] = []
+
+
+class IdleHours(View):
+    by: Literal["all", "week", "node", "project", "person"]
+    """week: ISO, in UTC. project, person: of the run that a reason names, if it names one."""
+    name: str
+    kind: str
+    gpu_hours: float
+
+
+class ClusterHistory(View):
+    """Who held each GPU, by attempts, and why others were idle: as the server saw it every 30 s."""
+
+    began: float
+    ended: float
+    nodes: list[NodeHistory]
+    queue: list[SeenSpan]
+    """Why GPUs of nodes in use were idle that had no run: the reason of the first queued run."""
+    gpu_hours: float
+    """Of all GPUs, while their nodes answered and the server looked."""
+    idle: list[IdleHours]
+    """The largest first. Those of the kind down are not in ``gpu_hours``."""
 
 
 class LeaveRequest(Documented):

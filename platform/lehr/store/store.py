@@ -21,7 +21,7 @@ from lehr.store.database import WAL_LIMIT, Clock, Database, Wal
 from lehr.store.records.access_tokens import AccessTokenRecords, AuditRecords
 from lehr.store.records.attempts import Attempts
 from lehr.store.records.checkpoints import Checkpoints
-from lehr.store.records.cluster import Nodes, QuotaRecords
+from lehr.store.records.cluster import ClusterSpans, Nodes, QuotaRecords
 from lehr.store.records.messages import IdempotencyKeys, Outbox
 from lehr.store.records.requests import Requests
 from lehr.store.records.rollouts import RolloutProgress, Rollouts
@@ -52,7 +52,7 @@ class Store:
 
     ``runs``, ``attempts``, ``transitions``, ``requests``, ``checkpoints``, ``sweeps``,
     ``sweep_progress``, ``rollouts``, ``rollout_progress``, ``nodes``,
-    ``quotas``, ``access_tokens``, ``audit`` and ``idempotency`` use
+    ``cluster_spans``, ``quotas``, ``access_tokens``, ``audit`` and ``idempotency`` use
     ``lehr.db``. ``streams``, ``logs``, ``events`` and ``series`` use the
     replica and its index. ``event_applier`` applies the events of a stream to ``lehr.db``.
 
@@ -137,6 +137,7 @@ class Store:
         self.rollouts = Rollouts(db, clock)
         self.rollout_progress = RolloutProgress(db, clock)
         self.nodes = Nodes(db, clock)
+        self.cluster_spans = ClusterSpans(db, clock)
         self.quotas = QuotaRecords(db, clock)
         self.access_tokens = AccessTokenRecords(db, clock)
         self.audit = AuditRecords(db, clock)

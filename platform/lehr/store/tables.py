@@ -1,8 +1,7 @@
 """The tables of ``lehr.db``: users' requests and recorded decisions.
 
-Times are seconds since the epoch (UTC) as floats. Everything that trainers record
-(metrics, logs, samples) is in the replica and its index, ``streams.db``. The index
-can be rebuilt; this file cannot.
+Times are seconds since the epoch (UTC) as floats. Everything that trainers record (metrics, logs,
+samples) is in the replica and its index, ``streams.db``, which can be rebuilt; this file cannot.
 """
 
 from __future__ import annotations
@@ -157,9 +156,7 @@ class RunRequest(SQLModel, table=True):
     run_id: str = Field(foreign_key="runs.id", index=True)
     attempt: int
     kind: str
-    """run, pause, cancel, prune (control.lifecycle.Desired), checkpoint, archive or unarchive; of
-    an alert its action, e.g. warn; message, for one that was sent to a webhook.
-    """
+    """control.lifecycle.Desired, checkpoint, archive, unarchive, an alert's action, or message."""
     message: str | None = None
     actor: str
     at: float
@@ -201,7 +198,6 @@ class RolloutRow(_Named, table=True):
     provenance: dict[str, Any] = _json(dict)
     """Git commit and diff, versions, host, command, at launch; each of its runs gets it."""
     submitted_by: str = Field(default="user", sa_column_kwargs={"server_default": "user"})
-    """Each of its runs gets it."""
     outcome: str | None = None
     """passed, failed or cancelled; None while it goes on."""
     reason: str | None = None
@@ -247,7 +243,6 @@ class RolloutRun(SQLModel, table=True):
     id: int | None = Field(default=None, primary_key=True)
     rollout_id: str = Field(foreign_key="rollouts.id", index=True)
     stage: int
-    """The stage's number."""
     role: str
     """train, whole or resumed."""
     run_id: str = Field(foreign_key="runs.id", unique=True)
@@ -262,7 +257,6 @@ class GateVerdict(SQLModel, table=True):
     id: int | None = Field(default=None, primary_key=True)
     rollout_id: str = Field(foreign_key="rollouts.id", index=True)
     stage: int
-    """The stage's number."""
     gate: str
     verdict: str
     """passed, failed or not_judged."""
@@ -273,7 +267,6 @@ class GateVerdict(SQLModel, table=True):
     at_most: float | None = None
     unit: str | None = None
     run_id: str | None = Field(default=None, foreign_key="runs.id")
-    """The run that the gate judged."""
     step: int | None = None
     at: float
 
@@ -342,7 +335,20 @@ class NodeUntil(SQLModel, table=True):
 
     node: str = Field(primary_key=True)
     until: float
-    """Seconds since the epoch."""
+
+
+class ClusterSpan(SQLModel, table=True):
+    """What the server saw of a node, or of the queue, for a time."""
+
+    __tablename__ = "cluster_spans"
+
+    id: int | None = Field(default=None, primary_key=True)
+    node: str
+    """Empty: of the queue."""
+    seen: dict[str, Any] = _json()
+    """schemas.cluster.SeenSpan."""
+    began: float
+    ended: float = Field(index=True)
 
 
 class AccessTokenRow(SQLModel, table=True):
@@ -354,7 +360,6 @@ class AccessTokenRow(SQLModel, table=True):
     role: str
     """lehr.base.access.Role."""
     sha256: str = Field(unique=True)
-    """The SHA-256 of the token."""
     created_at: float
     """When it was created or last rotated."""
     expires_at: float | None = None
@@ -371,7 +376,6 @@ class OutboxRow(SQLModel, table=True):
 
     id: int | None = Field(default=None, primary_key=True)
     webhook: str
-    """The webhook's name."""
     body: dict[str, Any] = _json()
     created_at: float
     tries: int = 0
@@ -393,6 +397,4 @@ class AuditRow(SQLModel, table=True):
     method: str
     path: str
     status: int
-    """The HTTP status of the answer."""
     address: str
-    """Where the request came from."""

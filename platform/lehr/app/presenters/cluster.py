@@ -43,11 +43,8 @@ class ClusterPresenter:
     def __init__(
         self, store: Store, cluster: Cluster, order: Callable[[], Sequence[str]], *, embedded: bool
     ) -> None:
-        """Args:
-        store: for the runs that hold GPUs or wait for them.
-        cluster: its nodes, from the dispatcher.
-        order: the ids of the waiting runs, in the order of their turn.
-        embedded: the cluster is this server's own, on this machine.
+        """``order``: the ids of the waiting runs, in the order of their turn. ``embedded``: the
+        cluster is this server's own, on this machine.
         """
         self._store = store
         self._cluster = cluster
@@ -58,7 +55,13 @@ class ClusterPresenter:
         return cluster_view(self._cluster, self._store, without_gpus=self._without_gpus)
 
     def queue(self) -> list[QueueEntry]:
-        return queue_view(self._store, self._order(), self._cluster)
+        """Return the queued runs in order; those submitted since the last plan come last."""
+        runs = {run.id: run for run in self._store.runs.by_state({RunState.QUEUED})}
+        queued = [runs.pop(run_id) for run_id in self._order() if run_id in runs]
+        queued += sorted(runs.values(), key=lambda run: (-run.priority, run.number or 0))
+        expected = _expected_starts(self._store, queued, self._cluster) if queued else {}
+        now = time.time()
+        return [_entry(i, run, expected.get(run.id), now) for i, run in enumerate(queued, 1)]
 
 
 def cluster_view(
@@ -156,23 +159,6 @@ def _free_bytes(member: Member) -> dict[str, int | None]:
     return free
 
 
-def queue_view(
-    store: Store, order: Sequence[str], cluster: Cluster | None = None
-) -> list[QueueEntry]:
-    """Return the queued runs in order; those submitted since the last plan come last.
-
-    ``cluster``: for the expected starts; without it they are unknown.
-    """
-    runs = {run.id: run for run in store.runs.by_state({RunState.QUEUED})}
-    ordered = [runs.pop(run_id) for run_id in order if run_id in runs]
-    ordered += sorted(runs.values(), key=lambda run: (-run.priority, run.number or 0))
-    expected = _expected_starts(store, ordered, cluster) if cluster and ordered else {}
-    now = time.time()
-    return [
-        _entry(position, run, expected.get(run.id), now) for position, run in enumerate(ordered, 1)
-    ]
-
-
 def _expected_starts(
     store: Store, waiting: Sequence[RunRow], cluster: Cluster
 ) -> dict[str, ExpectedStart]:
@@ -185,22 +171,16 @@ def _expected_starts(
     held = {one.run_id: sum(len(part.gpus) for part in placement_of(one)) for one in attempts}
     running = {run.id: run for run in store.runs.by_ids(held)}
     known = [*running, *(run.id for run in waiting if run.attempt)]
-    speeds = {
-        run_id: statistics.median(times)
-        for run_id, times in store.series.trend(known, "step_time_s").items()
-        if times
-    }
+    trend = store.series.trend(known, "step_time_s")
+    speeds = {run_id: statistics.median(times) for run_id, times in trend.items() if times}
     at = store.series.latest(known, ["step_time_s"])
 
-    def steps_left(run: RunRow) -> int | None:
+    def planned(run: RunRow, gpus: int, step_s: float | None, never: str | None) -> PlannedRun:
         total, newest = run.stored.total_steps, at.get(run.id, {}).get("step_time_s")
-        return None if total is None else max(0, total - (newest.step if newest else 0))
+        left = None if total is None else max(0, total - (newest.step if newest else 0))
+        return PlannedRun(run.id, run.name, gpus, left, step_s, run.project, never)
 
-    of_sweep = {
-        run.sweep_id: speeds[run.id]
-        for run in running.values()
-        if run.sweep_id and run.id in speeds
-    }
+    of_sweep = {run.sweep_id: speeds[run.id] for run in running.values() if run.id in speeds}
 
     @cache
     def never(need: Need) -> str | None:
@@ -211,19 +191,13 @@ def _expected_starts(
     total = sum(len(member.gpus) for member in nodes if member.name not in out)
     return forecast(
         total - sum(held.values()),
+        [planned(run, held[run.id], speeds.get(run.id), None) for run in running.values()],
         [
-            GpuHolder(run.name, held[run.id], steps_left(run), speeds.get(run.id), run.project)
-            for run in running.values()
-        ],
-        [
-            QueuedRun(
-                run.id,
-                run.name,
+            planned(
+                run,
                 run.stored.gpus,
-                steps_left(run),
                 speeds.get(run.id, of_sweep.get(run.sweep_id or "")),
-                project=run.project,
-                never=never(Need(**run.stored.resources)),
+                never(Need(**run.stored.resources)),
             )
             for run in waiting
         ],
@@ -255,16 +229,19 @@ def _entry(position: int, run: RunRow, expected: ExpectedStart | None, now: floa
 
 
 @dataclass(frozen=True)
-class GpuHolder:
-    """A run that holds GPUs."""
+class PlannedRun:
+    """A run that holds GPUs or waits for them."""
 
+    run_id: str
     name: str
     gpus: int
     steps_left: int | None = None
     """None if only its program determines it."""
     step_s: float | None = None
-    """Median time of a step; None before it is measured."""
+    """Median time of a step, now, in earlier attempts or in its sweep; None: not measured."""
     project: str = ""
+    never: str | None = None
+    """Why no node that is known can hold it. It then reserves nothing."""
 
     @property
     def seconds_left(self) -> float | None:
@@ -285,19 +262,6 @@ class GpuHolder:
 
 
 @dataclass(frozen=True)
-class QueuedRun:
-    run_id: str
-    name: str
-    gpus: int
-    steps: int | None = None
-    step_s: float | None = None
-    """As measured in its own earlier attempts, or in runs of its sweep."""
-    project: str = ""
-    never: str | None = None
-    """Why no node that is known can hold it. It then reserves nothing."""
-
-
-@dataclass(frozen=True)
 class ExpectedStart:
     in_s: float | None
     """Seconds until it is expected to start; None if that is not known."""
@@ -307,8 +271,8 @@ class ExpectedStart:
 
 def forecast(
     free: int,
-    holders: Sequence[GpuHolder],
-    waiting: Sequence[QueuedRun],
+    holders: Sequence[PlannedRun],
+    waiting: Sequence[PlannedRun],
     quotas: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, ExpectedStart]:
     """Return when each waiting run is expected to start, by its id.
@@ -322,11 +286,11 @@ def forecast(
         quotas: by project with a quota, the most GPUs that its runs hold. A run over it waits for
             runs of its project, and those behind it pass.
     """
-    ends: list[tuple[float, int, GpuHolder, str]] = []
+    ends: list[tuple[float, int, PlannedRun, str]] = []
     unknown: list[str] = []
     held: Counter[str] = Counter()
 
-    def hold(number: int, holder: GpuHolder, since: float) -> None:
+    def hold(number: int, holder: PlannedRun, since: float) -> None:
         held[holder.project] += holder.gpus
         left = holder.seconds_left
         if left is None:
@@ -364,14 +328,14 @@ def forecast(
         if now > 0.0:
             found[first.run_id] = ExpectedStart(now, basis)
         free -= first.gpus
-        hold(number, _holder(first), now)
+        hold(number, first, now)
         number += 1
     return found
 
 
 def _first_within(
-    waiting: Sequence[QueuedRun], held: Mapping[str, int], quotas: Mapping[str, int]
-) -> QueuedRun | None:
+    waiting: Sequence[PlannedRun], held: Mapping[str, int], quotas: Mapping[str, int]
+) -> PlannedRun | None:
     """Return the first run whose project stays within its quota; no smaller one of it overtakes."""
     full: set[str] = set()
     for run in waiting:
@@ -382,7 +346,3 @@ def _first_within(
             return run
         full.add(run.project)
     return None
-
-
-def _holder(run: QueuedRun) -> GpuHolder:
-    return GpuHolder(run.name, run.gpus, run.steps, run.step_s, run.project)

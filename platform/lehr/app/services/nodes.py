@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import platform
+import re
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from lehr.analysis.idle_gpus import DOWN, IN_USE, cluster_history
 from lehr.base import home, signed_tokens
 from lehr.control.nodes import LEFT
 from lehr.errors import NotFound, RayStarting, UserError, did_you_mean
-from lehr.schemas.cluster import ClusterView, JoinView, LeaveView
+from lehr.schemas.cluster import ClusterHistory, JoinView, LeaveView, NodeHistory, RunSpan, SeenSpan
 
 if TYPE_CHECKING:
     from lehr.app.services.context import Context
@@ -19,6 +21,39 @@ if TYPE_CHECKING:
     from lehr.schemas.cluster import ClusterView
 
 FARTHEST_S = 2 * 366 * 86_400.0
+
+
+def see_cluster(context: Context) -> None:
+    """Record how the nodes and the queue are now, for ``show_history``."""
+    queued = [entry for entry in context.cluster_views.queue() if entry.gpus][:1]
+    seen: dict[str, dict[str, Any]] = {"": {"kind": "nothing queued"}}
+    for run in context.store.runs.by_ids([entry.run_id for entry in queued]):
+        why = run.pending_reason or "was submitted just now"
+        who = {"project": run.project, "person": run.submitted_by}
+        seen[""] = {"kind": re.split(r" \(|[:;]", why)[0], "why": f"{run.name} {why}", **who}
+    for node in context.cluster_views.cluster().nodes:
+        kind = DOWN if not node.alive else "not given out" if node.no_runs else IN_USE
+        seen[node.name] = {"kind": kind, "why": node.no_runs or "", "gpus": len(node.gpus)}
+    context.store.cluster_spans.see(seen)
+
+
+def show_history(context: Context, hours: float) -> ClusterHistory:
+    """Return who held each GPU in the last hours, and why others were idle."""
+    now = context.store.clock()
+    began = now - hours * 3600
+    nodes: dict[str, NodeHistory] = defaultdict(NodeHistory)
+    for row in context.store.cluster_spans.since(began):
+        span = SeenSpan(began=max(row.began, began), ended=row.ended, **row.seen)
+        nodes[row.node].gpus = span.gpus
+        nodes[row.node].spans.append(span)
+    for held in context.store.attempts.held_since(began):
+        for share in held.pop("placement"):
+            node, gpus = nodes[share["node"]], share["gpus"]
+            node.gpus = max(node.gpus, 1 + max(gpus, default=-1))
+            node.runs.append(RunSpan(gpus=gpus, **held))
+    queue = nodes.pop("", NodeHistory()).spans
+    named = [node.model_copy(update={"name": name}) for name, node in sorted(nodes.items())]
+    return cluster_history(named, queue, began, now)
 
 
 def exclude_node(context: Context, name: str, reason: str) -> ClusterView:

@@ -11,6 +11,7 @@ from lehr.schemas.cluster import (
     AuditEntry,
     AuditPage,
     BudgetView,
+    ClusterHistory,
     ClusterView,
     CreatedToken,
     JoinView,
@@ -134,6 +135,11 @@ class AdminMethods:
 
     def cluster(self) -> ClusterView:
         return ClusterView.model_validate_json(self.transport.get("/cluster"))
+
+    def cluster_history(self, hours: float = 24.0) -> ClusterHistory:
+        """Return who held each GPU in the last hours, and why others were idle, in GPU-hours."""
+        answer = self.transport.get("/cluster/history", {"hours": hours})
+        return ClusterHistory.model_validate_json(answer)
 
     def exclude_node(self, node: str, reason: str = "by the user") -> ClusterView:
         """Place no new runs on a node. Its running runs continue."""

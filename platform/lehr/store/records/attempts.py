@@ -9,13 +9,23 @@ from sqlalchemy import Integer, bindparam, case, func, update
 from sqlalchemy import select as sa_select
 from sqlmodel import Session, col, select
 
+from lehr.control.lifecycle import RunState
 from lehr.errors import InternalError, NotFound
 from lehr.store.database import Records
 from lehr.store.records.run_rows import among, announce_run, get_run, is_deleted
-from lehr.store.tables import Attempt, RunRow
+from lehr.store.tables import Attempt, RunRow, Transition
 
 _FIXED = frozenset({"id", "run_id", "number", "token_sha256", "created_at", "events_applied"})
 _UPDATABLE = frozenset(Attempt.model_fields) - _FIXED
+
+
+_BEGAN = func.coalesce(col(Attempt.dispatched_at), col(Attempt.created_at))
+_ENDED = case(
+    (col(Attempt.exited_at).is_not(None), col(Attempt.exited_at)),
+    # One that was given up has no exit: its last heartbeat is the last that is known.
+    (col(Attempt.open).is_(False), func.coalesce(col(Attempt.last_heartbeat_at), _BEGAN)),
+    else_=None,
+)
 
 
 class GpuTime(NamedTuple):
@@ -71,25 +81,32 @@ class Attempts(Records):
 
     def times(self, run_ids: Sequence[str]) -> list[GpuTime]:
         """Return how long each attempt of these runs held its GPUs, in no order."""
-        columns = (
-            col(Attempt.placement),
-            began := func.coalesce(col(Attempt.dispatched_at), col(Attempt.created_at)),
-            # One that was given up has no exit: its last heartbeat is the last that is known.
-            case(
-                (col(Attempt.exited_at).is_not(None), col(Attempt.exited_at)),
-                (
-                    col(Attempt.open).is_(False),
-                    func.coalesce(col(Attempt.last_heartbeat_at), began),
-                ),
-                else_=None,
-            ),
-        )
+        columns = sa_select(col(Attempt.placement), _BEGAN, _ENDED)
         with self._db.read() as session:
-            rows = session.execute(sa_select(*columns).where(among(Attempt.run_id, run_ids)))
+            rows = session.execute(columns.where(among(Attempt.run_id, run_ids)))
             return [
                 GpuTime(sum(len(share["gpus"]) for share in placement), began, ended)
                 for placement, began, ended in rows
             ]
+
+    def held_since(self, began: float) -> list[dict[str, Any]]:
+        """Return what has held GPUs since then: its placement, and the fields of ``RunSpan``."""
+        run_id, number, new = map(col, (Transition.run_id, Transition.attempt, Transition.new))
+        trained = sa_select(func.min(Transition.at)).where(
+            run_id == Attempt.run_id, number == Attempt.number, new == RunState.RUNNING.value
+        )
+        who = map(col, (Attempt.run_id, RunRow.name, RunRow.project, RunRow.state))
+        times: tuple[Any, ...] = (col(Attempt.created_at).label("began"), _ENDED.label("ended"))
+        wanted = (
+            sa_select(*who, col(RunRow.submitted_by).label("person"), *times)
+            .add_columns(col(Attempt.placement), trained.scalar_subquery().label("trains_at"))
+            .join(RunRow, col(RunRow.id) == Attempt.run_id)
+            .where(col(Attempt.exited_at).is_(None) | (col(Attempt.exited_at) > began))
+        )
+        with self._db.read() as session:
+            found = session.execute(wanted)
+            rows = [dict(zip(found.keys(), row, strict=True)) for row in found]
+        return [row for row in rows if row["ended"] is None or row["ended"] > began]
 
     def newest(self, run_ids: list[str]) -> dict[str, Attempt]:
         """Map each of these runs that has an attempt to its newest one."""

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
+from sqlalchemy import delete
 from sqlmodel import col, func, select
 
 from lehr.errors import NotFound, UserError, did_you_mean
 from lehr.specs.run import NAME
 from lehr.store.changes import Change
 from lehr.store.database import Records
-from lehr.store.tables import Attempt, NodeNote, NodeUntil, QuotaRow
+from lehr.store.tables import Attempt, ClusterSpan, NodeNote, NodeUntil, QuotaRow
+
+SEEN_EVERY_S = 30.0
+_LAPSE_S = 3 * SEEN_EVERY_S
 
 
 class Nodes(Records):
@@ -56,13 +61,38 @@ class Nodes(Records):
     def set_until(self, node: str, until: float | None) -> None:
         """Record until when a node is available; None: it has no end."""
         with self._db.write(what="set_node_until") as session:
-            row = session.get(NodeUntil, node)
-            if row is not None:
-                session.delete(row)
-                session.flush()
+            session.execute(delete(NodeUntil).where(col(NodeUntil.node) == node))
             if until is not None:
                 session.add(NodeUntil(node=node, until=until))
         self._db.changed(Change("cluster", ""))
+
+
+class ClusterSpans(Records):
+    """The history of nodes and of the queue, as the server saw them every ``SEEN_EVERY_S``."""
+
+    def see(self, seen: Mapping[str, dict[str, Any]]) -> None:
+        """Record what is seen of each node, and of the queue. What has not changed is prolonged."""
+        now = self._clock()
+        with self._db.write(durable=False) as session:
+            session.execute(
+                delete(ClusterSpan).where(col(ClusterSpan.ended) < now - 400 * 86_400.0)
+            )
+            recent = select(ClusterSpan).where(ClusterSpan.ended > now - _LAPSE_S)
+            last = {row.node: row for row in session.exec(recent.order_by(col(ClusterSpan.id)))}
+            for node, facts in seen.items():
+                if node in last:
+                    last[node].ended = now
+                if node not in last or last[node].seen != facts:
+                    session.add(ClusterSpan(node=node, seen=facts, began=now, ended=now))
+
+    def since(self, began: float) -> list[ClusterSpan]:
+        """Return what was seen since then, in order. What was seen just now lasts until now."""
+        now = self._clock()
+        recent = select(ClusterSpan).where(ClusterSpan.ended > began)
+        rows = self._all(recent.order_by(col(ClusterSpan.id)))
+        for row in {row.node: row for row in rows}.values():
+            row.ended = now if row.ended > now - _LAPSE_S else row.ended
+        return rows
 
 
 class QuotaRecords(Records):

@@ -19,7 +19,7 @@ assert tables  # Imported for its tables.
 
 FIRST = "0019"
 """The revision of version 0.1.0. Only development versions before it had lower ones."""
-HEAD = "0023"
+HEAD = "0024"
 """The revision of ``lehr.store.tables``; the newest in ``migrations/versions``."""
 
 _TRIGGER = (
