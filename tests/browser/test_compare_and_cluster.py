@@ -98,7 +98,9 @@ def test_a_run_is_added_by_name_while_the_others_still_load(look: Visit, world: 
 def test_the_cluster_page_shows_gpu_holders_and_pending_reasons(visit: Visit, lehr: Lehr):
     page = visit.open("/cluster")
     node = page.get_by_role("region", name="Node n1")
-    expect(node.locator(".gpu.free")).to_have_count(8)
+    node.get_by_text("NVIDIA A100").click()
+    gpus = node.get_by_role("table", name="GPUs of n1").locator("tbody tr")
+    expect(gpus.filter(has_text="free")).to_have_count(8)
     expect(page.get_by_text("Nothing waits.")).to_be_visible()
 
     run = lehr.store.runs.create(seeding.run_spec("big", gpus=2))
@@ -106,15 +108,44 @@ def test_the_cluster_page_shows_gpu_holders_and_pending_reasons(visit: Visit, le
     queue = page.get_by_role("table", name="Queue")
     expect(queue).to_contain_text("waits for 2 GPUs; next in line")
     seeding.start(lehr.store, run, gpus=[3, 4])
-    expect(node.locator(".gpu.busy")).to_have_count(2)
-    expect(node.get_by_role("link", name="big")).to_have_count(2)
-    expect(node.locator(".gpu.busy .gpu-now").first).to_contain_text("97 %")
-    expect(node.locator(".gpu.busy .gpu-now").first).to_contain_text("61.3 GB of 80 GB")
-    expect(node.locator(".gpu.busy .gpu-now").first).to_contain_text("64 °C")
+    expect(gpus.filter(has=page.get_by_role("link", name="big"))).to_have_count(2)
+    for figure in ("97 %", "61.3 GB of 80 GB", "64 °C"):
+        expect(gpus.nth(3)).to_contain_text(figure)
     # Nothing is known of the free ones here, which is not the same as idle.
-    for figure in ("utilization", "memory", "temperature"):
-        expect(node.locator(".gpu.free .gpu-now").first).to_contain_text(f"{figure} —")
+    expect(gpus.nth(0)).to_contain_text("free———")
     expect(page.get_by_text("Nothing waits.")).to_be_visible()
+
+
+def test_strip_of_a_node_says_what_each_gpu_did_and_opens_the_run(visit: Visit, lehr: Lehr):
+    store = lehr.store
+    store.cluster_spans.see({"n1": {"kind": "in use", "gpus": 8}, "": {"kind": "nothing queued"}})
+    run = store.runs.create(seeding.run_spec("big", gpus=2))
+    seeding.start(store, run, gpus=[3, 4])
+    waits = store.runs.create(seeding.run_spec("waits"))
+    page = visit.open("/cluster")
+    strip = page.get_by_role("img", name="n1 over time")
+    bar = strip.locator(f'[data-run="{run.id}"]').last
+    expect(bar).to_have_attribute("height", "11.5")
+    queued = page.get_by_role("img", name="queue over time").locator("[data-run]")
+    expect(queued).to_have_attribute("data-run", waits.id)
+    expect(page.locator("dl.figures")).to_contain_text("busy GPUs2 of 8queue1 runs, 1 GPUs")
+    said = page.get_by_role("status").filter(has_text="n1, GPU")
+    box = strip.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 0.3 * box["width"], box["y"] + 5)
+    expect(said).to_contain_text("not recorded: no server ran")
+    page.get_by_text("Idle GPU-hours by").click()
+    expect(page.get_by_role("table", name="Idle GPU-hours")).to_be_visible()
+    page.mouse.move(1, 1)
+    page.reload()
+    strip.focus()
+    expect(said).to_contain_text("GPU 0")
+    for _ in range(3):
+        page.keyboard.press("ArrowDown")
+    expect(said).to_contain_text("GPU 3")
+    expect(said).to_contain_text("big (default, user)")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(f"{visit.url}/runs/{run.id}")
 
 
 def test_queue_has_expected_starts_and_its_priorities_can_be_changed(visit: Visit, lehr: Lehr):

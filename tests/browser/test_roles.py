@@ -40,6 +40,7 @@ def test_buttons_that_a_viewer_may_not_press_are_disabled_with_the_reason(world:
     assert_disabled("Repeat lr-grid-1 with other seeds")
     role = "admin"
     page.goto(f"{world.lehr.url}/cluster")
+    page.get_by_label("More of n1").click()
     assert_disabled("Drain n1", "Set the end of n1")
     watch.assert_clean()
     context.close()

@@ -12,6 +12,7 @@ export interface CheckpointView {
   digest: string;
   reason: string;
   val_loss: WireNumber | null;
+  score: WireNumber | null;
   best: boolean;
   latest: boolean;
   created_at: number;
@@ -146,6 +147,51 @@ export interface QueueEntry {
   queued_at: number;
   expected_start: number | null;
   expected_because: string;
+}
+
+export interface RunSpan {
+  run_id: string;
+  name: string;
+  project: string;
+  person: string;
+  state: string;
+  gpus: number[];
+  began: number;
+  trains_at: number | null;
+  ended: number | null;
+}
+
+export interface SeenSpan {
+  began: number;
+  ended: number;
+  gpus: number;
+  kind: string;
+  why: string;
+  project: string | null;
+  person: string | null;
+}
+
+export interface NodeHistory {
+  name: string;
+  gpus: number;
+  spans: SeenSpan[];
+  runs: RunSpan[];
+}
+
+export interface IdleHours {
+  by: "all" | "week" | "node" | "project" | "person";
+  name: string;
+  kind: string;
+  gpu_hours: number;
+}
+
+export interface ClusterHistory {
+  began: number;
+  ended: number;
+  nodes: NodeHistory[];
+  queue: SeenSpan[];
+  gpu_hours: number;
+  idle: IdleHours[];
 }
 
 export interface DifferenceView {

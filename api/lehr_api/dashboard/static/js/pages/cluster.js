@@ -1,4 +1,4 @@
-/** The page of the cluster: which run holds which GPU since when, and the queue. */
+/** The page of the cluster: what each GPU did and will do, why others are idle, and the queue. */
 
 import { get, post, put } from "../api.js";
 import { ABOUT, alike, expectation, memoryUsed, temperature } from "../cluster.js";
@@ -7,76 +7,57 @@ import { acts, field, openForm } from "../form.js";
 import * as f from "../format.js";
 import { empty, showFailure, toast, tryTo } from "../notices.js";
 import { installPage } from "../page.js";
+import { keep } from "../patch.js";
 import { on, onCatchUp } from "../stream.js";
+import { axis, queueOf, strip } from "../strips.js";
 
-/** @param {string} node @param {() => void} done */
-function drain(node, done) {
+/** @param {NodeView} node @param {string} verb @param {object} body @param {string} done what to say then */
+async function change(node, verb, body, done) {
+  await post(`/cluster/nodes/${encodeURIComponent(node.name)}/${verb}`, body);
+  toast(`${node.name} ${done}.`);
+  reload();
+}
+
+/** @param {NodeView} node */
+function drain(node) {
   const reason = input({ maxlength: 500, required: true, autocomplete: "off" });
   openForm({
-    title: `Drain ${node}?`,
+    title: `Drain ${node.name}?`,
     about: "No new runs are placed on it. Its running runs continue until they end.",
     fields: [field("reason", reason, "shown beside the node")],
     yes: "Drain the node",
-    act: async () => {
-      await post(`/cluster/nodes/${encodeURIComponent(node)}/exclude`, { reason: reason.value });
-      toast(`${node} gets no new runs.`);
-      done();
-    },
+    act: () => change(node, "exclude", { reason: reason.value }, "gets no new runs"),
   });
 }
 
-/** @param {string} node @param {() => void} done */
-const readmit = (node, done) =>
-  tryTo(async () => {
-    await post(`/cluster/nodes/${encodeURIComponent(node)}/readmit`);
-    toast(`${node} can get new runs.`);
-    done();
-  });
+/** @param {string} word @param {NodeView} node @param {() => void} onclick */
+const nodeButton = (word, { name }, onclick) =>
+  h("button", acts({ type: "button", onclick }, "admin"), `${word} ${name}`);
 
-/**
- * Return the button of a node; none for one that has left: it gets runs again when it joins.
- *
- * @param {import("../types.js").NodeView} node
- * @param {() => void} done called after it has acted
- */
-export function drainButton(node, done) {
-  if (node.left) return null;
-  if (node.excluded !== null) {
-    return h(
-      "button", acts({ type: "button", onclick: () => readmit(node.name, done) }, "admin"), `Readmit ${node.name}`,
-    );
-  }
-  return h("button", acts({ type: "button", onclick: () => drain(node.name, done) }, "admin"), `Drain ${node.name}`);
-}
+/** @param {NodeView} node */
+const drainButton = (node) => (node.excluded === null
+  ? nodeButton("Drain", node, () => drain(node))
+  : nodeButton("Readmit", node, () => tryTo(() => change(node, "readmit", {}, "can get new runs"))));
 
-/** @param {import("../types.js").NodeView} node @param {() => void} done */
-function setUntil(node, done) {
+/** @param {NodeView} node */
+function setUntil(node) {
   const end = input({ type: "datetime-local" });
   openForm({
     title: `Until when is ${node.name} available?`,
     about: "Five minutes before, its trainings save, are queued again, and resume on other nodes. No run starts on it that would lose work.",
     fields: [field("until", end, "in the time zone of this browser; empty: it has no end")],
     yes: "Set",
-    act: async () => {
-      await post(`/cluster/nodes/${encodeURIComponent(node.name)}/until`, {
-        until: end.value ? new Date(end.value).getTime() / 1000 : null,
-      });
-      toast(end.value ? `${node.name} is available until then.` : `${node.name} has no end.`);
-      done();
-    },
+    act: () => change(
+      node, "until", { until: end.value ? new Date(end.value).getTime() / 1000 : null },
+      end.value ? "is available until then" : "has no end",
+    ),
   });
 }
-
-/** @param {import("../types.js").NodeView} node @param {() => void} done called after it has acted */
-export const untilButton = (node, done) =>
-  node.left ? null : h(
-    "button", acts({ type: "button", onclick: () => setUntil(node, done) }, "admin"), `Set the end of ${node.name}`,
-  );
 
 /** @typedef {import("../types.js").QueueEntry} QueueEntry */
 
 /** @param {QueueEntry[]} entries those of one row */
-function change(entries) {
+function setPriority(entries) {
   const names = entries.length > 1
     ? `${entries.length} runs, ${entries[0].name} to ${entries[entries.length - 1].name}`
     : entries[0].name;
@@ -99,7 +80,7 @@ export const priorityButton = (entries) => h(
   "button.quiet",
   acts({
     type: "button", "aria-label": `Change the priority of ${entries[0].name}`, title: "Change the priority",
-    onclick: () => change(entries),
+    onclick: () => setPriority(entries),
   }),
   String(entries[0].priority),
 );
@@ -107,94 +88,108 @@ export const priorityButton = (entries) => h(
 /**
  * @typedef {import("../types.js").ClusterView} ClusterView
  * @typedef {import("../types.js").NodeView} NodeView
- * @typedef {import("../types.js").GpuView} GpuView
+ * @typedef {import("../types.js").ClusterHistory} ClusterHistory
  */
 
 const place = byId("cluster");
+const [LOOK_MS, HISTORY_MS] = [5000, 60_000];
+/** @type {import("../strips.js").Past | null} */
+let past = null;
+const said = keep(h("p.strip-read", { role: "status" }, "Point at a strip, or move along it by the arrow keys."));
+const say = (/** @type {string} */ text) => fill(said, text);
 
-const LOOK_MS = 5000;
-
-/** @param {GpuView} gpu */
-function figures(gpu) {
-  return h(
-    "span.gpu-now",
-    { title: ABOUT },
-    h("span.meter", { "aria-hidden": "true" }, h("i", { vars: { "--share": gpu.utilization ?? 0 } })),
-    h("span", {}, h("span.unseen", {}, "utilization "), f.percent(gpu.utilization)),
-    h("span", {}, h("span.unseen", {}, "memory "), memoryUsed(gpu)),
-    h("span", {}, h("span.unseen", {}, "temperature "), temperature(gpu)),
-  );
+/** @param {NodeView} node */
+function gpuTable(node) {
+  const unheld = node.no_runs === null ? "free" : node.alive ? "not given out" : node.left ? "has left" : "no answer";
+  // Figures of a node that does not respond are old.
+  const figure = (/** @type {string} */ text) => h("td.num", {}, node.alive && text);
+  const rows = node.gpus.map((gpu) => h(
+    "tr", { title: ABOUT }, h("td", {}, gpu.index),
+    h("td", {}, gpu.run_id === null ? gpu.run_name ?? unheld : h("a", { href: `/runs/${gpu.run_id}` }, gpu.run_name)),
+    figure(f.percent(gpu.utilization)), figure(memoryUsed(gpu)), figure(temperature(gpu)),
+    h("td", {}, gpu.since !== null && f.time(gpu.since)),
+  ));
+  const heads = ["GPU", "run", ".num used", ".num memory", ".num temperature", "since"];
+  return dataTable(`GPUs of ${node.name}`, heads, rows);
 }
 
-/** @param {GpuView} gpu @param {NodeView} node */
-function cell(gpu, node) {
-  // Figures of a node that does not respond are old, and its GPUs cannot be given out.
-  const now = !node.logical && node.alive && figures(gpu);
-  if (
-    gpu.run_name === null && (!node.alive || node.excluded !== null || node.problems.length > 0 || node.ending !== null)
-  ) {
-    return h(
-      "li.gpu.gone", {}, h("span.dim", {}, `GPU ${gpu.index}`),
-      h("span.who", {}, node.alive ? "not given out" : node.left ? "has left" : "no answer"), now,
-    );
-  }
-  if (gpu.run_name === null) {
-    return h("li.gpu.free", {}, h("span.dim", {}, `GPU ${gpu.index}`), h("span.who", {}, "free"), now);
-  }
-  return h(
-    "li.gpu.busy",
-    {},
-    h("span.dim", {}, `GPU ${gpu.index}`, gpu.since !== null && [" since ", f.time(gpu.since)]),
-    gpu.run_id === null
-      ? h("span.who", {}, gpu.run_name)
-      : h("a.who", { href: `/runs/${gpu.run_id}`, title: gpu.run_name ?? gpu.run_id }, gpu.run_name ?? gpu.run_id),
-    now,
-  );
-}
+/** Put a strip into a box that scrolls with all others. @param {any} child @param {string} [name] */
+const room = (child, name) => h("div.strip-room", {
+  tabindex: name && "0", role: name && "group", "aria-label": name,
+  onscroll: (/** @type {any} */ { currentTarget: box }) => {
+    for (const other of document.querySelectorAll(".strip-room")) other.scrollLeft = box.scrollLeft;
+  },
+}, child);
 
 /** @param {NodeView} node */
 function nodeRow(node) {
-  const kinds = [...new Set(node.gpus.map((gpu) => gpu.name))];
+  const kinds = [...new Set(node.gpus.map((gpu) => gpu.name))].join(", ");
   const memory = node.gpus[0]?.memory_bytes;
-  const busy = node.gpus.filter((gpu) => gpu.run_name !== null).length;
+  const own = past?.history.nodes.find(({ name }) => name === node.name);
   return h(
     "section.node",
-    { "aria-label": `Node ${node.name}` },
+    { key: node.name, "aria-label": `Node ${node.name}` },
     h(
-      "div.node-head",
-      {},
+      "div.node-head", {},
       h("h2", {}, node.name),
-      node.left && h("span.dim", {}, "has left the cluster; lehr node join brings it back"),
-      !node.alive && !node.left && h("span.bad", {}, `✕ ${node.away ?? "does not answer"}`),
-      node.problems.map((problem) => h("span.bad", {}, `✕ cannot be used: ${problem}`)),
-      node.excluded !== null && !node.left && h("span.bad", {}, `✕ excluded: ${node.excluded}`),
-      node.until !== null
-        && !node.left
-        && h(node.ending === null ? "span.dim" : "span.warn", {}, "available until ", f.time(node.until)),
-      h(
-        "span.dim", {},
-        node.logical
-          ? `${node.gpus.length} logical GPUs: training runs on the CPU`
-          : `${node.gpus.length} × ${kinds.join(", ")}${memory ? `, ${Math.round(memory / 2 ** 30)} GiB each` : ""}`,
-      ),
-      h("span.dim", {}, `${busy} busy`),
-      node.cpus !== null && h(
-        "span.dim", {}, `${f.integer(node.cpus)} CPUs`,
-        node.alive && node.cpu_utilization !== null && `, ${f.percent(node.cpu_utilization)} in use`,
-      ),
-      node.alive
-        && node.ram_bytes !== null
-        && h("span.dim", {}, `${f.bytes(node.ram_used_bytes)} of ${f.bytes(node.ram_bytes)} memory in use`),
-      h("span.mono.dim", {}, node.address),
-      !node.alive
-        && node.last_seen_at !== null
-        && h("span.dim", {}, "last seen ", f.time(node.last_seen_at, { seconds: true })),
-      drainButton(node, () => reload()),
-      untilButton(node, () => reload()),
+      node.no_runs && h(node.left ? "span.dim" : "span.bad", {}, `✕ ${node.no_runs}`),
+      node.until !== null && !node.left && !node.ending && h("span.dim", {}, "available until ", f.time(node.until)),
+      h("details.menu", {}, h("summary", { "aria-label": `More of ${node.name}` }, "⋯"), h(
+        "div.menu-list", {}, h("span.mono.dim", {}, node.address),
+        h("span.dim", {}, "last seen ", f.time(node.last_seen_at, { seconds: true })),
+        !node.left && [drainButton(node), nodeButton("Set the end of", node, () => setUntil(node))],
+      )),
     ),
-    h(node.logical ? "ul.gpus.plain" : "ul.gpus.plain.real", {}, node.gpus.map((gpu) => cell(gpu, node))),
+    past && own && room(strip(past, own, say)),
+    h(
+      "details", {},
+      h(
+        "summary.dim", {}, `${node.gpus.length} × ${kinds}`,
+        node.logical ? ": training runs on the CPU" : memory && `, ${Math.round(memory / 2 ** 30)} GiB each`,
+        node.cpus !== null && `; ${f.integer(node.cpus)} CPUs`,
+        node.alive && node.cpu_utilization !== null && `, ${f.percent(node.cpu_utilization)} in use`,
+        node.alive && node.ram_bytes && `; ${f.bytes(node.ram_used_bytes)} of ${f.bytes(node.ram_bytes)} memory in use`,
+      ),
+      gpuTable(node),
+    ),
   );
 }
+
+/** Return name, GPU-hours and why, by name. @param {ClusterHistory} history @param {string} by */
+function idleBy(history, by) {
+  const sums = history.idle.filter((one) => one.by === by && one.kind !== "down" && one.gpu_hours >= 0.05);
+  return [...new Set(sums.map(({ name }) => name))].map((name) => {
+    const own = sums.filter((one) => one.name === name);
+    const why = own.map(({ kind, gpu_hours: hours }) => `${hours.toFixed(1)} ${kind}`).join(", ");
+    return { by, name, hours: own.reduce((all, one) => all + one.gpu_hours, 0).toFixed(1), why };
+  });
+}
+
+/** @param {ClusterView} cluster @param {QueueEntry[]} queue */
+function figuresOf(cluster, queue) {
+  const waiting = queue.reduce((sum, { gpus }) => sum + gpus, 0);
+  const [idle] = past ? idleBy(past.history, "all") : [];
+  const figure = (/** @type {string} */ name, /** @type {any} */ value, /** @type {string} */ more, title = "") =>
+    h("div", { title: title || null }, h("dt", {}, name), h("dd.v", {}, value, " ", h("small", {}, more)));
+  return h(
+    "dl.figures", {},
+    figure("busy GPUs", cluster.gpus_busy, `of ${cluster.gpus_total}`),
+    figure("queue", queue.length, `runs, ${waiting} GPUs`),
+    past && figure("idle GPU-hours", idle?.hours ?? 0, `of ${past.history.gpu_hours.toFixed(1)} in 24 h`, idle?.why),
+  );
+}
+
+/** @param {ClusterHistory} history */
+const idleTable = (history) => h(
+  "details", {}, h("summary", {}, "Idle GPU-hours by project, person, node and week"),
+  dataTable(
+    "Idle GPU-hours", ["by", "name", ".num GPU-hours", "why"],
+    ["project", "person", "node", "week"].flatMap((by) => idleBy(history, by)).map(({ by, name, hours, why }) => h(
+      "tr", {}, h("td", {}, by), h("td", {}, name), h("td.num", {}, hours), h("td.wrap", {}, why),
+    )),
+  ),
+  h("p.hint", {}, "As the server saw it every 30 s. Projects and people are those of the run that a reason names."),
+);
 
 /** @param {QueueEntry} entry */
 function expected(entry) {
@@ -214,9 +209,7 @@ function queueTable(queue) {
       h("td", {}, h("a.name", { href: `/runs/${entry.run_id}` }, entry.name), last && h(
         "span.dim", { title: more.map((one) => one.name).join(", ") }, ` to ${last.name}: ${more.length + 1} runs`,
       )),
-      h(
-        "td", {}, `${entry.gpus} × ${entry.gpu_type ?? "GPU"}${entry.nodes > 1 ? ` on ${entry.nodes} nodes` : ""}`,
-      ),
+      h("td", {}, `${entry.gpus} × ${entry.gpu_type ?? "GPU"}${entry.nodes > 1 ? ` on ${entry.nodes} nodes` : ""}`),
       h("td.num", {}, priorityButton([entry, ...more])),
       h("td.wrap", {}, entry.reason),
       h("td.wrap", {}, expected(entry)),
@@ -230,30 +223,49 @@ function queueTable(queue) {
 
 /** @param {ClusterView} cluster @param {QueueEntry[]} queue */
 function draw(cluster, queue) {
+  if (past) {
+    const now = past.history.ended;
+    const times = [...past.ends.values(), ...queue.map((entry) => entry.expected_start ?? 0)];
+    past.last = Math.min(now + 12 * 3600, Math.max(now + 3600, ...times.map((at) => at + 1800)));
+  }
   fill(
     place,
     cluster.state !== "up" && h(cluster.state === "down" ? "div.failure" : "div.alert", {}, cluster.message ?? (
       cluster.state === "starting" ? "The cluster is starting; this takes about ten seconds." : "The cluster is down."
     )),
+    figuresOf(cluster, queue),
+    said,
+    past && room(axis(past), "Hours"),
     cluster.nodes.length
       ? cluster.nodes.map(nodeRow)
       : cluster.state === "up" && empty("No nodes", h("p", {}, "The cluster has no nodes yet.")),
     h("h2", {}, `Queue${queue.length ? ` (${queue.length})` : ""}`),
+    past && room(strip(past, queueOf(queue, past.last), say)),
     queueTable(queue),
+    past && idleTable(past.history),
   );
 }
 
-let drawn = "";
+let [drawn, looked] = ["", -Infinity];
 async function load() {
   try {
-    const [cluster, queue] = await Promise.all([get("/cluster"), get("/queue")]);
-    const state = JSON.stringify([cluster, queue]);
+    const old = performance.now() - looked > HISTORY_MS;
+    const [cluster, queue] = await Promise.all([get("/cluster"), get("/queue"), old && loadHistory()]);
+    const state = JSON.stringify([cluster, queue, past?.history.ended]);
     if (state === drawn) return;
     drawn = state;
     draw(cluster, queue);
   } catch (error) {
     if (!drawn) showFailure(place, error);
   }
+}
+
+async function loadHistory() {
+  const asked = [get("/cluster/history"), get("/runs", { state: ["running"], limit: 1000 })];
+  const [history, { items }] = await Promise.all(asked);
+  past = { history, ends: new Map(), last: history.ended };
+  for (const { id, eta_s: left } of items) if (left !== null) past.ends.set(id, history.ended + left);
+  looked = performance.now();
 }
 
 installPage();
