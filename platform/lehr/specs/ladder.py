@@ -120,9 +120,7 @@ def _decided(
     return Decided(min=bounds.min, max=bounds.max, role=role, start=value, whole=whole)
 
 
-def ladder(
-    run: RunSpec, smallest_width: int = 32, *, batch_is_decided: bool = False
-) -> list[LadderRung]:
+def ladder(run: RunSpec, smallest: int = 32, *, batch_is_decided: bool = False) -> list[LadderRung]:
     """Return the rungs of a target, the cheapest first; of a model that is not Lehr's, its lengths.
 
     Where the batch is decided, micro-batches are small enough for a quarter of a rung's own.
@@ -138,11 +136,11 @@ def ladder(
     if train.parts is not None and train.parts.model is not None:
         wanted: list[tuple[dict[str, Any], float]] = [({}, share) for share in _LENGTHS_ALONE]
     else:
-        shapes = list(_narrower(train, smallest_width))
+        shapes = list(_narrower(train, smallest))
         if not shapes:
             heads = formats.counted(train.model.num_attention_heads, "head")
             few = f"with {heads} in a width of {train.model.hidden_size} there is no narrower"
-            raise NoLadder(f"no ladder reaches it: {few} version of at least {smallest_width}")
+            raise NoLadder(f"no ladder reaches it: {few} version of at least {smallest}")
         wanted = [(shape, part * share) for shape, part in shapes for share in _LENGTHS]
     made = (_rung(run, shape, share, batch_is_decided) for shape, share in wanted)
     rungs = [rung for rung in made if rung is not None]

@@ -201,6 +201,15 @@ def test_a_retry_that_the_budget_does_not_hold_is_stopped_by_name(
     assert runs.stop is None
 
 
+def test_what_the_budget_does_not_hold_is_not_started(wishes: list[tuple[int, float]]) -> None:
+    spec = campaign()
+    wishes += [(0, 1e-3), (0, 2e-3)]
+    done = ended(spec, started(spec, []), hours=0.45)
+    chosen = next_trial(spec, [done])
+    assert chosen.point is None
+    assert chosen.stop == "The budget holds no further trial: 0.55 GPU-hours are left."
+
+
 def test_the_same_record_gives_the_same_decision_after_a_restart() -> None:
     spec = campaign(budget={"gpu_hours": 2.0})
     for trials in history(spec, 3):
