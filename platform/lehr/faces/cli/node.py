@@ -41,8 +41,9 @@ NodeArgument = Annotated[
 
 @group.command("ls")
 def ls(as_json: JsonOption = False) -> None:
-    """List nodes and their GPUs, and which are in use. JSON: ClusterView."""
-    view = connect().cluster()
+    """List nodes, their GPUs, which are in use, and the idle GPU-hours. JSON: ClusterView."""
+    client = connect()
+    view = client.cluster()
     if as_json:
         print_json(view)
         return
@@ -54,6 +55,11 @@ def ls(as_json: JsonOption = False) -> None:
             state += f", available until {minute(node.until)}"
         rows.add_row(escaped(node.name), str(len(node.gpus)), str(busy), state)
     console().print(rows)
+    past = client.cluster_history()
+    sums = {one.kind: one.gpu_hours for one in past.idle if one.by == "all" and one.kind != "down"}
+    why = ", ".join(f"{hours:.1f} {kind}" for kind, hours in sums.items()) or "none"
+    idle = f"idle {sum(sums.values()):.1f} of {past.gpu_hours:.1f} GPU-hours in 24 h: {why}"
+    console().print(escaped(idle))
 
 
 @group.command("exclude")

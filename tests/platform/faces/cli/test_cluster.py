@@ -76,6 +76,7 @@ def test_ls_lists_each_node_with_its_gpus_and_how_many_are_busy(lehr):
     rows = lines(shown)
     assert rows["gpu-left"] == ["gpu-left", "1", "1", "in", "use"]
     assert rows["gpu-right"] == ["gpu-right", "1", "0", "in", "use"]
+    assert "idle 0.0 of 0.0 GPU-hours in 24 h: 0.0 starting" in shown
 
 
 def test_status_does_not_offer_gpus_that_no_run_can_get(lehr):
