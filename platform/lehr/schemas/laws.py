@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from lehr.schemas.base import Measured, View
 
-Interval = tuple[float, float]
-
 
 class Believed(View):
     value: float
-    likely: Interval  # Holds it with 68 %; ``sure``: with 95 %.
-    sure: Interval
+    likely: tuple[float, float]  # Holds it with 68 %; ``sure``: with 95 %.
+    sure: tuple[float, float]
 
 
 class PredictionView(View):
@@ -38,7 +36,7 @@ class LawView(View):
     published: bool  # Whether published runs counted as a weak prior.
     numbers: dict[str, Believed]
     """E, alpha, beta of the loss, E + A parameters^-alpha + B tokens^-beta; the rate's powers."""
-    domain: dict[str, Interval]  # Lowest and highest that was measured.
+    domain: dict[str, tuple[float, float]]  # Lowest and highest that was measured.
     runs: list[LawRunView]
     target: PredictionView
     beyond: PredictionView  # Twice the parameters and tokens of the largest run.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _RATE = "train.optimizer.lr"
 _RUNS, _SIZES = 4, 2  # With a finite loss, without which there is no law.
 _BY_SIZE = attrgetter("non_embedding", "tokens")
-_LESSONS = 40  # Runs of which is told what they taught, the newest.
+_MOST, _LESSONS = 300, 40  # A fit of so many takes 20 s; of so many is told what they taught.
 _RANGE = 8.0  # How far beyond the rates tried, carried to the target, its best one may lie.
 
 
@@ -70,11 +70,11 @@ def law_of(
             f"{counted(least[1], 'size')} (parameters or tokens); {few}",
             hint="Name more sweeps or runs, or train smaller and shorter ones.",
         )
+    if len(told) > _MOST:
+        raise UserError(f"{len(told)} runs are too many for a law; name at most {_MOST}.")
     largest, trains = measured[-1], [train for _, train, _ in told]
     goal, name = _scaled(largest, parameters, tokens), "the target"
     aim = load_spec(spec) if spec is not None else sweep and sweep.run
-    if sweep is not None and sweep.campaign is not None:
-        published = published and sweep.campaign.published
     if isinstance(aim, SweepSpec) or (spec is not None and (parameters or tokens)):
         raise UserError("give the spec of a run or a rollout, or parameters and tokens.")
     if aim is not None and not (parameters or tokens):
@@ -82,13 +82,17 @@ def law_of(
         goal, name = setting_of(trains[-1]), aim.name if spec else name
     kinds = {f"{one.optimizer.lr_family} ({one.model.parametrization})" for one in trains}
     if len(kinds) > 1:
-        names = ", others by ".join(sorted(kinds))
-        raise UserError(f"learning rates do not compare: some train by {names}.")
+        raise UserError(f"learning rates do not compare: {' and '.join(sorted(kinds))}.")
     if others := [p for p in SAME if any(at(one, p) != at(trains[0], p) for one in trains)]:
         notes.append(f"The law does not know what else differs: {', '.join(others)}.")
     # Where the target's best rate may lie, by what was tried.
     rates = [RULES[DEFAULT].rate(one.values[0], one.setting, goal) for one in observations]
-    fields = (Field(_RATE, "rate", min(rates) / _RANGE, max(rates) * _RANGE, log=True),)
+    low, high = min(rates) / _RANGE, max(rates) * _RANGE
+    if sweep is not None and sweep.campaign is not None:
+        published = published and sweep.campaign.published
+        if aim is sweep.run and (decided := sweep.campaign.decide.get(_RATE)):
+            low, high = decided.min, decided.max
+    fields = (Field(_RATE, "rate", low, high, log=True),)
     beyond = _scaled(largest, 2 * largest.non_embedding, 2 * largest.tokens)
     path = between(measured[0], max(goal, largest, key=_BY_SIZE))
     law = fit_law(observations, fields, goal, published=published, others=(*path, beyond))

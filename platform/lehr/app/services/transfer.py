@@ -213,7 +213,6 @@ def _differences(trial: TrainConfig, aim: TrainConfig) -> list[str]:
 
 
 def at(train: TrainConfig, path: str) -> Any:
-    """Return a field by its dotted path; None where there is none."""
     value: Any = train
     for name in path.split("."):
         value = getattr(value, name, None)

@@ -29,10 +29,9 @@ def law(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Predict loss and learning rate of a larger run from finished runs, each with its doubt.
+    """Predict loss and learning rate of a larger run from finished runs of two sizes or more.
 
-    Fits the law of the final loss over parameters, tokens and learning rate to runs of at least
-    two sizes. Nothing is launched.
+    Every number comes with its doubt. Nothing is launched.
 
     JSON: {law: LawView}.
     """

@@ -71,7 +71,7 @@ def test_a_run_far_off_the_law_is_named_and_a_diverged_one_is_a_wall(
         ),
         (
             {"spec": {"kind": "run", "name": "b", "train": train(512, optimizer={"name": "muon"})}},
-            r"some train by adamw \(standard\), others by muon",
+            r"adamw \(standard\) and muon",
         ),
     ],
 )

@@ -287,7 +287,8 @@ async function load() {
     else drawCurves();
     drawn = curves;
     if (isNew) drawPlot();
-    if (sweep.method === "campaign" && isNew) await showCampaign(campaign, sweep.id);
+    const isCampaign = isNew && sweep.method === "campaign";
+    if (isCampaign) showCampaign(campaign, sweep.id).catch((error) => showFailure(campaign, error));
     await loadMetrics();
     failure.replaceChildren();
   } catch (error) {
