@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
 
 from lehr.app.services.context import Context
 from lehr.app.services.law import law_of
+from lehr.control.lifecycle import RunState
 from lehr.errors import NotFound, UserError
 from lehr.specs import SweepSpec, load_spec
 from lehr_testing import seeding
@@ -51,9 +51,10 @@ def test_a_run_far_off_the_law_is_named_and_a_diverged_one_is_a_wall(
         for name in ("odd", "broken")
     )
     end(context.store, odd, loss(128, 3e-4) + 0.3)
-    end(context.store, broken, math.nan)
+    seeding.start(context.store, broken).end(RunState.FAILED, 3, cause="nan_loss")
     found = law_of(context, [*sweeps, odd.id, "broken"], parameters=1e7)
     assert (found.target.name, found.target.parameters) == ("the target", 1e7)
+    assert "width 1.47 times above the 256" in str(found.target.outside)
     off = {run.name: run.off for run in found.runs}
     assert (off["odd"] or 0.0) > 2
     assert off["broken"] is None
