@@ -37,6 +37,7 @@ ADMINS = {
 }
 VIEWERS = {
     ("POST", "/api/v1/sweeps/{ref}/transfer"),
+    ("POST", "/api/v1/sweeps/law"),
     ("POST", "/api/v1/login-links"),
     ("POST", "/logout"),
 }

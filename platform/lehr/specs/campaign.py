@@ -39,7 +39,9 @@ class Bounds(Config):
     """Where the best value of the target may lie."""
 
     min: float
+    """Its lower bound."""
     max: float
+    """Its upper bound."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -61,8 +63,11 @@ class Decided(Bounds):
     """A number that the campaign decides, as it was resolved from ``decide``."""
 
     role: Role
-    start: float  # The target's own value; else the middle of the bounds.
-    whole: bool = False  # Only whole numbers.
+    """What it is: the learning rate, the batch, or another value."""
+    start: float
+    """The target's own value; else the middle of the bounds."""
+    whole: bool = False
+    """Only whole numbers."""
 
     def rounded(self, value: float) -> float:
         """Return a value as it is tried: with three digits, or a whole number."""
@@ -72,17 +77,28 @@ class Decided(Bounds):
 class LadderRung(Config):
     """A training that trials may use: the target, smaller or shorter."""
 
-    point: dict[str, Any] = {}  # Values by path that make it of the target, shown with each trial.
-    set: dict[str, Any] = {}  # More of them, which follow from these.
+    point: dict[str, Any] = {}
+    """Values by path that make it of the target, shown with each trial."""
+    set: dict[str, Any] = {}
+    """More of them, which follow from these."""
     width: PositiveInt
+    """Of the residual stream."""
     depth: PositiveInt
-    parameters: PositiveInt  # All of them, embeddings included.
+    """Blocks."""
+    parameters: PositiveInt
+    """All of them, embeddings included."""
     non_embedding: PositiveInt
-    sequences: PositiveInt  # Of a step, where the batch is not decided.
-    batch: PositiveInt  # The same in tokens.
-    tokens: PositiveInt  # Of the whole training.
-    flops: float  # Of a trial, its evaluations included.
+    """Those without embeddings."""
+    sequences: PositiveInt
+    """Of a step, where the batch is not decided."""
+    batch: PositiveInt
+    """The same in tokens."""
+    tokens: PositiveInt
+    """Of the whole training."""
+    flops: float
+    """Of a trial, its evaluations included."""
     gpus: Annotated[int, Field(ge=0)]
+    """GPUs of a trial."""
 
     @property
     def ranks(self) -> int:
@@ -97,12 +113,19 @@ class Campaign(Config):
     """What a sweep of method ``campaign`` decides, and by which trainings."""
 
     gpu_hours: Positive
-    price: float | None = None  # Dollars per GPU-hour.
-    decide: dict[str, Decided]  # By dotted path into ``run``.
+    """The budget: GPU-hours of all attempts."""
+    price: float | None = None
+    """Dollars per GPU-hour."""
+    decide: dict[str, Decided]
+    """By dotted path into ``run``."""
     answer: Enough = Enough()
+    """What is good enough."""
     published: bool = True
+    """Whether published runs count as a weak prior."""
     target: LadderRung
-    rungs: Annotated[list[LadderRung], Field(min_length=1)]  # From the cheapest.
+    """The training in question."""
+    rungs: Annotated[list[LadderRung], Field(min_length=1)]
+    """From the cheapest."""
 
 
 def _by_path(raw: Any) -> Any:
