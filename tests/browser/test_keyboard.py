@@ -54,6 +54,8 @@ def test_every_control_can_be_reached_by_keyboard(world: World, browser):
     press(page, "ArrowRight")
     expect(page.locator("#tab-events")).to_be_focused()
     press(page, "1")
+    tab_to(page, ".toolbar .menu > summary")
+    press(page, "Enter")
     tab_to(page, "[data-key=logy]")
     press(page, "Enter")
     expect(page).to_have_url(re.compile("logy=1"))

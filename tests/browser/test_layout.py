@@ -94,8 +94,8 @@ def test_an_added_chart_appears_beside_a_search_with_the_key_of_its_metrics(
 ):
     page = look.open(f"/runs/{world.runs['big-run'].id}?metrics=tok")
     wait_for_step(page, "tokens_per_s", 400)
-    page.get_by_label("Add a chart of an expression").fill("train/loss, val/loss")
-    page.get_by_role("button", name="Add chart").click()
+    page.get_by_label("Find or add charts").fill("train/loss, val/loss")
+    page.keyboard.press("Enter")
     chart = page.locator("figure.chart").filter(has_text="train/loss, val/loss")
     expect(chart.locator(".legend span")).to_have_text(["train/loss", "val/loss"])
     page.keyboard.press("Escape")

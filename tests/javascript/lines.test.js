@@ -5,11 +5,11 @@ import { test } from "node:test";
 
 import { endsOf } from "../../api/lehr_api/dashboard/static/js/charts/chart.js";
 import { symbol } from "../../api/lehr_api/dashboard/static/js/charts/drawing.js";
-import { isComputed, metricsIn, partsOf } from "../../api/lehr_api/dashboard/static/js/charts/expression.js";
+import { isComputed, metricsIn, partsOf, spread } from "../../api/lehr_api/dashboard/static/js/charts/expression.js";
 import { alike, keyOf, linesOf, roomy } from "../../api/lehr_api/dashboard/static/js/charts/lines.js";
 import { ownFromAddress, ownToAddress } from "../../api/lehr_api/dashboard/static/js/charts/menu.js";
 import { byNumber, grouped, groupOf } from "../../api/lehr_api/dashboard/static/js/charts/metric_groups.js";
-import { chartsOf, problemOf } from "../../api/lehr_api/dashboard/static/js/charts/search.js";
+import { completions, meaningOf, problemOf } from "../../api/lehr_api/dashboard/static/js/charts/search.js";
 import { sampleAt } from "../../api/lehr_api/dashboard/static/js/charts/tip.js";
 import { whyNot } from "../../api/lehr_api/dashboard/static/js/charts/toolbar.js";
 import { curve, fc } from "./support.js";
@@ -126,9 +126,21 @@ test("numbers in names are in order by their size", () => {
   assert.deepEqual(grouped(["block10/x", "block9/x"]).map(([name]) => name), ["block9", "block10"]);
 });
 
-test("added charts are shown whatever is looked for among the metrics", () => {
-  assert.deepEqual(chartsOf(["a, b"], ["a", "b", "ab"], /^b/), ["a, b", "b"]);
-  assert.deepEqual(chartsOf([], ["a", "b"], null), ["a", "b"]);
+test("one field finds charts by a pattern, and adds those of several metrics", () => {
+  const names = ["norm/0.attn.q", "norm/1.attn.q", "train/loss", "val/loss"];
+  const means = (/** @type {string} */ text) => {
+    const { adds, pattern, problem } = meaningOf(text, names);
+    return adds ? "adds" : problem ?? names.filter((name) => pattern?.test(name) ?? true).length;
+  };
+  assert.deepEqual(["", "loss", "^val/", "(train|val)/", "train/.*", "zzz"].map(means), [4, 2, 1, 2, 1, 0]);
+  assert.deepEqual(["train/loss, val/loss", "val/loss - train/loss", "norm/*.attn.q", "val/loss * 2"].map(means), Array(4).fill("adds"));
+  assert.deepEqual(["train/loss -", "(", "train/loss, val/los"].map(means), ["It ends too early.", "not a regular expression", "No run here has val/los. Did you mean val/loss?"]);
+  assert.equal(meaningOf("train/loss - va", names).pattern, null, "until it is complete, all charts are shown");
+  assert.equal(spread("norm/*.attn.q, val/loss", names), "norm/0.attn.q, norm/1.attn.q, val/loss");
+  assert.equal(spread("val/loss * 2", names), "val/loss * 2");
+  assert.deepEqual(completions("train/loss, va", names), ["train/loss, val/loss"]);
+  assert.deepEqual(completions("loss", names), ["train/loss", "val/loss"]);
+  assert.deepEqual(completions("", names), []);
 });
 
 test("a chart of several metrics has a key: colours for one run, dashes for several", () => {

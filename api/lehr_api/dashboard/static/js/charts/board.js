@@ -3,20 +3,20 @@
  * Fetches and draws visible charts only. After the first fetch, fetches new points only.
  */
 
-import { get } from "../api.js";
 import { h, mount, throttled } from "../dom.js";
 import { shortcut } from "../keys.js";
 import { showFailure } from "../notices.js";
 import { keep } from "../patch.js";
 import { memory, read, write } from "../urlstate.js";
 import { Chart } from "./chart.js";
-import { isComputed, metricsIn } from "./expression.js";
+import { isComputed, metricsIn, spread } from "./expression.js";
 import { fetchCurves } from "./feed.js";
 import { alike, curveOf, linesOf, roomy, spanOf } from "./lines.js";
 import { ownFromAddress, ownToAddress } from "./menu.js";
 import { byNumber, grouped, MetricGroups } from "./metric_groups.js";
+import { indexAt } from "./points.js";
 import { Search } from "./search.js";
-import { sampleAt, showSample, showTip } from "./tip.js";
+import { showMoment, showTip } from "./tip.js";
 import { toolbar, viewFromAddress } from "./toolbar.js";
 
 /** @typedef {import("./lines.js").BoardRun} BoardRun */
@@ -35,14 +35,14 @@ export class Board {
    * @param {HTMLElement} place
    * @param {BoardRun[]} runs
    * @param {{onLine?: (run: string | null) => void, onData?: () => void, superseded?: boolean, pins?: string,
-   *   open?: string[], pauseMs?: number}} options `onData`: called when another axis, range or smoothing was chosen;
+   *   open?: string[], pauseMs?: number, onLog?: (step: number) => void}} options `onLog`: shows the log of its run;
+   *   `onData`: called when another axis, range or smoothing was chosen;
    *   `superseded`: whether earlier attempts can be drawn; `open`: prefixes that are open at first; all by default
    */
   constructor(place, runs, options = {}) {
     this.place = place;
     this.view = viewFromAddress();
     this.options = options;
-    /** The toolbar: its element stands above the charts. */
     this.bar = toolbar(this.view, (kind) => {
       if (kind === "look") this.redraw();
       else {
@@ -70,7 +70,7 @@ export class Board {
     /** @type {string[]} */
     this.names = [];
     this.groups = new MetricGroups(options.open);
-    this.pinned = keep(h("div.charts"));
+    this.pinned = keep(h("div.charts.pinned"));
     /** @type {{place: import("./chart.js").Place, at: Chart} | null} where the pointer is */
     this.hovered = null;
     /** @type {{place: import("./chart.js").Place, at: Chart} | null} where the cursor is held */
@@ -84,11 +84,12 @@ export class Board {
     /** The run whose lines are bold in all charts, whatever the cursor is at. @type {string | null} */
     this.lit = null;
     this.trouble = h("div");
-    /** Settings of single charts, by name. */
     this.own = ownFromAddress(read("chart"));
     this.search = new Search(() => this.#arrange());
+    this.bar.element.querySelector(".menu")?.before(this.search.element);
+    /** The step that the cursor goes to once there are points. @type {number | null} */
+    this.sought = null;
     this.tip = h("div.tip", { hidden: true });
-    /** The sample of text by the step where the cursor is held. */
     this.moment = h("div.moment", { hidden: true, "aria-live": "polite" });
     this.pins = memory.get(options.pins ?? "pins", PINNED);
     // Each chart has these keys for itself: here they are for the list.
@@ -105,6 +106,8 @@ export class Board {
     for (const look of LOOKS) document.addEventListener(look, this.onLook);
     this.resizes = new ResizeObserver(throttled(async () => this.redraw(), 200));
     this.resizes.observe(place);
+    // On a phone the place has no box of its own.
+    this.resizes.observe(this.bar.element);
   }
 
   destroy() {
@@ -147,6 +150,13 @@ export class Board {
     if (!this.trouble.isConnected) this.place.prepend(this.trouble);
   }
 
+  /** @param {[number, number | null] | null} range of steps */
+  #zoom(range) {
+    this.view.range = range;
+    this.bar.show();
+    this.reload();
+  }
+
   /** Fetch all points again, after a change of axis, smoothing, range or attempt. */
   reload() {
     for (const feed of this.feeds.values()) feed.reset();
@@ -179,18 +189,13 @@ export class Board {
     const all = [...this.search.expressions, ...this.names];
     const shown = this.search.shown();
     const pinned = [...this.search.expressions, ...this.pins].filter((name) => shown.includes(name));
-    this.search.count(shown.length, all.length);
     for (const name of all) {
       if (this.charts.has(name)) continue;
       const chart = new Chart(name, {
         onHover: (at, on) => this.#hover(at, on),
         onHold: (at, on) => (this.held?.place.step === at.step ? this.release() : this.#hold(at, on)),
         onWalk: (at, on) => this.#hold(at, on),
-        onZoom: (range) => {
-          this.view.range = range;
-          this.bar.show();
-          this.reload();
-        },
+        onZoom: (range) => this.#zoom(range),
         onPin: () => this.#pin(name),
         onOwn: (own) => this.#setOwn(name, own),
       });
@@ -204,7 +209,6 @@ export class Board {
     mount(
       this.place,
       this.trouble,
-      this.search.element,
       pinned.length > 0 && this.pinned,
       grouped(shown.filter((name) => !pinned.includes(name))).map(([name, names]) => {
         const group = this.groups.of(name);
@@ -256,7 +260,7 @@ export class Board {
 
   /** Fetch what is missing of the curves of the visible charts. */
   async fetch() {
-    const names = [...new Set(this.#visible.flatMap(({ name }) => metricsIn(name)))];
+    const names = [...new Set(this.#visible.flatMap(({ name }) => metricsIn(spread(name, this.names))))];
     if (!names.length) return;
     const reading = { x: this.view.x, smooth: this.view.smooth, old: this.view.old, range: this.view.range };
     try {
@@ -277,10 +281,9 @@ export class Board {
   /** Return one range of x for all charts, so that their cursors are in line. */
   #span() {
     const shown = this.runs.filter((run) => !run.hidden);
-    const curves = shown.flatMap(
-      (run) => [...(this.feeds.get(run.id)?.curves.keys() ?? [])].map((name) => this.#curve(run.id, name))
+    const xs = shown.flatMap(
+      ({ id }) => [...(this.feeds.get(id)?.curves.keys() ?? [])].map((name) => this.#curve(id, name)?.x ?? [])
     );
-    const xs = curves.map((curve) => curve?.x ?? []);
     const found = spanOf(xs, this.view.logx);
     return shown.some((run) => run.ended === false) && !this.view.logx ? roomy(found) : found;
   }
@@ -293,24 +296,38 @@ export class Board {
   /** @param {Chart} chart @param {boolean} [ifChanged] not if it would look as it does */
   #draw(chart, ifChanged = false) {
     const { lines, drawnAs } = linesOf(
-      chart.name, this.runs, (run, part) => this.#curve(run, part),
+      spread(chart.name, this.names), this.runs, (run, part) => this.#curve(run, part),
       this.meanOfGroups ? "runs" : this.meanOfSeeds ? "seeds" : null,
     );
     this.drawnAs = drawnAs;
-    const fetched = this.runs.some(
-      (run) =>
-        run.hidden
-          || this.view.x === "flops"
-          || isComputed(chart.name)
-          || this.feeds.get(run.id)?.curves.has(chart.name)
-    );
+    const fetched = this.view.x === "flops" || isComputed(chart.name)
+      || this.runs.some((run) => run.hidden || this.feeds.get(run.id)?.curves.has(chart.name));
     if (this.runs.length && !fetched) return;
     const look = { ...this.view, span: this.#span() };
     if (ifChanged && alike(this.drawn.get(chart), { lines, look })) return;
     if (chart.element.isConnected) this.drawn.set(chart, { lines, look });
     chart.draw(lines, look, this.runs.length === 1 ? this.marks : null);
     this.#light(chart);
+    if (this.sought !== null && chart.element === this.place.querySelector(".chart")) this.#seek(chart, this.sought);
     if (this.#cursor?.at === chart) this.#showTip();
+  }
+
+  /** Hold the cursor at a step of the first chart, which shows all steps. @param {number} step */
+  showStep(step) {
+    this.sought = step;
+    this.place.querySelector(".plot")?.scrollIntoView({ block: "nearest" });
+    this.#zoom(null);
+  }
+
+  /** @param {Chart} chart @param {number} sought */
+  #seek(chart, sought) {
+    const line = chart.lines.find(({ curve }) => curve.step.length);
+    if (!line) return;
+    this.sought = null;
+    const { step, x } = line.curve;
+    const i = indexAt(step, sought);
+    this.#hold({ step: step[i], x: x[i], run: line.run }, chart);
+    chart.plot.focus();
   }
 
   /** The place of all cursors: the held one, or the pointer's. */
@@ -322,12 +339,7 @@ export class Board {
     if (!this.held) this.#showCursor();
   }
 
-  /**
-   * Hold the cursor at a place, so that it stays when the pointer leaves.
-   *
-   * @param {import("./chart.js").Place} place
-   * @param {Chart} at
-   */
+  /** Hold the cursor: it stays when the pointer leaves. @param {import("./chart.js").Place} place @param {Chart} at */
   #hold(place, at) {
     this.held = { place, at };
     this.#showCursor();
@@ -343,20 +355,15 @@ export class Board {
     return true;
   }
 
-  /** Show the newest sample by the step where the cursor is held, below its chart. */
-  async #showMoment() {
+  /** Show what was written by the step where the cursor is held, below its chart. */
+  #showMoment() {
     const held = this.held;
     this.moment.hidden = true;
     const run = this.runs.find(({ id }) => id === held?.place.run) ?? (this.runs.length === 1 ? this.runs[0] : null);
     if (!held || !run) return;
-    try {
-      const samples = await get(`/runs/${run.id}/samples`);
-      if (this.held !== held) return;
-      held.at.element.append(this.moment);
-      showSample(this.moment, sampleAt(samples, held.place.step), this.runs.length > 1 ? run.label : "");
-    } catch {
-      // The values are shown all the same, and the charts show that the server is away.
-    }
+    held.at.element.append(this.moment);
+    const [label, { onLog }] = [this.runs.length > 1 ? run.label : "", this.options];
+    showMoment(this.moment, { id: run.id, label, step: held.place.step, onLog, isLeft: () => this.held !== held });
   }
 
   /** Draw the lines of a run bold in all charts, also those drawn later; null for none. @param {string | null} run */

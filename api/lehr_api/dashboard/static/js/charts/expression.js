@@ -19,6 +19,19 @@ export const isExpression = (text) => /[-+*()]|\s\/\s/.test(text.trim()) && /[a-
 /** The metrics and expressions of one chart: `train/loss, val/loss`. @param {string} name */
 export const partsOf = (name) => name.split(",").map((part) => part.trim()).filter(Boolean);
 
+/**
+ * Return a text with each pattern, such as `weight_norm/*.attn.q`, replaced by the metrics that it matches: they are
+ * one chart. A `*` that matches none multiplies.
+ *
+ * @param {string} text
+ * @param {string[]} names all metrics
+ */
+export const spread = (text, names) => !text.includes("*") ? text : partsOf(text).flatMap((part) => {
+  const pattern = new RegExp(`^${part.replace(/[^\w*/ ]/g, "\\$&").replaceAll("*", ".*")}$`);
+  const matches = names.filter((name) => part.includes("*") && pattern.test(name));
+  return matches.length ? matches : [part];
+}).join(", ");
+
 /** Whether a chart is more than one metric as it was logged. @param {string} name */
 export const isComputed = (name) => isExpression(name) || partsOf(name).length > 1;
 

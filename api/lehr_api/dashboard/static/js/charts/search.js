@@ -1,8 +1,8 @@
-/** Find charts by a pattern, and add charts of several metrics or of what is computed from them. */
+/** One field that finds charts by a pattern, and adds charts of several metrics or of what is computed from them. */
 
 import { fill, h, input } from "../dom.js";
 import { read, write } from "../urlstate.js";
-import { isComputed, parseExpression, partsOf, unknownIn } from "./expression.js";
+import { isComputed, parseExpression, partsOf, spread, unknownIn } from "./expression.js";
 
 /** @param {string} text @returns {string | null} what is wrong with it */
 export function problemOf(text) {
@@ -14,14 +14,35 @@ export function problemOf(text) {
   }
 }
 
+/** The most completions. */
+const MOST = 20;
+
 /**
- * Return the charts to show: the added ones whatever is looked for, and the metrics that match.
+ * Return what a text in the field means: a chart to add, or a pattern that charts are found by. A computation that is
+ * not complete yet finds all charts.
  *
- * @param {string[]} added
- * @param {string[]} names
- * @param {RegExp | null} pattern
+ * @param {string} text
+ * @param {string[]} names all metrics
+ * @returns {{adds: boolean, pattern: RegExp | null, problem: string | null}} `problem`: why it is neither
  */
-export const chartsOf = (added, names, pattern) => [...added, ...names.filter((name) => pattern?.test(name) ?? true)];
+export function meaningOf(text, names) {
+  const [whole, several] = [spread(text, names), isComputed(text)];
+  const problem = several ? problemOf(whole) ?? unknownIn(whole, names) : "not a regular expression";
+  if (problem === null) return { adds: true, pattern: null, problem };
+  try {
+    const pattern = new RegExp(text, "i");
+    const finds = !several || names.some((name) => pattern.test(name));
+    return { adds: false, pattern: finds ? pattern : null, problem: finds ? null : problem };
+  } catch {
+    return { adds: false, pattern: null, problem };
+  }
+}
+
+/** Return what may complete the last metric of a text. @param {string} text @param {string[]} names all metrics */
+export function completions(text, names) {
+  const [, before = "", last = ""] = /^(.*(?:[,(]| [-+*/] )\s*)?(.*)$/.exec(text) ?? [];
+  return last ? names.filter((name) => name.includes(last)).slice(0, MOST).map((name) => `${before}${name}`) : [];
+}
 
 export class Search {
   /** @param {() => void} onChange */
@@ -29,49 +50,36 @@ export class Search {
     this.onChange = onChange;
     /** All metrics of the page. @type {string[]} */
     this.names = [];
-    this.pattern = read("metrics") ?? "";
+    this.text = read("metrics") ?? "";
     /** @type {string[]} */
     this.expressions = (read("expr") ?? "")
-      .split(";").map((one) => one.trim()).filter((one) => isComputed(one) && problemOf(one) === null);
-    this.counted = h("span.dim");
+      .split(";").map((one) => one.trim()).filter(isComputed);
     this.problem = h("span.problem", { role: "status" });
     this.chips = h("span");
-    const pattern = input({ type: "search", placeholder: "find charts: regex",
-      "aria-label": "Search charts", value: this.pattern, spellcheck: "false", oninput: () => {
-      this.pattern = pattern.value;
-      write({ metrics: this.pattern });
-      this.problem.textContent = this.#expression() === null && this.pattern ? "not a regular expression" : "";
+    const offered = h("datalist", { id: "chart-names" });
+    const field = input({ type: "search", placeholder: "find: loss   add: a, b", list: "chart-names",
+      "aria-label": "Find or add charts", value: this.text, spellcheck: "false", oninput: () => {
+      this.text = field.value;
+      const { adds, problem } = meaningOf(this.text.trim(), this.names);
+      this.problem.textContent = adds ? "Enter adds the chart" : isComputed(this.text) ? "" : problem;
+      write({ metrics: adds ? "" : this.text });
+      fill(offered, completions(this.text, this.names).map((value) => h("option", { key: value, value })));
       onChange();
     } });
-    const expression = input({
-      placeholder: "train/loss, val/loss", "aria-label": "Add a chart of an expression",
-      spellcheck: "false",
-    });
     const add = (/** @type {Event} */ event) => {
       event.preventDefault();
-      const text = expression.value.trim();
-      if (!text) return;
-      const problem = isComputed(text)
-        ? problemOf(text) ?? unknownIn(text, this.names)
-        : "One metric has its chart already. Write several with commas, or compute with + - * / ( ).";
+      const text = this.text.trim();
+      const { adds, problem } = meaningOf(text, this.names);
       this.problem.textContent = problem ?? "";
-      if (problem !== null) return;
-      expression.value = "";
+      if (!adds) return;
+      this.text = field.value = "";
+      write({ metrics: "" });
       this.#set([...new Set([...this.expressions, text])]);
     };
     this.element = h(
-      "div.bar.chart-search", {}, pattern, this.counted,
-      h("form", { onsubmit: add }, expression, " ", h("button", {}, "Add chart")), this.chips, this.problem,
+      "form.chart-search", { onsubmit: add }, field, offered, this.chips, this.problem,
     );
     this.#drawChips();
-  }
-
-  #expression() {
-    try {
-      return new RegExp(this.pattern, "i");
-    } catch {
-      return null;
-    }
   }
 
   /** @param {string[]} expressions */
@@ -92,12 +100,10 @@ export class Search {
     )));
   }
 
+  /** Return the charts to show: the added ones whatever is looked for, and the metrics that match. */
   shown() {
-    return chartsOf(this.expressions, this.names, this.#expression());
-  }
-
-  /** @param {number} shown @param {number} all */
-  count(shown, all) {
-    this.counted.textContent = this.pattern ? `${shown} of ${all}` : `${all} charts`;
+    const readable = this.expressions.filter((one) => problemOf(spread(one, this.names)) === null);
+    const { pattern } = meaningOf(this.text.trim(), this.names);
+    return [...readable, ...this.names.filter((name) => pattern?.test(name) ?? true)];
   }
 }

@@ -1,5 +1,6 @@
 /** What the cursor shows: values of the lines around the pointer, what happened there, and the sample by then. */
 
+import { get } from "../api.js";
 import { fill, h } from "../dom.js";
 import { integer, metric } from "../format.js";
 import { swatch } from "./drawing.js";
@@ -71,17 +72,22 @@ export const sampleAt = (samples, step) => samples.filter((one) => one.step <= s
   .sort((a, b) => b.step - a.step || b.attempt - a.attempt)[0] ?? null;
 
 /**
- * Show the text that a run had written by a step.
+ * Show the text that a run had written by a step, and the way to its log.
  *
  * @param {HTMLElement} place
- * @param {SampleView | null} sample
- * @param {string} label of its run, among several
+ * @param {{id: string, label: string, step: number, onLog?: (step: number) => void, isLeft: () => boolean}} moment
+ *   `isLeft`: whether the cursor has gone on
  */
-export function showSample(place, sample, label) {
-  place.hidden = !sample;
-  fill(place, sample && h(
+export async function showMoment(place, { id, label, step, onLog, isLeft }) {
+  // Without an answer the values are shown all the same, and the charts show that the server is away.
+  const sample = sampleAt(await get(`/runs/${id}/samples`).catch(() => []), step);
+  if (isLeft()) return;
+  place.hidden = !sample && !onLog;
+  fill(place, onLog && h(
+    "button", { type: "button", onclick: () => onLog(step) }, `Log at step ${integer(step)}`,
+  ), sample && h(
     "div.moment-sample", {},
-    h("span.dim", {}, `sample of step ${integer(sample.step)}${label ? `, ${label}` : ""}: `), sampleText(sample),
+    h("span.dim", {}, `sample of step ${integer(sample.step)}${label && `, ${label}`}: `), sampleText(sample),
   ));
 }
 

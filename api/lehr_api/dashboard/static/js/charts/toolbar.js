@@ -50,8 +50,7 @@ export function viewFromAddress() {
     old: read("old") !== "0",
     wide: read("wide") === "1",
     range: range && (!range[2] || Number(range[1]) < Number(range[2]))
-      ? [Number(range[1]), range[2] ? Number(range[2]) : null]
-      : null,
+      ? [Number(range[1]), range[2] ? Number(range[2]) : null] : null,
   };
 }
 
@@ -100,19 +99,15 @@ export function toolbar(view, onChange, options = {}) {
         view.smooth = Number(smooth.value);
         changed("data");
       } });
-  /** @param {"logx" | "logy" | "band" | "old" | "wide"} key @param {string} label @param {string} title */
-  const toggle = (key, label, title) =>
+  const toggles = /** @type {["logx" | "logy" | "band" | "old" | "wide", string, string][]} */ ([
+    ["logx", "log x", "Logarithmic x axis"], ["logy", "log y", "Logarithmic y axis"],
+    ["band", "band", "The range of all points that a drawn point represents"],
+    ["old", "superseded", "Points of earlier attempts that a resume replaced"], ["wide", "wide", "Larger charts"],
+  ]).filter(([key]) => superseded || key !== "old").map(([key, label, title]) =>
     h("button", { type: "button", "data-key": key, title, onclick: () => {
       view[key] = !view[key];
       changed(key === "old" ? "data" : "look");
-    } }, label);
-  const toggles = [
-    toggle("logx", "log x", "Logarithmic x axis"),
-    toggle("logy", "log y", "Logarithmic y axis"),
-    toggle("band", "band", "The range of all points that a drawn point represents"),
-    ...(superseded ? [toggle("old", "superseded", "Points of earlier attempts that a resume replaced")] : []),
-    toggle("wide", "wide", "Larger charts"),
-  ];
+    } }, label));
   const reset = h("button", { type: "button", onclick: () => {
     view.range = null;
     changed("data");
@@ -127,8 +122,7 @@ export function toolbar(view, onChange, options = {}) {
     smoothOut.textContent = view.smooth ? String(view.smooth) : "off";
     reset.hidden = view.range === null;
     reset.textContent = view.range
-      ? `steps ${integer(view.range[0])} to ${view.range[1] === null ? "now" : integer(view.range[1])} ×`
-      : "";
+      && `steps ${integer(view.range[0])} to ${view.range[1] === null ? "now" : integer(view.range[1])} ×`;
     reset.setAttribute("aria-label", "Show all steps");
   }
   show();
@@ -145,8 +139,10 @@ export function toolbar(view, onChange, options = {}) {
     { role: "toolbar", "aria-label": "Charts" },
     h("span.field", {}, "x", h("span.segments", {}, axes)),
     h("label.field", {}, "smooth", smooth, smoothOut),
-    h("span.segments", {}, toggles),
     reset,
+    h("details.menu", {}, h("summary", {}, "View"), h("div.menu-list", {}, toggles, h(
+      "button", { type: "button", onclick: () => print() }, "Print",
+    ))),
   );
   const back = () => {
     if (!element.isConnected) {
