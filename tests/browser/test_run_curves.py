@@ -38,7 +38,7 @@ def test_running_run_fetches_only_new_points(visit: Visit, lehr: Lehr):
         attempt.train([step])
         wait_for_step(page, "train/loss", step)
 
-    expect(page.locator(".status-line")).to_contain_text("step 303 of 1,000")
+    expect(page.locator("#run-head")).to_contain_text("step 303 of 1,000")
     series = [path for path in visit.watch.requests if "/series?" in path]
     assert series
     # Folding brought charts into sight, whose first request may come late.
@@ -65,7 +65,8 @@ def test_resume_shows_superseded_points(look: Visit, world: World):
     assert [200, "solid"] in marks, "the checkpoint"
     assert [200, "dot"] in marks, "the resume"
     assert [350, "dash"] in marks, "the alert"
-    expect(page.locator(".alert")).to_contain_text("too good to be true")
+    expect(page.locator(".chip.warn")).to_contain_text("too good to be true")
+    page.locator(".toolbar summary", has_text="View").click()
     page.get_by_role("button", name="superseded").click()
     page.wait_for_function(
         """() => !document.querySelector('[data-metric="train/loss"] .plot').figure.traces

@@ -31,6 +31,48 @@ def test_log_tail_is_followed(visit: Visit, lehr: Lehr):
     expect(log).to_contain_text("half a line\nand red\n", use_inner_text=True)
 
 
+def test_alert_leads_to_the_curve_and_from_there_to_the_log(visit: Visit, lehr: Lehr):
+    run = lehr.store.runs.create(seeding.run_spec("live", steps=1000))
+    attempt = seeding.start(lehr.store, run)
+    attempt.train(range(1, 301))
+    attempt.warn("loss_too_good", "the loss is too good to be true", 250)
+    page = visit.open(f"/runs/{run.id}?tab=config")
+    page.locator(".chip.warn > summary").click()
+    page.get_by_role("button", name="Show on curve").click()
+    chart = page.locator('[data-metric="train/loss"]')
+    expect(chart.locator(".read")).to_contain_text("step 250")
+    expect(chart.locator(".tip")).to_contain_text("step 250: the loss is too good to be true")
+    expect(chart.locator(".plot")).to_be_focused()
+    page.keyboard.press("ArrowRight")
+    page.get_by_role("button", name="Log at step 251").click()
+    expect(page.locator(".log .hit-now")).to_contain_text("step   251  loss 5.4476")
+    assert page.locator("#run-head").bounding_box()["height"] <= 120
+    page.get_by_role("button", name="Add a note").click()
+    page.get_by_role("textbox", name="Note on live").fill("warmup")
+    page.keyboard.press("Enter")
+    expect(page.locator(".note-text")).to_have_text("warmup")
+    assert lehr.store.runs.get(run.id).note == "warmup"
+
+
+def test_failure_has_the_last_line_of_its_traceback_and_leads_to_it(visit: Visit, lehr: Lehr):
+    run = lehr.store.runs.create(seeding.run_spec("broken"))
+    attempt = seeding.start(lehr.store, run)
+    attempt.train([1])
+    error = "ValueError: shape (3, 4) is not (4, 3)"
+    attempt.log(
+        f"Traceback (most recent call last):\n  raise ValueError(\n{error}\n" + "bye\n" * 900
+    )
+    reason = f"{error} (train.py exited with code 1; lehr logs {run.id})"
+    attempt.end(RunState.FAILED, 1, cause="user_code", message=reason)
+    page = visit.open(f"/runs/{run.id}")
+    failure = page.locator(".chip.bad > summary")
+    expect(failure).to_have_text(f"✕ {error}")
+    failure.press("Enter")
+    page.get_by_role("button", name="Log at this line").press("Enter")
+    expect(page.locator(".log .hit-now")).to_have_text(f"{error}\n")
+    expect(page.locator(".log .hit-now")).to_be_in_viewport()
+
+
 def test_tabs_have_their_own_urls(look: Visit, world: World):
     run = world.runs["big-run"]
     page = look.open(f"/runs/{run.id}")
@@ -63,7 +105,7 @@ def test_tabs_have_their_own_urls(look: Visit, world: World):
     attempts = page.get_by_role("table", name="Attempts")
     expect(attempts.locator("tbody tr")).to_have_count(2)
     expect(attempts).to_contain_text("attempt-1/checkpoints/step-00000200")
-    expect(page.locator("dl.facts")).to_contain_text("NVIDIA A100-SXM4-80GB")
+    expect(page.locator("#run-body dl.facts")).to_contain_text("NVIDIA A100-SXM4-80GB")
     expect(page.locator(".breakdown")).to_contain_text("(0.10 %) waiting for data")
 
     look.open(f"/runs/{run.id}?tab=config&key=optimizer.l")
@@ -137,6 +179,8 @@ def test_run_is_saved_paused_and_resumed_with_confirmation(visit: Visit, lehr: L
     attempt = seeding.start(lehr.store, run)
     attempt.train([1])
     page = visit.open(f"/runs/{run.id}")
+    more = page.locator("summary[aria-label='More actions']")
+    more.click()
     with page.expect_response("**/checkpoint"):
         page.get_by_role("button", name="Save checkpoint").click()
     assert lehr.store.runs.get(run.id).checkpoint_seq == 1
@@ -144,11 +188,12 @@ def test_run_is_saved_paused_and_resumed_with_confirmation(visit: Visit, lehr: L
     with page.expect_response("**/pause"):
         page.get_by_role("dialog").get_by_role("button", name="Pause the run").click()
     assert lehr.store.runs.get(run.id).desired == "pause"
-    expect(page.locator(".status-line")).to_contain_text("pause requested")
+    expect(page.locator("#run-head")).to_contain_text("pause requested")
     attempt.end(RunState.PAUSED, 1)
     with page.expect_response("**/resume"):
         page.get_by_role("button", name="Resume").click()
     assert lehr.store.runs.get(run.id).desired == "run"
+    more.click()
     page.get_by_role("button", name="Cancel").click()
     page.get_by_role("dialog").get_by_role("button", name="Cancel the run").click()
     page.wait_for_function(

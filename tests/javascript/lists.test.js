@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { flatten } from "../../api/lehr_api/dashboard/static/js/format.js";
 import { alike, expectation } from "../../api/lehr_api/dashboard/static/js/cluster.js";
 import { whyNoSamples } from "../../api/lehr_api/dashboard/static/js/run/details.js";
-import { isError, overwritten, shown } from "../../api/lehr_api/dashboard/static/js/run/log_search.js";
+import { isError, offsetOf, overwritten, shown } from "../../api/lehr_api/dashboard/static/js/run/log_search.js";
 import { RunList } from "../../api/lehr_api/dashboard/static/js/runs/list.js";
 import { inOrder } from "../../api/lehr_api/dashboard/static/js/sweep/trials.js";
 import { progress, timeHeld } from "../../api/lehr_api/dashboard/static/js/status.js";
@@ -212,4 +212,17 @@ test("a run without samples is explained by its config", () => {
   assert.match(whyNoSamples(sampled(100)), /none has been reached yet/);
   assert.match(whyNoSamples(sampled(0)), /every is 0/);
   assert.match(whyNoSamples(/** @type {any} */ ({ total_steps: null, spec: {} })), /writes no samples/);
+});
+
+test("the log of a step is at the first line that names it, or the newest step before; that of a text at its last line", async () => {
+  const lines = ["step 10/50 loss 5", "step 20/50 loss 4", "warning at step 20", "step 1,000 loss 3", "no step", "E: odd", "[rank1]: E: odd", "error: E: odd"];
+  globalThis.fetch = /** @type {any} */ (async (/** @type {string} */ address) => {
+    const query = new URL(address, "http://lehr").searchParams;
+    const first = Number(query.get("offset"));
+    const hits = lines.map((text, offset) => ({ text, offset })).filter(({ text, offset }) => offset >= first && text.includes(query.get("text") ?? ""));
+    return new Response(JSON.stringify({ lines: hits.slice(0, 2), next_offset: hits[2]?.offset ?? null }));
+  });
+  const at = (/** @type {number | string} */ where) => offsetOf("/runs/r1/logs/rank-0.log", 1, where);
+  assert.deepEqual(await Promise.all([10, 20, 25, 1000, 9].map(at)), [0, 1, 1, 3, null]);
+  assert.deepEqual(await Promise.all(["loss", "nothing", "E: odd"].map(at)), [3, null, 6]);
 });

@@ -8,7 +8,7 @@ import { commands, contents, otherCode } from "../../api/lehr_api/dashboard/stat
 import { refusal } from "../../api/lehr_api/dashboard/static/js/form.js";
 import { linked } from "../../api/lehr_api/dashboard/static/js/note.js";
 import { configOf } from "../../api/lehr_api/dashboard/static/js/run/config.js";
-import { aboutQueue, canForkFrom, explained, looksAgain } from "../../api/lehr_api/dashboard/static/js/run/header.js";
+import { aboutQueue, bestOf, canForkFrom, errorOf, explained, looksAgain, tileNames } from "../../api/lehr_api/dashboard/static/js/run/header.js";
 import { marksOf } from "../../api/lehr_api/dashboard/static/js/run/marks.js";
 import { stepsOf } from "../../api/lehr_api/dashboard/static/js/run/media.js";
 import { packagesOf, startFacts } from "../../api/lehr_api/dashboard/static/js/run/system.js";
@@ -21,15 +21,10 @@ test("a run is forked from a checkpoint that is still there", () => {
   assert.equal(canForkFrom([{ removed_at: 5 }, { removed_at: null }]), true);
 });
 
-test("the page looks again while the run waits, and until it has a checkpoint", () => {
-  assert.equal(looksAgain(run({ state: "queued", step: null }), false), true);
-  assert.equal(looksAgain(run({ state: "queued", step: 5 }), true), true);
-  assert.equal(looksAgain(run({ state: "running", step: 5 }), false), true);
-  assert.equal(looksAgain(run({ state: "running", step: 5 }), true), false);
-  assert.equal(looksAgain(run({ state: "running", step: null }), false), false);
-  assert.equal(looksAgain(run({ state: "completed", step: 5 }), false), false);
-  const forecast = /** @type {any} */ ({ value: 2 });
-  assert.equal(looksAgain(/** @type {any} */ ({ ...run({ state: "running", step: 5 }), forecast }), true), true);
+test("the page looks again while the run waits, and while it trains", () => {
+  const looks = (/** @type {string} */ state, /** @type {number | null} */ step) => looksAgain(run({ state, step }));
+  assert.deepEqual([looks("queued", null), looks("queued", 5), looks("running", 5)], [true, true, true]);
+  assert.deepEqual([looks("running", null), looks("completed", 5)], [false, false]);
 });
 
 test("a forecast is an error bar at the end of the axis, not a longer axis", () => {
@@ -48,17 +43,36 @@ test("the place in the queue has the expected start and what that rests on", () 
 
 const explanation = [{ name: "seen", text: "the loss rose" }, { name: "source", text: "Zhang et al. 2022" }];
 /** @type {any} */
-const diverging = { code: "diverging", step: 1200, message: "the loss rose. Lower the rate", explanation };
+const diverging = { code: "diverging", step: 1200, message: "the loss rose. Lower the rate", advice: "Lower the rate", sure: "certain", explanation };
 
-test("an alert of the diagnosis has its name, its step and its explanation", () => {
-  const found = explained(run({ alerts: [diverging.message], diagnosis: [diverging] }));
-  assert.deepEqual(found, [{ title: "diverging, since step 1,200", lines: explanation }]);
+test("an alert of the diagnosis has its name, its step, what to try, and its explanation", () => {
+  const found = explained(run({ alerts: [diverging.message], diagnosis: [diverging] }), []);
+  assert.deepEqual(found, [{ title: "diverging since 1,200 · Lower the rate", step: 1200, certain: true, lines: explanation }]);
 });
 
-test("a warning of the trainer, and an alert that is not explained yet, are their text", () => {
-  const found = explained(run({ alerts: ["the loss jumped", "the loss rose again. Lower the rate"], diagnosis: [diverging] }));
-  assert.deepEqual(found.map((one) => one.title), ["the loss jumped", "the loss rose again. Lower the rate"]);
+test("a warning of the trainer, and an alert that is not explained yet, are their text; their step is looked up", () => {
+  const texts = ["the loss jumped", "val/loss is nan at step 1,600", "the loss rose again. Lower the rate"];
+  const warnings = [event("warning", texts[0], { step: 7 }), event("warning", texts[0], { step: 9 })];
+  const found = explained(run({ alerts: texts, diagnosis: [diverging] }), warnings);
+  assert.deepEqual(found.map(({ title, step }) => [title, step]), texts.map((text, i) => [text, [9, 1600, null][i]]));
   assert.deepEqual(found.flatMap((one) => one.lines), []);
+});
+
+test("the chip of a failure has the last line of the traceback alone", () => {
+  const error = "ValueError: shape (3, 4) is not (4, 3)";
+  assert.equal(errorOf(`${error} (train.py exited with code 1; lehr logs k3f)`), error);
+  assert.equal(errorOf("killed by SIGKILL at step 502"), "killed by SIGKILL at step 502");
+});
+
+test("tiles are of what has a value; the best of an evaluation has its step if every point is known", () => {
+  const value = { value: 1, step: 5 };
+  assert.deepEqual(tileNames(run({ spec: {}, latest: { mfu: value, "train/loss": value, odd: value } })), ["train/loss", "mfu"]);
+  assert.deepEqual(tileNames(run({ spec: { trainer: {} }, latest: { odd: value } })), ["odd"]);
+  const series = /** @type {any} */ ({ name: "val/loss", goal: "minimize", total_points: 3, step: [100, 200, 300], y: [2, 1.5, "NaN"], low: null, high: null });
+  assert.equal(bestOf(series), "best 1.500 @ 200");
+  assert.equal(bestOf({ ...series, total_points: 30, low: [2, 1.25, 1.5] }), "best 1.250");
+  assert.equal(bestOf({ ...series, name: "train/loss" }), null);
+  assert.equal(bestOf({ ...series, goal: "maximize", y: [0.1, 0.3, 0.2] }), "best 0.3000 @ 200");
 });
 
 /** @param {string} kind @param {string} message @param {Record<string, any>} [rest] @returns {any} */

@@ -2,7 +2,8 @@
 
 import { put } from "./api.js";
 import { fill, h } from "./dom.js";
-import { acts, field, openForm } from "./form.js";
+import { acts } from "./form.js";
+import { tryTo } from "./notices.js";
 
 const ADDRESS = /(https?:\/\/[^\s<>"]+[^\s<>".,;:!?)\]])/;
 
@@ -15,40 +16,48 @@ const ADDRESS = /(https?:\/\/[^\s<>"]+[^\s<>".,;:!?)\]])/;
 export const linked = (text) =>
   text.split(ADDRESS).map((part, i) => ({ text: part, href: i % 2 ? part : null })).filter((part) => part.text);
 
-/** @param {string} path @param {{name: string, note: string}} of @param {(note: string) => void} done */
-function edit(path, of, done) {
-  const input = /** @type {HTMLTextAreaElement} */ (h("textarea", { rows: 8, maxlength: 10_000, value: of.note }));
-  openForm({
-    title: `Note on ${of.name}`,
-    fields: [field("note", input, "plain text; the filter finds it as note:word")],
-    yes: "Save",
-    act: async () => done((await put(`${path}/note`, { note: input.value })).note),
-  });
-}
-
 /**
- * Put the note below a page's head, outside of what is drawn again.
+ * Make the note of a page. It is edited in its place; a live update leaves what is being written.
  *
- * @param {HTMLElement} head
+ * @param {HTMLElement} head the note is below it, outside of what is drawn again
+ * @param {HTMLElement} [place] of the note, elsewhere
  * @returns {(path: string, of: {name: string, note: string}) => void} draws it if it has changed
  */
-export function noteBox(head) {
-  const place = h("div.note-box");
-  head.after(place);
+export function noteBox(head, place = h("div.note-box")) {
+  if (!place.isConnected) head.after(place);
   /** @type {string | null} */
   let drawn = null;
+  let writing = false;
   const show = (/** @type {string} */ path, /** @type {{name: string, note: string}} */ of) => {
-    if (of.note === drawn) return;
+    if (of.note === drawn || writing) return;
     drawn = of.note;
+    const edit = () => {
+      writing = true;
+      const save = () => tryTo(async () => {
+        const { note } = field.value === of.note ? of : await put(`${path}/note`, { note: field.value });
+        writing = false;
+        drawn = null;
+        show(path, { ...of, note });
+      });
+      const field = /** @type {HTMLTextAreaElement} */ (h("textarea", {
+        rows: 1, maxlength: 10_000, value: of.note, "aria-label": `Note on ${of.name}`, onblur: save,
+        placeholder: "plain text; the filter finds it as note:word",
+        onkeydown: (/** @type {KeyboardEvent} */ event) => {
+          if (event.key === "Escape") field.value = of.note;
+          if (event.key !== "Enter" || event.shiftKey) return;
+          event.preventDefault();
+          field.blur();
+        },
+      }));
+      fill(place, field);
+      field.focus();
+    };
     fill(
       place,
-      of.note && h("p.note-text", {}, linked(of.note).map(
+      of.note && h("p.note-text", { title: of.note }, linked(of.note).map(
         (part) => (part.href ? h("a", { href: part.href, rel: "noreferrer noopener" }, part.text) : part.text)
       )),
-      h(
-        "button.quiet", acts({ type: "button", onclick: () => edit(path, of, (note) => show(path, { ...of, note })) }),
-        of.note ? "Edit note" : "Add a note",
-      ),
+      h("button.quiet", acts({ type: "button", onclick: edit }), of.note ? "Edit note" : "Add a note"),
     );
   };
   return show;

@@ -1,16 +1,17 @@
 /** The page of a run: a live header, and tabs. */
 
 import { get } from "../api.js";
-import { byId, throttled } from "../dom.js";
+import { byId, h, throttled } from "../dom.js";
 import { shortcut } from "../keys.js";
 import { noteBox } from "../note.js";
 import { showFailure } from "../notices.js";
 import { installPage } from "../page.js";
+import { keep } from "../patch.js";
 import { openCheckpoints } from "../run/checkpoints.js";
 import { openConfig } from "../run/config.js";
 import { openCurves } from "../run/curves.js";
 import { openEvents, openSamples } from "../run/details.js";
-import { aboutQueue, canForkFrom, drawHeader, LOOK_MS, looksAgain } from "../run/header.js";
+import { aboutQueue, canForkFrom, drawHeader, LOOK_MS, looksAgain, tileNames } from "../run/header.js";
 import { openLogs } from "../run/logs.js";
 import { openSystem } from "../run/system.js";
 import { Tabs } from "../run/tabs.js";
@@ -19,8 +20,9 @@ import { on, onCatchUp } from "../stream.js";
 
 /** @typedef {import("../types.js").RunDetail} RunDetail */
 
+/** @type {import("../run/tabs.js").Tab[]} */
 const TABS = [
-  { key: "curves", title: "Curves", open: openCurves },
+  { key: "curves", title: "Curves", open: (place, of) => openCurves(place, of, go.log) },
   { key: "samples", title: "Samples", open: openSamples },
   { key: "checkpoints", title: "Checkpoints", open: openCheckpoints },
   { key: "logs", title: "Logs", open: openLogs },
@@ -31,20 +33,25 @@ const TABS = [
 
 const ref = byId("run").dataset.run ?? "";
 const head = byId("run-head");
-const showNote = noteBox(head);
+const note = keep(h("div.note-box"));
+const showNote = noteBox(head, note);
 const tabs = new Tabs(byId("run-tabs"), byId("run-body"), TABS);
 /** @type {RunDetail | null} */
 let run = null;
-/** Names of what the run belongs to, and whether there is a checkpoint to fork from. */
+/** @type {import("../run/header.js").About} */
 const about = {
-  sweep: /** @type {string | null} */ (null), parent: /** @type {string | null} */ (null), canFork: false,
-  position: /** @type {number | null} */ (null), expected: /** @type {string | null} */ (null),
+  sweep: null, parent: null, canFork: false, position: null, expected: null, warnings: [], series: [],
 };
+const show = (/** @type {string} */ tab) => (/** @type {number | string} */ where) => {
+  tabs.open(tab);
+  tabs.opened?.at?.(where);
+};
+const go = { curve: show("curves"), log: show("logs") };
 
 function draw() {
   if (!run) return;
   showTabState(run.name, run.state, progress(run));
-  drawHeader(head, run, about);
+  drawHeader(head, run, about, go, note);
   showNote(`/runs/${run.id}`, run);
 }
 
@@ -53,14 +60,19 @@ async function learn(shown) {
   const nameOf = async (/** @type {string | null} */ path) => (path === null ? null : (
     await get(path, path.startsWith("/sweeps/") ? { limit: 1 } : {}).catch(() => null)
   )?.name ?? null);
-  const [sweep, parent, checkpoints, queue] = await Promise.all([
+  const name = tileNames(shown);
+  const [sweep, parent, checkpoints, queue, series, events] = await Promise.all([
     about.sweep ?? nameOf(shown.sweep_id && `/sweeps/${shown.sweep_id}`),
     about.parent ?? nameOf(shown.forked_from && `/runs/${shown.forked_from}`),
     shown.step === null ? [] : get(`/runs/${shown.id}/checkpoints`),
     shown.state === "queued" ? get("/queue").catch(() => []) : [],
+    name.length ? get(`/runs/${shown.id}/series`, { name, points: 60 }) : [],
+    shown.alerts.length > shown.diagnosis.length ? get(`/runs/${shown.id}/events`) : [],
   ]);
+  const warnings = events.filter((/** @type {any} */ { kind }) => kind === "warning");
   Object.assign(
-    about, { sweep, parent, canFork: canForkFrom(checkpoints) }, aboutQueue(queue, shown.id, Date.now() / 1000),
+    about, { sweep, parent, canFork: canForkFrom(checkpoints), series, warnings },
+    aboutQueue(queue, shown.id, Date.now() / 1000),
   );
 }
 
@@ -111,6 +123,6 @@ onCatchUp(async () => {
   tabs.opened?.catchUp?.();
 });
 setInterval(() => {
-  if (run && !document.hidden && looksAgain(run, about.canFork)) reload();
+  if (run && !document.hidden && looksAgain(run)) reload();
 }, LOOK_MS);
 load();

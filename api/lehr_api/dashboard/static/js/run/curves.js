@@ -9,18 +9,19 @@ import { ENDED } from "../status.js";
 import { LogView } from "./logs.js";
 import { marksOf } from "./marks.js";
 
-/** @typedef {import("../types.js").RunDetail} RunDetail */
+/** @typedef {import("../types.js").RunDetail} RunDetail @typedef {import("./tabs.js").OpenTab} OpenTab */
 
 const LOOK_MS = 20_000;
 
-/** @param {HTMLElement} place @param {RunDetail} run @returns {import("./tabs.js").OpenTab} */
-export function openCurves(place, run) {
+/** @param {HTMLElement} place @param {RunDetail} run @param {(step: number) => void} onLog @returns {OpenTab} */
+export function openCurves(place, run, onLog) {
+  place.classList.add("run-curves");
   const charts = h("div");
   const tailPlace = h("div");
   const board = new Board(charts, [{
     id: run.id, label: run.name, parent: run.forked_from, flopsPerToken: run.flops_per_token,
     stroke: () => stroke(slot(run.id)),
-  }]);
+  }], { onLog });
   board.bar.offer([run]);
   // Not before the charts, which would push it away.
   const tail = h("section", { hidden: true }, h("h2", {}, "Log tail"), tailPlace);
@@ -78,6 +79,7 @@ export function openCurves(place, run) {
       lookIfNew(`${state} ${next.attempt} ${alerts.length} ${forecast?.value} ${Object.keys(next.latest).join()}`);
     },
     metrics: () => board.tick(),
+    at: (step) => board.showStep(step),
     log: (change) => log.grew(change),
     catchUp() {
       board.reload();

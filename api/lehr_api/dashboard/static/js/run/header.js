@@ -1,6 +1,7 @@
 /** The head of a run's page: state, progress, place in the queue, main figures, actions, alerts. */
 
 import { post } from "../api.js";
+import { sparkline } from "../charts/drawing.js";
 import { expectation } from "../cluster.js";
 import { fill, h } from "../dom.js";
 import { acts } from "../form.js";
@@ -18,20 +19,13 @@ export const LOOK_MS = 15_000;
 export const canForkFrom = (checkpoints) => checkpoints.some((one) => one.removed_at === null);
 
 /**
- * Return whether something of the run may change without an event: why it waits, its first checkpoint, its forecast.
+ * Return whether something of the run may change without an event: why it waits, its checkpoints, forecast and curves.
  *
- * @param {import("../types.js").RunView & Pick<Partial<RunDetail>, "forecast">} run
- * @param {boolean} canFork
+ * @param {import("../types.js").RunView} run
  */
-export const looksAgain = (run, canFork) =>
-  run.state === "queued" || (run.step !== null && !ENDED.has(run.state) && (!canFork || Boolean(run.forecast)));
+export const looksAgain = (run) => run.state === "queued" || (run.step !== null && !ENDED.has(run.state));
 
-/**
- * @param {import("../types.js").QueueEntry[]} queue
- * @param {string} id of the run
- * @param {number} now in seconds since the epoch
- * @returns {{position: number | null, expected: string | null}}
- */
+/** @param {import("../types.js").QueueEntry[]} queue @param {string} id @param {number} now since the epoch, in s */
 export function aboutQueue(queue, id, now) {
   const entry = queue.find((one) => one.run_id === id);
   const start = entry && expectation(entry, now);
@@ -41,45 +35,77 @@ export function aboutQueue(queue, id, now) {
   };
 }
 
-/** @typedef {import("../types.js").RunDetail} RunDetail */
+/** @typedef {import("../types.js").RunDetail} RunDetail @typedef {import("../types.js").EventView} EventView */
 
 /**
- * Return what to show of each alert. Warnings of the trainer have no explanation, and an alert that has just been
- * pushed
- * has none until the run is fetched again.
+ * Return what to show of each alert. Warnings of the trainer have no explanation, as an alert that was just pushed.
  *
  * @param {RunDetail} run
- * @returns {{title: string, lines: import("../types.js").AlertLine[]}[]}
+ * @param {EventView[]} warnings of its trainer
+ * @returns {{title: string, step: number | null, certain: boolean, lines: import("../types.js").AlertLine[]}[]}
  */
-export function explained(run) {
+export function explained(run, warnings) {
   return run.alerts.map((text) => {
     const found = run.diagnosis.find((alert) => alert.message === text);
-    return found
-      ? { title: `${found.code}, since step ${integer(found.step)}`, lines: found.explanation }
-      : { title: text, lines: [] };
+    if (!found) {
+      const named = / at step ([\d,]+)/.exec(text)?.[1].replaceAll(",", "");
+      const step = warnings.findLast(({ message }) => message === text)?.step ?? (named ? Number(named) : null);
+      return { title: text, step, certain: false, lines: [] };
+    }
+    const { code, step, advice, sure, explanation } = found;
+    const title = `${code.replaceAll("_", " ")} since ${integer(step)} · ${advice}`;
+    return { title, step, certain: sure === "certain", lines: explanation };
   });
 }
 
-/** @param {RunDetail} run */
-export function alerts(run) {
-  return explained(run).map(({ title, lines }) =>
-    h("div.alert", {}, title, lines.length > 0 && h(
-      "dl.facts", {}, lines.map(({ name, text }) => [h("dt", {}, name), h("dd", {}, text)]),
+/** Return the error alone of why a program failed, without how its process ended. @param {string} reason */
+export const errorOf = (reason) => reason.replace(/ \([^()]* exited with code \d+; [^()]*\)$/, "");
+
+/** Close the menu of a button, then act. @param {() => unknown} act */
+const closing = (act) => (/** @type {any} */ { currentTarget }) => {
+  currentTarget.closest("details").open = false;
+  act();
+};
+
+/** @typedef {import("../dom.js").Child} Child */
+
+/** Make a word that opens what it stands for. @param {string} kind @param {Child} title @param {...Child} body */
+const chip = (kind, title, ...body) =>
+  h(`details.menu.chip${kind}`, {}, h("summary", {}, h("span", {}, title)), h("div.menu-list", {}, body));
+
+/** @param {Child[][]} rows those without a value are left out */
+const factList = (rows) =>
+  h("dl.facts", {}, rows.map(([name, value]) => value && [h("dt", {}, name), h("dd", {}, value)]));
+
+/** @typedef {{curve: (step: number) => void, log: (where: number | string) => void}} Go where alerts lead */
+
+/** @param {RunDetail} run @param {EventView[]} warnings @param {Go} go */
+function alertChips(run, warnings, go) {
+  const button = (/** @type {string} */ label, /** @type {() => void} */ act) =>
+    h("button", { key: label, type: "button", onclick: closing(act) }, label);
+  const reason = run.state === "failed" ? runReason(run) : null;
+  return [
+    reason && chip(
+      ".bad", `✕ ${errorOf(reason)}`, h("p", {}, reason),
+      run.cause && h("p.dim", {}, `cause: ${run.cause.replaceAll("_", " ")}`),
+      button("Log at this line", () => go.log(errorOf(reason))),
+    ),
+    explained(run, warnings).map(({ title, step, certain, lines }) => chip(
+      certain ? ".bad" : ".warn", `⚠ ${title}`,
+      lines.length ? factList(lines.map(({ name, text }) => [name, text])) : h("p", {}, title),
+      step !== null && h(
+        "div", {}, button("Show on curve", () => go.curve(step)), " ", button("Show in log", () => go.log(step)),
+      ),
     )),
-  );
+    run.warnings.map((warning) => chip(".warn", `⚠ ${warning}`, h("p", {}, warning))),
+  ];
 }
 
-/** @param {RunDetail} run @param {string} verb */
-async function order(run, verb) {
-  await tryTo(async () => {
-    await post(`/runs/${run.id}/${verb}`);
-    const done = {
-      cancel: "Cancelling", pause: "Pausing", resume: "Queued again", retry: "Queued again",
-      checkpoint: "A checkpoint is saved at the next step",
-    };
-    toast(`${done[/** @type {"cancel"} */ (verb)] ?? verb}.`);
-  });
-}
+/** @param {RunDetail} run @param {string} verb @param {string} done */
+const order = (run, verb, done) => tryTo(async () => {
+  await post(`/runs/${run.id}/${verb}`);
+  toast(`${done}.`);
+});
 
 /** @param {RunDetail} run */
 async function cancel(run) {
@@ -89,7 +115,7 @@ async function cancel(run) {
       ? "Lehr did not start it, so its process goes on, unless it asks lehr_log.should_stop()."
       : "It will not start.";
   if (await confirmed({ title: `Cancel ${run.name}?`, body: h("p", {}, saved), yes: "Cancel the run", danger: true })) {
-    order(run, "cancel");
+    order(run, "cancel", "Cancelling");
   }
 }
 
@@ -99,69 +125,89 @@ async function pause(run) {
     ? "It gets SIGTERM, and frees its GPUs. It resumes from what it has saved."
     : "It saves a checkpoint and frees its GPUs.";
   const body = h("p", {}, `${saves} Resuming puts it back into the queue.`);
-  if (await confirmed({ title: `Pause ${run.name}?`, body, yes: "Pause the run" })) order(run, "pause");
+  if (await confirmed({ title: `Pause ${run.name}?`, body, yes: "Pause the run" })) order(run, "pause", "Pausing");
 }
 
 /** @param {RunDetail} run @param {boolean} canFork */
 function actions(run, canFork) {
   const stopping = run.desired !== "run";
-  const button = (/** @type {string} */ label, /** @type {() => void} */ act, danger = false) =>
+  const ended = ENDED.has(run.state);
+  const own = !run.spec.trainer?.external;
+  const live = run.state === "running" && !stopping;
+  const stops = (ACTIVE.has(run.state) && !stopping) || ["queued", "paused", "external"].includes(run.state);
+  const button = (/** @type {string} */ label, /** @type {(event: any) => void} */ act, danger = false) =>
     h(danger ? "button.danger" : "button", acts({ key: label, type: "button", onclick: act }), label);
-  /** @type {HTMLElement[]} */
-  const shown = [h("a.button", { href: `/api/v1/reports/${run.id}`, target: "_blank", rel: "noopener" }, "Report")];
-  if (run.state === "running" && !stopping) {
-    shown.push(button("Save checkpoint", () => order(run, "checkpoint")));
-    shown.push(button("Pause", () => pause(run)));
-  }
-  if (canFork) shown.push(button("Fork", () => fork(run)));
-  if (!run.archived && !run.forked_from && !run.spec.trainer?.external) shown.push(button("Seeds", () => repeat(run)));
-  if (run.state === "paused") shown.push(button("Resume", () => order(run, "resume")));
-  if (run.state === "failed" && !run.spec.trainer?.external) shown.push(button("Retry", () => order(run, "retry")));
-  if ((ACTIVE.has(run.state) && !stopping) || ["queued", "paused", "external"].includes(run.state)) {
-    shown.push(button("Cancel", () => cancel(run), true));
-  }
-  if (ENDED.has(run.state)) {
-    shown.push(run.archived ? button("Unarchive", () => unarchive(run)) : button("Archive", () => archive([run])));
-    shown.push(button("Delete", () => deleteRun(run), true));
-  }
-  return shown;
+  const item = (/** @type {string} */ label, /** @type {() => void} */ act, danger = false) =>
+    button(label, closing(act), danger);
+  const main = (/** @type {typeof item} */ made) => [
+    run.state === "paused" && made("Resume", () => order(run, "resume", "Queued again")),
+    run.state === "failed" && own && made("Retry", () => order(run, "retry", "Queued again")),
+    live && made("Pause", () => pause(run)),
+    canFork && made("Fork", () => fork(run)),
+    !run.archived && !run.forked_from && own && made("Seeds", () => repeat(run)),
+  ];
+  return h(
+    "div.actions", {}, main(button), h(
+      "details.menu", {}, h("summary", { "aria-label": "More actions" }, "⋯"), h(
+        // On a phone the buttons beside the menu have no room.
+        "div.menu-list", {}, h("div.phone", {}, main(item)),
+        h("a.button", { href: `/api/v1/reports/${run.id}`, target: "_blank", rel: "noopener" }, "Report"),
+        live && item("Save checkpoint", () => order(run, "checkpoint", "A checkpoint is saved at the next step")),
+        item(run.tags.length ? "Edit tags" : "Add tags", () => editTags(run)),
+        ended && (run.archived ? item("Unarchive", () => unarchive(run)) : item("Archive", () => archive([run]))),
+        stops && item("Cancel", () => cancel(run), true), ended && item("Delete", () => deleteRun(run), true),
+      ),
+    ),
+  );
 }
-
-/** @param {string} label @param {string} value @param {string} [note] */
-const figure = (label, value, note) =>
-  h("div", {}, h("div.k", {}, label), h("div.v", {}, value, note && h("small", {}, ` ${note}`)));
 
 /** How many metrics of its own the head of a program's run shows. */
 const OWN = 5;
+/** @type {Record<string, string>} by metric, its name in the head, where that differs */
+const LABELS = {
+  tokens_per_s: "throughput", "data/epoch": "epoch", mfu: "MFU", "train/lr": "lr", "memory/peak_bytes": "memory, peak",
+  "memory/allocated_bytes": "memory, last", "memory/rss_bytes": "memory of the process",
+};
+const MEMORY = Object.keys(LABELS).slice(-3);
+const USUAL = ["train/loss", "val/loss", "tokens_per_s", "data/epoch", "mfu", "train/lr"];
 
-/** @param {RunDetail} run */
-function figures(run) {
-  const latest = (/** @type {string} */ name) => run.latest[name];
-  const memory = ["memory/peak_bytes", "memory/allocated_bytes", "memory/rss_bytes"].find((name) => latest(name));
-  const val = latest("val/loss");
-  const program = run.spec.trainer !== null && run.spec.trainer !== undefined;
-  const kind = {
-    "memory/peak_bytes": "peak", "memory/allocated_bytes": "last", "memory/rss_bytes": "last, of the process",
-  }[memory ?? ""];
-  /** @type {[metric: string, label: string, value: string, note?: string][]} */
-  const usual = [
-    ["train/loss", "train/loss", f.number(latest("train/loss")?.value)],
-    ["val/loss", "val/loss", f.number(val?.value), val && `at step ${f.integer(val.step)}`],
-    ["tokens_per_s", "tokens/s", f.si(latest("tokens_per_s")?.value), "last"],
-    ["data/epoch", "epoch", f.number(latest("data/epoch")?.value), "passes over the data"],
-    ["mfu", "MFU", f.percent(latest("mfu")?.value)],
-    [memory ?? "memory", "memory", f.bytes(memory && latest(memory).value), kind],
-    ["train/lr", "lr", f.scientific(latest("train/lr")?.value)],
-  ];
+/** Return the metrics that the head has a tile of: those with a value. @param {RunDetail} run */
+export function tileNames(run) {
+  const usual = [...USUAL, MEMORY.find((name) => run.latest[name]) ?? ""];
   // A program of the user's logs what it likes.
-  const known = new Set(usual.map(([name]) => name));
-  const own = program ? Object.keys(run.latest).filter((name) => !known.has(name)).slice(0, OWN) : [];
-  return h(
-    "div.figures",
-    {},
-    usual.filter(([name]) => latest(name)).map(([, label, value, note]) => figure(label, value, note)),
-    own.map((name) => figure(name, f.metric(name, latest(name)?.value))),
-  );
+  const own = run.spec.trainer ? Object.keys(run.latest).filter((name) => !usual.includes(name)).slice(0, OWN) : [];
+  return [...usual.filter((name) => run.latest[name]), ...own];
+}
+
+/** @typedef {import("../types.js").Series} Series */
+
+/** Return the best value of an evaluated metric, with its step where each point is known. @param {Series} series */
+export function bestOf({ name, goal, total_points: total, step, y, low, high }) {
+  if (!goal || /^train\/|_s$|^mfu$/.test(name)) return null;
+  const sign = goal === "maximize" ? -1 : 1;
+  const values = ((goal === "maximize" ? high : low) ?? y).map((value) => f.fromWire(value) ?? NaN);
+  const best = values.filter(Number.isFinite).reduce((a, b) => (sign * b < sign * a ? b : a), sign * Infinity);
+  if (!Number.isFinite(best)) return null;
+  return `best ${f.metric(name, best)}${total === step.length ? ` @ ${integer(step[values.indexOf(best)])}` : ""}`;
+}
+
+/** @param {RunDetail} run @param {Series[]} series */
+function tiles(run, series) {
+  /** @param {string} label @param {string} note @param {string} title @param {...Child} value */
+  const tile = (label, note, title, ...value) =>
+    h("div.tile", { key: label, title }, h("div.k", {}, label, h("span", {}, ` ${note}`)), h("div.v", {}, value));
+  const { forecast } = run;
+  return h("div.tiles", {}, tileNames(run).map((name) => {
+    const drawn = series.find((one) => one.name === name);
+    const { value, step } = run.latest[name];
+    return tile(
+      LABELS[name] ?? name, (drawn && bestOf(drawn)) ?? "", `at step ${integer(step)}`, f.metric(name, value),
+      drawn && sparkline(drawn.y, `${name} so far`),
+    );
+  }), forecast?.likely && !ENDED.has(run.state) && tile(
+    `${forecast.metric} forecast`, `68 %: ${forecast.likely.map((end) => f.number(end)).join(" to ")}`,
+    `${forecast.text}.`, f.number(forecast.value),
+  ));
 }
 
 /** @param {RunDetail} run */
@@ -173,92 +219,69 @@ function timing(run) {
 }
 
 /** @param {RunDetail} run */
-function places(run) {
-  if (!run.placement.length) return null;
-  /** @type {Map<string, number[]>} */
-  const nodes = new Map();
-  for (const { node, gpu } of run.placement) nodes.set(node, [...(nodes.get(node) ?? []), gpu]);
-  return [...nodes].map(([node, gpus]) => `${node}:${gpus.join(",")}`).join("  ");
-}
+const places = ({ placement }) => [...new Set(placement.map(({ node }) => node))]
+  .map((name) => `${name}:${placement.filter(({ node }) => node === name).map(({ gpu }) => gpu)}`).join("  ");
+
+/** @param {RunDetail} run */
+const facts = (run) => chip("", timing(run), factList([
+  ["id", h("code", {}, run.id)], ["project", run.project], ["submitted", f.time(run.created_at)],
+  ["device", run.device], ["placed on", places(run)], ["attempt", run.attempt > 1 && run.attempt],
+  ["cost", run.cost && h("span", { title: f.COST }, run.cost.text)],
+  ["stages", run.stages.length > 0 && run.stages.map(({ name, first_step, last_step }) => h(
+    "div", {}, name === run.stage ? h("b", {}, name) : name,
+    ` steps ${f.integer(first_step)} to ${f.integer(last_step)}`,
+  ))],
+  ["W&B", run.wandb && (
+    run.wandb.url ? h("a", { href: run.wandb.url, rel: "noreferrer" }, run.wandb.text) : run.wandb.text
+  )],
+]));
 
 /**
- * @param {HTMLElement} place
- * @param {RunDetail} run
- * @param {{sweep: string | null, parent: string | null, canFork: boolean, position: number | null, expected: string |
- *   null}} about names of what it belongs to
+ * @typedef {{sweep: string | null, parent: string | null, canFork: boolean, position: number | null,
+ *   expected: string | null, warnings: EventView[], series: Series[]}} About names of what the run belongs to, its
+ *   place in the queue, warnings of its trainer, curves of its tiles
  */
-export function drawHeader(place, run, about) {
+
+/** @param {HTMLElement} place @param {RunDetail} run @param {About} about @param {Go} go @param {HTMLElement} note */
+export function drawHeader(place, run, about, go, note) {
   const done = progress(run);
-  const reason = runReason(run);
-  const failed = run.state === "failed";
+  const reason = run.state === "failed" ? null : runReason(run);
+  const waits = run.state === "queued";
+  const link = (/** @type {string} */ href, /** @type {string} */ text) => h("a", { href }, text);
   fill(
     place,
     h(
-      "div.crumbs",
-      {},
-      h("a", { href: "/" }, "Runs"),
-      run.rollout_id && [" / ", h("a", { href: `/rollouts/${run.rollout_id}` }, "its rollout")],
-      run.sweep_id && [" / ", h("a", { href: `/sweeps/${run.sweep_id}` }, about.sweep ?? run.sweep_id)],
-      ` / ${run.project}`,
-      run.forked_from
-        && [", forked from ", h("a", { href: `/runs/${run.forked_from}` }, about.parent ?? run.forked_from)],
-    ),
-    h(
-      "div.head-line", {}, h("h1", {}, run.name), h("span.mono.dim", {}, run.id),
-      run.archived && h("span.tag", {}, "archived"),
-      run.tags.map((tag) => h("a.tag", { href: `/?filter=tag:${encodeURIComponent(tag)}` }, tag)),
-      h(
-        "button.quiet", acts({ type: "button", onclick: () => editTags(run) }),
-        run.tags.length ? "Edit tags" : "Add tags",
+      "div.head-line", {}, h(
+        "span.crumbs", {}, link("/", "Runs"),
+        run.rollout_id && [" / ", link(`/rollouts/${run.rollout_id}`, "its rollout")],
+        run.sweep_id && [" / ", link(`/sweeps/${run.sweep_id}`, about.sweep ?? run.sweep_id)],
+        run.forked_from && [" / forked from ", link(`/runs/${run.forked_from}`, about.parent ?? run.forked_from)], " /",
       ),
-      h("div.actions", {}, actions(run, about.canFork)),
-    ),
-    h(
-      "div.status-line",
-      {},
-      runState(run),
-      about.position !== null && run.state === "queued" && h(
-        "span", {}, about.position === 1 ? "next in the queue" : `number ${f.integer(about.position)} in the queue`,
-      ),
-      about.expected && run.state === "queued" && h("span", {}, about.expected),
+      h("h1", {}, run.name), run.archived && h("span.tag", {}, "archived"), runState(run),
       run.desired !== "run" && ACTIVE.has(run.state) && h("span", {}, `${run.desired} requested`),
       h("span", {}, run.step === null ? "no step yet" : [
         "step ", h("b", {}, f.integer(run.step)), f.ofTotal(run.total_steps),
       ]),
-      done !== null && h(
-        "span.progress",
-        {
-          role: "progressbar", "aria-valuemin": "0", "aria-valuemax": "100",
-          "aria-valuenow": String(Math.round(done * 100)), "aria-label": "Progress",
-        },
-        h("i", { vars: { "--done": done } }),
-      ),
+      done !== null && h("span.progress", {
+        role: "progressbar", "aria-valuemin": "0", "aria-valuemax": "100",
+        "aria-valuenow": String(Math.round(done * 100)), "aria-label": "Progress",
+      }, h("i", { vars: { "--done": done } })),
       run.eta_s !== null && h("span", {}, `ETA ${f.duration(run.eta_s)}`),
-      h("span", {}, timing(run)),
-      run.device && h("span", {}, run.device),
-      h("span", {}, places(run)),
-      run.attempt > 1 && h("span", {}, `attempt ${run.attempt}`),
-      run.cost && h("span.cost", { title: f.COST }, run.cost.text),
+      actions(run, about.canFork),
     ),
-    Object.keys(run.parameters_varied).length > 0 &&
-      h("div.status-line", {}, Object.entries(run.parameters_varied).map(
-        ([path, value]) => h("span", {}, `${path} `, h("b", {}, f.specCell(value, path)))
-      )),
-    run.stages.length > 0 && h("div.status-line", {}, run.stages.map(({ name, first_step, last_step }) => h(
-      "span", {}, name === run.stage ? h("b", {}, name) : name,
-      ` steps ${f.integer(first_step)} to ${f.integer(last_step)}`,
-    ))),
-    reason && h(
-      failed ? "div.failure" : "div.alert", failed ? { role: "alert" } : {}, h("p", {}, reason),
-      failed && run.cause && h("p.dim", {}, `cause: ${run.cause.replaceAll("_", " ")}`),
+    h(
+      "div.chips", {}, alertChips(run, about.warnings, go),
+      waits && about.position !== null && h(
+        "span", {}, about.position === 1 ? "next in the queue" : `number ${f.integer(about.position)} in the queue`,
+      ),
+      waits && about.expected && h("span", {}, about.expected),
+      reason && h("span.warn", {}, reason),
+      Object.entries(run.parameters_varied).map(
+        ([path, value]) => h("span", {}, `${path.replace(/^train\./, "")} `, h("b", {}, f.specCell(value, path)))
+      ),
+      run.tags.map((tag) => h("a.tag", { href: `/?filter=tag:${encodeURIComponent(tag)}` }, tag)),
+      facts(run), note,
     ),
-    run.warnings.map((warning) => h("div.alert", {}, warning)),
-    alerts(run),
-    Object.keys(run.latest).length > 0 && figures(run),
-    run.forecast && !ENDED.has(run.state) && h("p.hint.forecast", {}, `Forecast: ${run.forecast.text}.`),
-    run.wandb && h(
-      "p.hint", {}, "Weights & Biases: ",
-      run.wandb.url ? h("a", { href: run.wandb.url, rel: "noreferrer" }, run.wandb.text) : run.wandb.text,
-    ),
+    tileNames(run).length > 0 && tiles(run, about.series),
   );
 }

@@ -25,6 +25,34 @@ export const isError = (line) => ERROR.test(line) || RAISED.test(line);
  */
 export const overwritten = (line) => line.endsWith("\u001b[A");
 
+/** Return the step that a line names; NaN for none. @param {string} line */
+const stepIn = (line) => Number(/\bstep[\s:=]*([\d,]+)/i.exec(line)?.[1].replaceAll(",", "") ?? NaN);
+
+/**
+ * Return at which byte of a log its last line of a text is, or the first line of a step, or of the newest one before.
+ *
+ * @param {string} path of the log
+ * @param {number} attempt
+ * @param {number | string} where
+ * @returns {Promise<number | null>} null if it is not there
+ */
+export async function offsetOf(path, attempt, where) {
+  const text = typeof where === "string" ? where : "step";
+  let [rank, best] = [-1, null];
+  for (let offset = 0; offset !== null;) {
+    const found = await get(`${path}/search`, { text, attempt, offset, limit: MOST });
+    for (const line of found.lines) {
+      // An error that begins a line is that of the program; a launcher tells it once more.
+      const begins = Number(line.text.replace(/^\[\w+\]: ?/, "").startsWith(text));
+      const named = typeof where === "string" ? begins : stepIn(line.text);
+      const better = typeof where === "string" ? named >= rank : named > rank && named <= where;
+      if (better) [rank, best] = [named, line.offset];
+    }
+    offset = found.next_offset;
+  }
+  return best;
+}
+
 const MOST = 10_000;
 const PAUSE_MS = 300;
 

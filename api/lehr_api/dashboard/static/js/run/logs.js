@@ -3,9 +3,9 @@
 import { get } from "../api.js";
 import { checkbox, fill, h, input, mount, throttled } from "../dom.js";
 import { bytes, integer } from "../format.js";
-import { showFailure } from "../notices.js";
+import { showFailure, toast } from "../notices.js";
 import { read, write } from "../urlstate.js";
-import { isError, LogSearch, overwritten, shown } from "./log_search.js";
+import { isError, LogSearch, offsetOf, overwritten, shown } from "./log_search.js";
 
 /**
  * @typedef {import("../types.js").RunDetail} RunDetail
@@ -17,6 +17,7 @@ const LINES = 5000;
 const FIRST_LINES = 500;
 const TAIL_LINES = 40;
 const CHUNK = 256 * 1024;
+const MAIN = "rank-0.log";
 
 /** @param {LogStream} stream */
 const keyOf = (stream) => `${stream.attempt}/${stream.name}`;
@@ -48,6 +49,8 @@ export class LogView {
     /** @type {(HTMLElement | null)[]} the element of each line that is shown */
     this.rows = [];
     this.walk = new LogSearch((offset) => this.jump(offset));
+    /** The step or text whose line is to be shown. @type {number | string | null} */
+    this.sought = null;
     /** The incomplete last line. */
     this.rest = "";
     this.refresh = throttled(() => this.#refresh(), 1000);
@@ -131,15 +134,36 @@ export class LogView {
       }
       this.pre.hidden = false;
       const newest = Math.max(...this.streams.map((stream) => stream.attempt));
-      const usual = this.streams.find((one) => one.attempt === newest && one.name === "rank-0.log")
+      const usual = this.streams.find((one) => one.attempt === newest && one.name === MAIN)
         ?? this.streams.find((one) => one.attempt === newest);
       const chosen = this.streams.find((one) => keyOf(one) === this.chosen) ?? usual ?? this.streams[0];
       this.#options(chosen);
       if (keyOf(chosen) === this.current) await (this.away ? null : this.#more(chosen));
       else await this.#start(chosen);
+      if (this.sought !== null) await this.#seek(this.sought);
     } catch (error) {
       if (!this.lines.length) showFailure(this.place, error);
     }
+  }
+
+  /** Show the line of a step, or the last one with a text. @param {number | string} where */
+  async #seek(where) {
+    this.sought = null;
+    const rank = (/** @type {LogStream} */ { attempt, name }) => 2 * attempt + Number(name === MAIN);
+    const streams = [...this.streams].sort((a, b) => rank(b) - rank(a));
+    // A long error is cut, or its message stands on the line after its name.
+    for (const one of typeof where === "string" ? [where.slice(0, 200), where.split(":")[0]] : [where]) {
+      for (const stream of streams) {
+        const offset = await offsetOf(`/runs/${this.runId}/logs/${stream.name}`, stream.attempt, one);
+        if (offset === null) continue;
+        this.chosen = keyOf(stream);
+        this.#options(stream);
+        if (this.chosen !== this.current) await this.#start(stream);
+        await this.jump(offset);
+        return;
+      }
+    }
+    toast(`No log has ${typeof where === "string" ? "this line" : `a line of step ${integer(where)}`}.`);
   }
 
   /** @param {LogStream} chosen */
@@ -326,5 +350,11 @@ export class LogView {
 /** @param {HTMLElement} place @param {RunDetail} run @returns {import("./tabs.js").OpenTab} */
 export function openLogs(place, run) {
   const view = new LogView(place, run);
-  return { run: (next) => view.run(next), log: (change) => view.grew(change), catchUp: () => view.refresh() };
+  return {
+    run: (next) => view.run(next), log: (change) => view.grew(change), catchUp: () => view.refresh(),
+    at: (where) => {
+      view.sought = where;
+      view.refresh(true);
+    },
+  };
 }

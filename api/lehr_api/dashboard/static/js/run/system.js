@@ -131,7 +131,9 @@ export function openSystem(place, run) {
     try {
       const [infos, events] = await Promise.all([get(`/runs/${run.id}/metrics`), get(`/runs/${run.id}/events`)]);
       const names = infos.map((/** @type {any} */ info) => info.name);
-      board.setMetrics(names.filter((/** @type {string} */ name) => GROUPS.includes(groupOf(name))));
+      // With the loss, whose cursor the others share.
+      const shown = (/** @type {string} */ name) => name === "train/loss" || GROUPS.includes(groupOf(name));
+      board.setMetrics(names.filter(shown));
       fill(facts, hardware(events.filter((/** @type {any} */ event) => event.kind === "started").at(-1)));
     } catch (error) {
       board.failed(error);

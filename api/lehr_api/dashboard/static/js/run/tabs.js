@@ -10,6 +10,7 @@ import { read, write } from "../urlstate.js";
  * @property {(run: RunDetail) => void} [run]
  * @property {(latest: Record<string, import("../types.js").Latest>) => void} [metrics]
  * @property {(change: {name: string, size: number, attempt?: number}) => void} [log]
+ * @property {(where: any) => void} [at] show what is at a step, or, in logs, has a text
  * @property {() => void} [catchUp]
  * @property {() => void} [close]
  *

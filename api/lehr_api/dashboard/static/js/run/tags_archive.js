@@ -11,30 +11,23 @@ import { confirmed, message, toast, toastNext, tryTo } from "../notices.js";
 /** @param {string} text */
 const words = (text) => [...new Set(text.split(/[\s,]+/).filter(Boolean))];
 
-/** Change the tags of a run. The server then sends an event. @param {RunView} run */
-export function editTags(run) {
-  const tags = input({ value: run.tags.join(" "), spellcheck: "false", autocomplete: "off" });
-  openForm({
-    title: `Tags of ${run.name}`,
-    fields: [field("tags", tags, "words with spaces between them; the filter finds them as tag:word")],
-    yes: "Save",
-    act: () => put(`/runs/${run.id}/tags`, { tags: words(tags.value) }),
-  });
+/** @param {string} title @param {string} before @param {string} yes @param {(tags: string[]) => Promise<any>} act */
+function askTags(title, before, yes, act) {
+  const tags = input({ value: before, spellcheck: "false", autocomplete: "off" });
+  const hint = "words with spaces between them; the filter finds them as tag:word";
+  openForm({ title, fields: [field("tags", tags, hint)], yes, act: () => act(words(tags.value)) });
 }
 
-/** Add tags to many runs. @param {RunView[]} runs */
-export function addTags(runs) {
-  const tags = input({ spellcheck: "false", autocomplete: "off" });
-  openForm({
-    title: `Tag ${runs.length} ${runs.length === 1 ? "run" : "runs"}`,
-    about: "Existing tags stay.",
-    fields: [field("tags", tags, "words with spaces between them")],
-    yes: "Tag",
-    act: async () => {
-      await Promise.all(runs.map((run) => post(`/runs/${run.id}/tags`, { add: words(tags.value) })));
-    },
-  });
-}
+/** Change the tags of a run. The server then sends an event. @param {RunView} run */
+export const editTags = (run) => askTags(
+  `Tags of ${run.name}`, run.tags.join(" "), "Save", (tags) => put(`/runs/${run.id}/tags`, { tags }),
+);
+
+/** Add tags to many runs, which keep their own. @param {RunView[]} runs */
+export const addTags = (runs) => askTags(
+  `Add tags to ${runs.length} ${runs.length === 1 ? "run" : "runs"}`, "", "Add",
+  (add) => Promise.all(runs.map((run) => post(`/runs/${run.id}/tags`, { add }))),
+);
 
 /** @param {RunView[]} runs ended runs @returns {Promise<boolean>} whether they were archived */
 export async function archive(runs) {
