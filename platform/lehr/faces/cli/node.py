@@ -57,9 +57,10 @@ def ls(as_json: JsonOption = False) -> None:
     console().print(rows)
     past = client.cluster_history()
     sums = {one.kind: one.gpu_hours for one in past.idle if one.by == "all" and one.kind != "down"}
-    why = ", ".join(f"{hours:.1f} {kind}" for kind, hours in sums.items()) or "none"
-    idle = f"idle {sum(sums.values()):.1f} of {past.gpu_hours:.1f} GPU-hours in 24 h: {why}"
-    console().print(escaped(idle))
+    if past.gpu_hours >= 0.05:  # A server that has just started has seen nothing.
+        why = ", ".join(f"{hours:.1f} {kind}" for kind, hours in sums.items() if hours >= 0.05)
+        idle = f"idle {sum(sums.values()):.1f} of {past.gpu_hours:.1f} GPU-hours in 24 h"
+        console().print(escaped(f"{idle}: {why}" if why else idle))
 
 
 @group.command("exclude")
