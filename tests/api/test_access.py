@@ -36,6 +36,7 @@ ADMINS = {
     ("POST", "/api/v1/cluster/leave"),
 }
 VIEWERS = {
+    ("POST", "/api/v1/sweeps/law"),
     ("POST", "/api/v1/sweeps/{ref}/transfer"),
     ("POST", "/api/v1/sweeps/law"),
     ("POST", "/api/v1/login-links"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from lehr_testing import laws
+from lehr_testing import campaigns, laws
 
 
 def test_law_of_finished_sweeps_with_its_doubt(acting):
@@ -20,3 +20,11 @@ def test_law_of_finished_sweeps_with_its_doubt(acting):
     refused = acting.lehr("law", "w64")
     assert refused.returncode != 0
     assert "there are 3 of 1 size." in refused.stderr
+
+
+def test_show_of_a_campaign_says_what_it_answers(acting):
+    campaigns.recorded(acting.api.store)
+    shown = acting.lehr("show", "c")
+    assert shown.returncode == 0, shown.stderr
+    assert re.search(r"  answer: val/loss 2\.\d+ ± 0\.\d+, lr ", shown.stdout)
+    assert "  spent: under 0.01 GPU-hours of 1.00 GPU-hours; 0.00 reserved" in shown.stdout
