@@ -142,10 +142,31 @@ class Law:
             low, lower, _, higher, high = _quantiles(self.best[:, k])
             likely = (min(lower, value), max(higher, value))
             intervals.append((likely, (min(low, value), max(high, value))))
-        return CampaignAnswer(
-            values, tuple(intervals), self.regret,
-            *self.predict(self.target, values), self.outside(self.target, values),
-        )  # fmt: skip
+        loss, likely, sure = self.predict(self.target, values)
+        notes = (self.outside(self.target, values), self._contradicted(likely[0]))
+        outside = " ".join(note for note in notes if note) or None
+        return CampaignAnswer(values, tuple(intervals), self.regret, loss, likely, sure, outside)
+
+    def _contradicted(self, loss: float) -> str | None:
+        """Return a sentence where a smaller and shorter training already has a lower loss."""
+        target = self.target
+        lowest = min(
+            (
+                one.loss
+                for one in self.observations
+                if one.setting.non_embedding <= target.non_embedding
+                and one.setting.tokens <= target.tokens
+                and one.setting != target
+                and not one.doubt
+            ),
+            default=math.inf,
+        )
+        if lowest >= loss:
+            return None
+        return (
+            f"The law does not fit: a smaller and shorter training has already reached "
+            f"{lowest:.4g}, so the loss will be lower than it says, and its rate is less sure."
+        )
 
     def outside(self, setting: Setting, values: Sequence[float]) -> str | None:
         """Return how far a training lies outside of what was measured, as a sentence."""

@@ -186,6 +186,15 @@ def test_target_outside_of_what_was_measured_is_said_and_has_wider_intervals() -
         fitted.predict(smaller(3, 0.3), (1e-3,))
 
 
+def test_answer_says_where_a_smaller_training_already_has_a_lower_loss() -> None:
+    observations = made(plain(), (RATE,), 18)
+    usual = law(observations, (RATE,), TARGET).answer()
+    low = replace(observations[0], loss=usual.likely[0] - 0.3)
+    said = law([*observations, low], (RATE,), TARGET).answer().outside or ""
+    assert f"already reached {low.loss:.4g}, so the loss will be lower" in said
+    assert "already reached" not in (usual.outside or "")
+
+
 def test_diverged_and_broken_rates_count_as_walls_and_a_disturbed_loss_little() -> None:
     observations = [one for one in made(plain(), (RATE,), 18) if one.loss < 1e3]
     usual = law(observations, (RATE,), TARGET)
