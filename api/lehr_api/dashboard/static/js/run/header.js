@@ -90,7 +90,7 @@ function alertChips(run, warnings, go) {
       run.cause && h("p.dim", {}, `cause: ${run.cause.replaceAll("_", " ")}`),
       button("Log at this line", () => go.log(errorOf(reason))),
     ),
-    explained(run, warnings).map(({ title, step, certain, lines }) => chip(
+    explained(run, warnings).filter(({ title }) => title !== reason).map(({ title, step, certain, lines }) => chip(
       certain ? ".bad" : ".warn", `⚠ ${title}`,
       lines.length ? factList(lines.map(({ name, text }) => [name, text])) : h("p", {}, title),
       step !== null && h(
