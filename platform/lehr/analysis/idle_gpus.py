@@ -30,8 +30,11 @@ def cluster_history(
     for node in nodes:
         for run in node.runs:
             at, last = max(run.began, began), run.ended or now
-            held_s = len(run.gpus) * max(0.0, min(run.trains_at or last, last) - at)
-            seconds[STARTING, int(at // _DAY_S), node.name, run.project, run.person] += held_s
+            last = min(run.trains_at or last, last)
+            known = (one for one in node.spans if one.kind != DOWN)
+            starts_s = sum(max(0.0, min(last, one.ended) - max(at, one.began)) for one in known)
+            of = (STARTING, int(at // _DAY_S), node.name, run.project, run.person)
+            seconds[of] += len(run.gpus) * starts_s
         for span, at, end, free in _between_changes(node, began, now):
             known_s += 0.0 if span.kind == DOWN else span.gpus * (end - at)
             day = int(at // _DAY_S)

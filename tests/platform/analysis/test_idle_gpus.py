@@ -45,14 +45,16 @@ def test_idle_gpus_have_the_reason_of_the_node_else_of_the_queue_at_that_time():
     ("held", "starting"),
     [
         (run(1, 3, 2, 1.5), 1),
-        (run(1, 3, 2, None), 4),
-        (run(8, None, 2, None), 4),
+        (run(1, 3, 2, None), 3),
+        (run(8, None, 2, None), 3),
         (run(-5, None, 2, -4), 0),
         (run(-5, None, 2, 1), 2),
     ],
 )
 def test_held_gpus_are_idle_until_training_begins_and_are_of_the_run(held, starting):
-    node = NodeHistory(name="n1", gpus=2, spans=[], runs=[held])
+    # As its other hours: only while the server saw the node.
+    spans = [seen(0, 2.5), seen(2.5, 3, "down"), seen(8.5, 10)]
+    node = NodeHistory(name="n1", gpus=4, spans=spans, runs=[held])
     expected = {("ada", "starting"): starting} if starting else {}
     assert hours([node], [], by="person")[0] == expected
 
