@@ -224,14 +224,16 @@ def rows_of(api, run_id) -> int:
 def test_online_mirror_that_begins_again_sends_the_rows_in_the_same_order(tmp_path):
     path = tmp_path / "replica" / "r-1"
     path.mkdir(parents=True)
-    (path / "events.jsonl").write_bytes(steps(1, 4))
+    events = steps(1, 4)
+    two = len(b"".join(events.splitlines(keepends=True)[:2]))
+    (path / "events.jsonl").write_bytes(events)
     (path / "scores.jsonl").write_bytes(line("metrics", step=2, tokens=0, values={"lm/acc": 0.5}))
     notes, request = Notes(tmp_path, "r"), MirrorRequest(settings=WandbTracking(), at=1.0)
     notes.write(request)
-    sizes = {"size": len(steps(1, 2)), "scores": (path / "scores.jsonl").stat().st_size}
+    scores = (path / "scores.jsonl").stat().st_size
     sent = []
-    for seen, size in ((0, sizes["size"]), (2, len(steps(1, 4)))):
-        attempt = AttemptFeed(number=1, open=True, **{**sizes, "size": size})
+    for seen, size in ((0, two), (2, len(events))):
+        attempt = AttemptFeed(number=1, open=True, size=size, scores=scores)
         feed = RunFeed(run_id="r", name="r", project="p", state="running", config={})
         feed = feed.model_copy(update={"attempts": [attempt]})
         session = _Session(tmp_path / "replica", notes, request, feed.model_copy, threading.Event())

@@ -10,6 +10,8 @@ import pytest
 from lehr.app.presenters.cluster import ClusterPresenter
 from lehr.cluster.dispatcher import Dispatcher
 from lehr.control.liveness import Liveness
+from lehr.faces.client import Client
+from lehr.schemas.cluster import ClusterHistory
 from lehr_testing.api import RUN_SPEC, TOKEN, finished, ingest, metrics, served, started
 from lehr_testing.cli import call
 
@@ -70,13 +72,20 @@ def lines(shown: str) -> dict[str, list[str]]:
     return {words[0]: words for line in shown.splitlines() if (words := line.split())}
 
 
-def test_ls_lists_each_node_with_its_gpus_and_how_many_are_busy(lehr):
+def test_ls_lists_each_node_with_its_gpus_and_how_many_are_busy(lehr, monkeypatch):
     code, shown, _ = lehr("ls")
     assert code == 0
     rows = lines(shown)
     assert rows["gpu-left"] == ["gpu-left", "1", "1", "in", "use"]
     assert rows["gpu-right"] == ["gpu-right", "1", "0", "in", "use"]
-    assert "idle 0.0 of 0.0 GPU-hours in 24 h: 0.0 starting" in shown
+    assert "GPU-hours" not in shown  # A server that has just started has seen none.
+    past = {"began": 0.0, "ended": 1.0, "nodes": [], "queue": [], "gpu_hours": 192.0}
+    kinds = {"nothing queued": 9.1, "starting": 0.04}
+    past["idle"] = [
+        {"by": "all", "name": "", "kind": kind, "gpu_hours": hours} for kind, hours in kinds.items()
+    ]
+    monkeypatch.setattr(Client, "cluster_history", lambda _: ClusterHistory.model_validate(past))
+    assert "idle 9.1 of 192.0 GPU-hours in 24 h: 9.1 nothing queued" in lehr("ls")[1]
 
 
 def test_status_does_not_offer_gpus_that_no_run_can_get(lehr):

@@ -39,7 +39,7 @@ def lehr(tmp_path):
 def test_name_of_a_sweep_where_a_run_is_needed_is_answered_with_its_runs(lehr):
     api, run = lehr
     sweep, _ = seeding.create_sweep(api.store, seeding.lr_sweep("lr-grid", [1e-4, 3e-4]))
-    for verb in ("logs", "pause", "export"):
+    for verb in ("logs", "export"):
         done = run(verb, "lr-grid")
         assert done.returncode != 0
         assert "'lr-grid' is a sweep, not a run." in done.stderr

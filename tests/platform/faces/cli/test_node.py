@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from lehr.app.services import nodes
 from lehr.base import home, signed_tokens
 from lehr.cluster.ray_head import RayAccess
 from lehr.faces.join import record
@@ -99,9 +100,9 @@ def test_check_changes_nothing_on_the_machine(lehr, server, tmp_path, monkeypatc
     of_server = tmp_path / "home" / "runs"
     of_server.mkdir(exist_ok=True)
     asked = []
-    join = routes.join
+    join = nodes.join
     monkeypatch.setattr(
-        routes,
+        nodes,
         "join",
         lambda *given, **named: asked.append(named["check"]) or join(*given, **named),
     )
