@@ -199,10 +199,12 @@ def campaign_trials(store: Store, spec: SweepSpec, sweep_id: str) -> list[TrialS
     """Return the trials of a campaign, each with its newest report and what it has cost."""
     name, found = spec.metric.name, []
     progress = store.sweeps.outlines(sweep_id)
-    latest = store.series.latest([one.run_id for one in progress], [name, _SPEED])
+    run_ids = [one.run_id for one in progress]
+    latest = store.series.latest(run_ids, [name, _SPEED])
+    times, now = store.attempts.times_by_run(run_ids), store.clock()
     for one in progress:
-        own, times = latest.get(one.run_id, {}), store.attempts.times([one.run_id])
-        used = [(t.ended is None, t.hours(store.clock())) for t in times]
+        own = latest.get(one.run_id, {})
+        used = [(time.ended is None, time.hours(now)) for time in times[one.run_id]]
         seen, speed = own.get(name), own.get(_SPEED)
         tokens = one.spans[-1].tokens_at(one.total_steps or 0)
         found.append(

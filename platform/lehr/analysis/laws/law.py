@@ -131,7 +131,7 @@ class Law:
         """Return the loss of one training, and the intervals that hold it with 68 and 95 %."""
         middle, around = self.outcome(setting, values)
         losses = middle + around * np.random.default_rng(1).standard_normal(len(middle))
-        low, lower, loss, higher, high = _quantiles(losses)
+        low, lower, loss, higher, high = quantiles(losses)
         return loss, (lower, higher), (low, high)
 
     def answer(self) -> CampaignAnswer:
@@ -139,17 +139,21 @@ class Law:
         values = self.recommended
         intervals = []
         for k, value in enumerate(values):
-            low, lower, _, higher, high = _quantiles(self.best[:, k])
+            low, lower, _, higher, high = quantiles(self.best[:, k])
             likely = (min(lower, value), max(higher, value))
             intervals.append((likely, (min(low, value), max(high, value))))
         loss, likely, sure = self.predict(self.target, values)
-        notes = (self.outside(self.target, values), self._contradicted(likely[0]))
-        outside = " ".join(note for note in notes if note) or None
+        outside = self.caveats(self.target, values, likely[0])
         return CampaignAnswer(values, tuple(intervals), self.regret, loss, likely, sure, outside)
 
-    def _contradicted(self, loss: float) -> str | None:
-        """Return a sentence where a smaller and shorter training already has a lower loss."""
-        target = self.target
+    def caveats(self, setting: Setting, values: Sequence[float], low: float) -> str | None:
+        """Return why not to trust a prediction at the best values, ``low`` the lower end of its
+        68 %: how far outside it lies, and that a smaller and shorter one already has a lower loss.
+        """
+        notes = (self.outside(setting, values), self._contradicted(setting, low))
+        return " ".join(note for note in notes if note) or None
+
+    def _contradicted(self, target: Setting, loss: float) -> str | None:
         lowest = min(
             (
                 one.loss
@@ -223,7 +227,8 @@ def fit_law(
     return Law(model, draws, fields, target, rungs, observations, domain)
 
 
-def _quantiles(values: Array) -> list[float]:
+def quantiles(values: Array) -> list[float]:
+    """Return the ends of 95 %, of 68 % and the middle, ascending."""
     return [float(each) for each in np.quantile(values, (0.025, 0.16, 0.5, 0.84, 0.975))]
 
 

@@ -93,7 +93,8 @@ def _replayed(
     if not trials or HeldOut.of(digests).verdict == "different":
         return {}
     steps = {verdict.number: verdict.step for verdict in replay(rule, trials)}
-    hours = {one.number: gpu_hours(store.attempts.times([one.run_id]), now) for one in done}
+    times = store.attempts.times_by_run([one.run_id for one in done])
+    hours = {one.number: gpu_hours(times[one.run_id], now) for one in done}
     whole = {one.number: one.total_steps or 1 for one in done}
     saved = sum(hours[number] * (1 - step / whole[number]) for number, step in steps.items())
     best = min(trials, key=lambda trial: trial.reports[-1].value).number in steps

@@ -64,17 +64,18 @@ def campaign_view(context: Context, sweep: SweepRow) -> CampaignView:
         )
         for trial in trials
     ]  # fmt: skip
+    ladder = campaign.model_copy(update={"rungs": [*campaign.rungs, campaign.target]})
+    hours = campaigns.costs(ladder, trials)
     view = CampaignView(
         sweep_id=sweep.id, name=sweep.name, metric=spec.metric.name, target=campaign.target,
         decide=_decided(spec, answer), enough=campaign.answer, published=campaign.published,
-        rungs=campaign.rungs, hours=campaigns.costs(campaign, trials), trials=shown,
+        rungs=campaign.rungs, hours=hours and hours[:-1], trials=shown,
         budget=BudgetUse(**use._asdict(), left=use.left, dollars_per_gpu_hour=campaign.price),
         answer=answer and AnswerView.model_validate(answer, from_attributes=True), why=now.why,
         stopped=sweep.stopped,
         rollout=answer and rollout_yaml(context, spec, answer, trials),
     )  # fmt: skip
-    ladder = campaign.model_copy(update={"rungs": [*campaign.rungs, campaign.target]})
-    return view.model_copy(update={"facts": _facts(view, campaigns.costs(ladder, trials))})
+    return view.model_copy(update={"facts": _facts(view, hours)})
 
 
 def _facts(view: CampaignView, hours: Sequence[float] | None) -> list[tuple[str, str]]:

@@ -191,9 +191,9 @@ def _scaled(setting: Setting, size: float | None, tokens: float | None) -> Setti
 
 
 def _believed(draws: Array) -> Believed:
-    import numpy as np
+    from lehr.analysis.laws.law import quantiles
 
-    low, lower, value, higher, high = np.quantile(draws, (0.025, 0.16, 0.5, 0.84, 0.975)).tolist()
+    low, lower, value, higher, high = quantiles(draws)
     return Believed(value=value, likely=(lower, higher), sure=(low, high))
 
 
@@ -203,7 +203,8 @@ def _prediction(law: Law, name: str, setting: Setting) -> PredictionView:
     loss, likely, sure = law.predict(setting, values)
     return PredictionView(
         name=name, parameters=setting.non_embedding, tokens=setting.tokens, best=best,
-        loss=Believed(value=loss, likely=likely, sure=sure), outside=law.outside(setting, values),
+        loss=Believed(value=loss, likely=likely, sure=sure),
+        outside=law.caveats(setting, values, likely[0]),
     )  # fmt: skip
 
 

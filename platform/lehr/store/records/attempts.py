@@ -81,13 +81,18 @@ class Attempts(Records):
 
     def times(self, run_ids: Sequence[str]) -> list[GpuTime]:
         """Return how long each attempt of these runs held its GPUs, in no order."""
-        columns = sa_select(col(Attempt.placement), _BEGAN, _ENDED)
+        return [time for times in self.times_by_run(run_ids).values() for time in times]
+
+    def times_by_run(self, run_ids: Sequence[str]) -> dict[str, list[GpuTime]]:
+        """Return the same by run; a run without an attempt has none."""
+        columns = sa_select(col(Attempt.run_id), col(Attempt.placement), _BEGAN, _ENDED)
+        times: dict[str, list[GpuTime]] = {run_id: [] for run_id in run_ids}
         with self._db.read() as session:
             rows = session.execute(columns.where(among(Attempt.run_id, run_ids)))
-            return [
-                GpuTime(sum(len(share["gpus"]) for share in placement), began, ended)
-                for placement, began, ended in rows
-            ]
+            for run_id, placement, began, ended in rows:
+                gpus = sum(len(share["gpus"]) for share in placement)
+                times[run_id].append(GpuTime(gpus, began, ended))
+        return times
 
     def held_since(self, began: float) -> list[dict[str, Any]]:
         """Return what has held GPUs since then: its placement, and the fields of ``RunSpan``."""
