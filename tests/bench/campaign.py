@@ -41,7 +41,7 @@ from lehr.analysis.laws import Observation, fit_law
 from lehr.analysis.laws.question import CampaignAnswer, CampaignTrial, Field, Question, Rung
 from lehr.analysis.lr_fit import fit_learning_rate
 from lehr.analysis.lr_rules import RULES, Setting, step_law
-from lehr.control.campaign import choose
+from lehr.control.campaign_choice import choose
 
 DATA = Path(__file__).parents[1] / "data" / "lr_sweeps.csv"
 SEQUENCE = 2048

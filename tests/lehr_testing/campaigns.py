@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from lehr.analysis.lr_rules import setting_of
-from lehr.control.campaigns import NextTrial, TrialState, rung_of
+from lehr.control.campaign_record import NextTrial, TrialState, rung_of
 from lehr.control.lifecycle import RunState
 from lehr.control.search import TrialReport
 from lehr.specs import RunSpec, SweepSpec, load_spec

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from lehr.base import home as homes
-from lehr.control.campaigns import STOP_S
+from lehr.control.campaign_record import STOP_S
 from lehr.control.evaluations import Evaluates
 from lehr.control.lifecycle import RunState
 from lehr.control.queue import StartRun

@@ -16,7 +16,7 @@ from typing import Any
 from unittest.mock import patch
 
 from lehr.analysis.laws.question import CampaignTrial, Next, Question
-from lehr.control import campaign
+from lehr.control import campaign_choice
 from lehr.errors import HomeUnusable
 from simulation.faults import Faults
 from simulation.node import Node
@@ -237,7 +237,7 @@ def simulate(
         try:
             with (
                 patched(rng, world.server.reached, Path(folder) / "runs", world.server.disk),
-                patch.object(campaign, "choose", any_trial),
+                patch.object(campaign_choice, "choose", any_trial),
                 mutation(),
             ):
                 try:

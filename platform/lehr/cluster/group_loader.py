@@ -13,7 +13,7 @@ from lehr.analysis.forecast import UNPLANNED, planned
 from lehr.base.lru import Lru
 from lehr.cluster.isolation import Isolation, Noted
 from lehr.cluster.rollout_loader import RolloutLoader
-from lehr.control.campaigns import TrialState
+from lehr.control.campaign_record import TrialState
 from lehr.control.evaluations import EvaluatedRun
 from lehr.control.lifecycle import Desired, RunState
 from lehr.control.rollouts import OpenRollout

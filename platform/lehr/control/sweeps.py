@@ -13,8 +13,8 @@ from typing import Any
 
 from lehr.analysis.batches import HeldOut
 from lehr.base.names import PROGRAM_SEED, SEED
-from lehr.control import campaigns
-from lehr.control.campaigns import TrialState
+from lehr.control import campaign_record
+from lehr.control.campaign_record import TrialState
 from lehr.control.lifecycle import ENDED, Desired, RunState
 from lehr.control.search import Prune, SearchTrial, TrialKind, TrialReport, ask, prune
 from lehr.errors import SpecError
@@ -170,14 +170,14 @@ def decide(
     stop = None if stopped else _why_stop(spec, trials, reopened_at)
     prunes = _prunes(spec, trials) if judged else ()
     if spec.campaign is not None:
-        over = campaigns.overrun(spec.campaign, trials)
+        over = campaign_record.overrun(spec.campaign, trials)
         prunes += tuple(PruneTrial(one.run_id, one.attempt, why) for one, why in over)
         if over and not stopped:  # What waits for another attempt is cancelled so.
             stop = stop or f"trial {over[0][0].number}: {over[0][1]}"
         held = (t.state is RunState.PAUSED or t.desired is Desired.PAUSE or t.ends for t in trials)
         if stop or stopped or any(held) or not wants_point(spec, trials):
             return Decision(stop, prunes)
-        chosen = campaigns.next_trial(spec, trials)
+        chosen = campaign_record.next_trial(spec, trials)
         if chosen.point is None:
             return Decision(chosen.stop, prunes)
         changes = {"notes": chosen.why[:LONGEST_NOTE], "time_limit_s": chosen.limit_s}

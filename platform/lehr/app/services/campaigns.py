@@ -10,7 +10,7 @@ import yaml
 from lehr.app.services.budget import planned_hours
 from lehr.base.formats import dollars, gpu_hours, parameter
 from lehr.cluster.group_loader import campaign_trials
-from lehr.control import campaigns
+from lehr.control import campaign_record as record
 from lehr.control.sweeps import decide
 from lehr.errors import NotFound, SpecError, SpecProblem
 from lehr.schemas.campaigns import (
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
     from lehr.analysis.laws.question import CampaignAnswer
     from lehr.app.services.context import Context
-    from lehr.control.campaigns import TrialState
+    from lehr.control.campaign_record import TrialState
     from lehr.store.tables import SweepRow
 
 
 def first_trial(context: Context, spec: SweepSpec) -> list[TrialSpec]:
     """Return the first trial of a campaign, unless its budget holds none that says enough."""
     runs = trials_at(spec, spec.rung_points())
-    campaigns.refuse(spec, [planned_hours(context, run) or None for _, run in runs])
+    record.refuse(spec, [planned_hours(context, run) or None for _, run in runs])
     first = decide(spec, (), stopped=False)
     if first.stop is not None:
         raise SpecError([SpecProblem("budget", f"no trial can be started: {first.stop}")])
@@ -52,20 +52,20 @@ def campaign_view(context: Context, sweep: SweepRow) -> CampaignView:
         raise NotFound(f"{sweep.name} ({sweep.id}) is a {spec.method} sweep, not a campaign.")
     trials = campaign_trials(context.store, spec, sweep.id)
     notes = {run.id: run.note for run in context.store.runs.by_ids([t.run_id for t in trials])}
-    use, now = campaigns.ledger(campaign, trials), campaigns.next_trial(spec, trials)
+    use, now = record.ledger(campaign, trials), record.next_trial(spec, trials)
     answer = now.answer
     shown = [
         CampaignTrialView(
             number=trial.number, run_id=trial.run_id, state=trial.state.value,
-            rung=campaigns.rung_of(campaign, trial), seed=trial.parameters[spec.seed_path],
+            rung=record.rung_of(campaign, trial), seed=trial.parameters[spec.seed_path],
             values={path: trial.parameters[path] for path in campaign.decide},
-            loss=campaigns.final_loss(trial), reserved=campaigns.reserved(campaign, trial),
+            loss=record.final_loss(trial), reserved=record.reserved(campaign, trial),
             hours=trial.hours + (trial.living_hours or 0.0), why=notes.get(trial.run_id, ""),
         )
         for trial in trials
     ]  # fmt: skip
     ladder = campaign.model_copy(update={"rungs": [*campaign.rungs, campaign.target]})
-    hours = campaigns.costs(ladder, trials)
+    hours = record.costs(ladder, trials)
     view = CampaignView(
         sweep_id=sweep.id, name=sweep.name, metric=spec.metric.name, target=campaign.target,
         decide=_decided(spec, answer), enough=campaign.answer, published=campaign.published,
@@ -99,10 +99,10 @@ def _facts(view: CampaignView, hours: Sequence[float] | None) -> list[tuple[str,
 
 def _decided(spec: SweepSpec, answer: CampaignAnswer | None) -> dict[str, DecidedView]:
     views = {}
-    for number, (path, one) in enumerate(campaigns.campaign_of(spec).decide.items()):
+    for number, (path, one) in enumerate(record.campaign_of(spec).decide.items()):
         known: dict[str, Any] = {}
         if answer is not None:
-            by = campaigns.scale(spec, one)
+            by = record.scale(spec, one)
             likely, sure = ((low / by, high / by) for low, high in answer.intervals[number])
             known = {"value": answer.values[number] / by, "likely": likely, "sure": sure}
         views[path] = DecidedView(**one.model_dump(), **known)
@@ -115,7 +115,7 @@ def rollout_yaml(
     """Return the target with the recommended values as a rollout, with criteria that stop it."""
     train = spec.run.own
     unit = (train.batch.micro_batch or 1) * spec.run.resources.ranks
-    values = campaigns.rounded(spec, answer.values, unit)
+    values = record.rounded(spec, answer.values, unit)
     run = with_changes(spec.run.model_dump(mode="json", exclude_unset=True), values)
     alerts = run.setdefault("alerts", {})
     alerts["actions"] = {"nan": "stop", "diverging": "stop", **alerts.get("actions", {})}
@@ -148,7 +148,7 @@ def _span(bounds: tuple[float, float] | None) -> str:
 
 def _excess(context: Context, trials: Sequence[TrialState]) -> float | None:
     """Return how far the loss of the longest trial was above its end after a quarter of it."""
-    done = [trial for trial in trials if campaigns.final_loss(trial) and trial.total_steps]
+    done = [trial for trial in trials if record.final_loss(trial) and trial.total_steps]
     if not done:
         return None
     longest = max(done, key=lambda trial: trial.hours)

@@ -133,7 +133,7 @@ def show_plan(
         PlanRefused: a run does not fit in the requested GPU.
     """
     from lehr.analysis.plan_json import spec_json
-    from lehr.control.campaigns import refuse as refuse_campaign
+    from lehr.control.campaign_record import refuse as refuse_campaign
     from lehr.faces.cli.plan_text import plan_text, stages_table, trials_table
     from lehr.faces.cli.plan_trace import built_parts, show_trace, traced
     from lehr.faces.client.plan_server import PlanServer

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from lehr.analysis.laws.question import CampaignTrial, Next, Question
-from lehr.control import campaign as choosing
-from lehr.control.campaigns import (
+from lehr.control import campaign_choice
+from lehr.control.campaign_record import (
     MARGIN,
     PROBE,
     STOP_S,
@@ -49,7 +49,7 @@ def wishes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, float]]:
         rung, rate = wanted.pop(0) if wanted else (rng.choice(held), 10 ** rng.uniform(-4, -2))
         return Next((CampaignTrial(rung, (rate,), 0, None),), "it teaches most", None, None)
 
-    monkeypatch.setattr(choosing, "choose", choose)
+    monkeypatch.setattr(campaign_choice, "choose", choose)
     return wanted
 
 

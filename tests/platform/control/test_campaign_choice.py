@@ -12,8 +12,8 @@ import pytest
 
 from lehr.analysis.laws.question import CampaignTrial, Field, Next, Question, Rung
 from lehr.analysis.lr_rules import Setting
-from lehr.control import campaign
-from lehr.control.campaign import choose
+from lehr.control import campaign_choice
+from lehr.control.campaign_choice import choose
 from lehr_testing.paths import TESTS
 
 TARGET = Setting(width=1024, depth=8, non_embedding=1e8, batch=2.5e5, tokens=4e9)
@@ -146,7 +146,7 @@ def test_only_places_of_a_table_are_tried_and_none_twice() -> None:
 def test_same_history_gives_the_same_choice() -> None:
     trials, _ = course(QUESTION, 4.0)
     first = choose(QUESTION, trials, 9.0, 2)
-    campaign._choose.cache_clear()
+    campaign_choice._choose.cache_clear()
     assert choose(QUESTION, trials, 9.0, 2) == first
     assert first.trials != ()
 

@@ -1,6 +1,6 @@
 """A campaign's next trials from its record, within its budget.
 
-``control.campaign.choose`` decides what is worth trying. Here is what it is asked, what a trial
+``control.campaign_choice`` decides what is worth trying. Here is what it is asked, what a trial
 costs in GPU-hours, and the rule that the budget is never exceeded: what has been used, and what
 each live trial may still use at most, is within it whenever a trial is added.
 """
@@ -156,7 +156,7 @@ def costs(
 
 def next_trial(spec: SweepSpec, trials: Sequence[TrialState]) -> NextTrial:
     """Return the trial to add now, or why there is none."""
-    from lehr.control.campaign import choose
+    from lehr.control.campaign_choice import choose
 
     campaign = campaign_of(spec)
     live = any(trial.state not in ENDED for trial in trials)
