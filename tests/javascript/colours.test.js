@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 
-import { along, faded, slot, slots, stroke } from "../../api/lehr_api/dashboard/static/js/colour.js";
+import { along, faded, scaleOf, slot, slots, stroke } from "../../api/lehr_api/dashboard/static/js/colour.js";
 import { fc } from "./support.js";
 
 test("a run's own colour depends on its id alone", () => {
@@ -81,4 +81,20 @@ test("each colour of a curve has a contrast of 3:1 with the page, in both themes
     // Lighter from end to end, so that the order is seen without the hue.
     assert.ok(scale.every((colour, n) => n === 0 || luminance(colour) >= luminance(scale[n - 1]) - 1e-3), theme);
   }
+});
+
+test("values have ordered colours as numbers and distinct ones as texts; none is grey, NaN is red", () => {
+  globalThis.document = /** @type {any} */ ({ documentElement: { dataset: { theme: "light" } } });
+  const rates = scaleOf([1e-4, 1e-3, "NaN", null, 1e-2, 1e-2]);
+  assert.deepEqual([1e-4, 1e-3, 1e-2].map(rates.colour), [0, 0.5, 1].map(along));
+  assert.deepEqual([rates.kind, rates.ordered, rates.ticks.map(({ value }) => value)], ["number", false, [1e-4, 1e-3, 1e-2]]);
+  assert.deepEqual([rates.colour(null), rates.colour("NaN"), rates.colour(NaN)], ["#6e7781", "#c2281b", "#c2281b"]);
+  assert.deepEqual(scaleOf([5, 5]).colour(5), along(0.5));
+  const many = scaleOf([0, 1, 2, 3, 4, 5, 6, 7, 10]);
+  assert.deepEqual([many.ordered, many.ticks.map(({ label }) => label)], [true, ["0", "5", "10"]]);
+  // A text keeps its colour whatever others there are, unless it is taken.
+  const names = ["adamw", "muon", "adamw8bit", "lion", "sgd"];
+  assert.equal(new Set(names.map(scaleOf(names).colour)).size, 5);
+  assert.equal(scaleOf(["muon", null, "zz"]).colour("muon"), scaleOf(["muon"]).colour("muon"));
+  assert.deepEqual(scaleOf(["on", 1, true]).kind, "text");
 });

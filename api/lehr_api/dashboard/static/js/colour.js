@@ -9,6 +9,9 @@
  * lehr/analysis/figure.py has the same rule for figures in notebooks.
  */
 
+import { h } from "./dom.js";
+import { fromWire } from "./format.js";
+
 const LIGHT = [
   "#6666bb", "#ee4488", "#005544", "#aa8866", "#cc66ee", "#0099aa", "#663311", "#113399", "#777744", "#994488",
 ];
@@ -64,6 +67,64 @@ export function along(share) {
   const at = from + Math.min(1, Math.max(0, share)) * (to - from);
   const i = Math.min(VIRIDIS.length - 2, Math.floor(at));
   return mix(VIRIDIS[i], VIRIDIS[i + 1], at - i);
+}
+
+/** Of no value and of one that is not finite: light, dark. As --wait and --bad, but charts make them see-through. */
+const [ABSENT, BROKEN] = [["#6e7781", "#8b96a3"], ["#c2281b", "#ff7f76"]];
+/** So many values have a place each in the key; of more numbers there are the ends and the middle. */
+const MOST_TICKS = 6;
+
+/**
+ * Return the colours of the values of a setting or metric: ordered for numbers, distinct for texts. The same values
+ * have the same colours on every page, and in reports (`scale_of` of lehr/analysis/figure.py).
+ *
+ * @param {unknown[]} values of all that is shown; null and undefined where there is none
+ * @param {string} [title] what they are
+ * @param {(value: any) => string} [label] writes one of them
+ */
+export function scaleOf(values, title = "", label = String) {
+  const text = (/** @type {unknown} */ value) => (typeof value === "string" ? value : JSON.stringify(value));
+  const number = (/** @type {unknown} */ value) => (
+    typeof value === "number" || ["NaN", "Infinity", "-Infinity"].includes(String(value)) ? fromWire(value) : null
+  );
+  const all = values.filter((value) => value !== null && value !== undefined);
+  const isNumber = all.length > 0 && all.every((value) => number(value) !== null);
+  const numbers = isNumber ? [...new Set(all.map(Number))].filter(Number.isFinite).sort((a, b) => a - b) : [];
+  const [low = 0, high = low] = [numbers[0], numbers.at(-1)];
+  const bend = low > 0 && high / low >= 4 ? Math.log : (/** @type {number} */ value) => value;
+  const back = bend === Math.log ? Math.exp : bend;
+  const words = isNumber ? [] : [...new Set(all.map(text))].sort();
+  // Each text has the colour of its own hash, or the next that is free.
+  const taken = new Map();
+  for (const word of words) {
+    const free = [...Array(COLOURS).keys()].map((i) => (slot(word) + i) % COLOURS);
+    taken.set(word, free.find((one) => ![...taken.values()].includes(one)) ?? slot(word));
+  }
+  const colour = (/** @type {unknown} */ value) => {
+    if (value === null || value === undefined) return ABSENT[Number(isDark())];
+    if (!isNumber) return stroke(taken.get(text(value)) ?? slot(text(value))).colour;
+    const known = number(value) ?? NaN;
+    if (!Number.isFinite(known)) return BROKEN[Number(isDark())];
+    return along(low === high ? 0.5 : (bend(known) - bend(low)) / (bend(high) - bend(low)));
+  };
+  const between = [low, back((bend(low) + bend(high)) / 2), high].map((value) => Number(value.toPrecision(3)));
+  const named = isNumber ? (numbers.length > MOST_TICKS ? between : numbers) : words;
+  return {
+    kind: isNumber ? "number" : "text", title, colour, ordered: numbers.length > MOST_TICKS,
+    ticks: named.map((value) => ({ value, label: label(value) })),
+  };
+}
+
+/** @typedef {ReturnType<typeof scaleOf>} Scale */
+
+/** Return the key of a scale: its values with their colours, or of many numbers a strip. @param {Scale} scale */
+export function keyOf({ title, ticks, colour, ordered }) {
+  const strip = { "--from": along(0), "--middle": along(0.5), "--to": along(1) };
+  return h(
+    "p.scale", { "aria-label": `Colours: ${title}` }, h("span.dim", {}, title), ordered
+      ? [ticks[0].label, h("i.colour-key", { vars: strip, title: `middle: ${ticks[1].label}` }), ticks[2].label]
+      : ticks.map(({ value, label }) => h("span", {}, h("i.dot", { vars: { "--key": colour(value) } }), label)),
+  );
 }
 
 /** @param {string} a @param {string} b @param {number} t */
