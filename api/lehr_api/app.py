@@ -72,7 +72,7 @@ def create_app(settings: Settings, *, services: Opener = running) -> FastAPI:
     problems.install(app)
     app.include_router(routes.router, prefix=API)
     app.include_router(login.router)
-    app.include_router(prometheus.router)
+    app.include_router(prometheus.router, responses=problems.USUAL)
     agents.install(app, settings)
     guard = partial(
         Guard,
@@ -132,9 +132,8 @@ def _describe(app: FastAPI) -> None:
                 scheme = "attempt" if path.startswith(f"{API}/attempts/") else "token"
                 for operation in methods.values():
                     operation.setdefault("security", [{scheme: []}])
-                    if "requestBody" in operation:
-                        answers = problems.body_problem_responses() | operation["responses"]
-                        operation["responses"] = dict(sorted(answers.items()))
+                    usual = problems.usual_responses(path, has_body="requestBody" in operation)
+                    operation["responses"] = dict(sorted((usual | operation["responses"]).items()))
         assert app.openapi_schema is not None
         return app.openapi_schema
 

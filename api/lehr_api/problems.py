@@ -287,9 +287,10 @@ _DESCRIPTIONS = {
 
 
 def problem_responses(*statuses: int) -> Responses:
-    """Those of these statuses, and of 401, 403 and 422, which any route may answer."""
-    every = sorted({401, 403, 422, *statuses})
-    return {status: described_problem(_DESCRIPTIONS[status]) for status in every}
+    """Those of these statuses. A route needs to name none that ``USUAL`` and ``usual_responses``
+    have.
+    """
+    return {status: described_problem(_DESCRIPTIONS[status]) for status in statuses}
 
 
 def described_problem(description: str, kind: type[Problem] = Problem) -> dict[str, Any]:
@@ -297,9 +298,16 @@ def described_problem(description: str, kind: type[Problem] = Problem) -> dict[s
     return {"description": description, "content": {MEDIA_TYPE: {"schema": schema}}}
 
 
-def body_problem_responses() -> dict[str, dict[str, Any]]:
-    """Those of any request with a body: it cannot be read, or is too large."""
-    return {str(status): described_problem(_DESCRIPTIONS[status]) for status in (400, 413)}
+USUAL = problem_responses(401, 403, 422)
+"""Those of any route that needs a token."""
+
+
+def usual_responses(path: str, *, has_body: bool) -> dict[str, dict[str, Any]]:
+    """Those of any request with a body, which cannot be read or is too large, and of any for one
+    object, which may not be there.
+    """
+    statuses = [*(400, 413) * has_body, *(404,) * ("{ref}" in path)]
+    return {str(status): described_problem(_DESCRIPTIONS[status]) for status in statuses}
 
 
 def text_responses(media_types: str | list[str], *statuses: int) -> Responses:

@@ -13,7 +13,8 @@ from fastapi import APIRouter
 from fastapi.routing import APIRoute
 
 from lehr.base.access import Role
-from lehr_api.auth import needs, policy_of
+from lehr_api.auth import API, is_open, needs, policy_of
+from lehr_api.problems import USUAL
 
 router = APIRouter()
 _USUAL = needs(Role.VIEWER, Role.RESEARCHER)
@@ -25,4 +26,9 @@ for _module in pkgutil.iter_modules(__path__):
         _routes = [route for route in _part.routes if isinstance(route, APIRoute)]
         _without = [route.path for route in _routes if policy_of(route.dependencies) is None]
         assert len(_without) in {0, len(_routes)}, f"no policy: {_without}"
-        router.include_router(_part, dependencies=[_USUAL] if _without else [])
+        _is_open = any(is_open(f"{API}{route.path}") for route in _routes)
+        router.include_router(
+            _part,
+            dependencies=[_USUAL] if _without else [],
+            responses={} if _is_open else USUAL,
+        )

@@ -78,26 +78,26 @@ class Address(RequestBody):
     """Address of http or https. It is stored on the server and never shown again."""
 
 
-@router.get("/budget", dependencies=_ALL, responses=problem_responses())
+@router.get("/budget", dependencies=_ALL)
 def get_budget(request: Request, services: ServicesDep) -> BudgetView:
     """Return what the runs of the caller's token have used, and its budget if it has one."""
     person: Person = request.state.person
     return budget(services, person.name)
 
 
-@router.get("/tokens", dependencies=_ADMIN, responses=problem_responses())
+@router.get("/tokens", dependencies=_ADMIN)
 def list_tokens(services: ServicesDep) -> TokensView:
     """Return the named tokens by name, also revoked and expired ones; never their values."""
     return access.list_tokens(services)
 
 
-@router.post("/tokens", dependencies=_ADMIN, status_code=201, responses=problem_responses(422))
+@router.post("/tokens", dependencies=_ADMIN, status_code=201)
 def create_token(body: TokenRequest, services: ServicesDep) -> CreatedToken:
     """Create a named token. Its value is in this answer only."""
     return access.create_token(services, body.name, body.role, body.expires_in_days, body.gpu_hours)
 
 
-@router.post("/tokens/{name}/rotate", dependencies=_ADMIN, responses=problem_responses(404, 422))
+@router.post("/tokens/{name}/rotate", dependencies=_ADMIN, responses=problem_responses(404))
 def rotate_token(name: Name, services: ServicesDep) -> CreatedToken:
     """Replace the value of a token; only this answer has it. The old one stops working at once."""
     return access.rotate_token(services, name)
@@ -109,7 +109,7 @@ def revoke_token(name: Name, services: ServicesDep) -> TokenView:
     return access.revoke_token(services, name)
 
 
-@router.get("/audit", dependencies=_ADMIN, responses=problem_responses())
+@router.get("/audit", dependencies=_ADMIN)
 def audit(
     services: ServicesDep,
     name: Annotated[
@@ -126,7 +126,7 @@ def audit(
     return access.audit(services, name=name, since=since, before=before, limit=limit)
 
 
-@router.post("/login-links", dependencies=_ALL, status_code=201, responses=problem_responses())
+@router.post("/login-links", dependencies=_ALL, status_code=201)
 def make_login_link(request: Request, services: ServicesDep) -> LoginLink:
     """Make an address that logs a browser in as the caller: once, within five minutes."""
     person: Person = request.state.person
@@ -136,14 +136,14 @@ def make_login_link(request: Request, services: ServicesDep) -> LoginLink:
     )
 
 
-@router.get("/quotas", dependencies=_ALL, responses=problem_responses())
+@router.get("/quotas", dependencies=_ALL)
 def list_quotas(services: ServicesDep) -> QuotasView:
     """Return the quotas by project. A project without one has no limit."""
     rows = services.store.quotas.all()
     return QuotasView(quotas=[QuotaView.model_validate(row, from_attributes=True) for row in rows])
 
 
-@router.put("/quotas/{project}", dependencies=_ADMIN, responses=problem_responses(422))
+@router.put("/quotas/{project}", dependencies=_ADMIN)
 def set_quota(project: Project, body: QuotaRequest, services: ServicesDep) -> QuotaView:
     """Set the quota of a project. Running runs continue, even if they hold more."""
     row = services.store.quotas.put(project, body.gpus, actor=current_actor())
@@ -159,14 +159,14 @@ def remove_quota(project: Project, services: ServicesDep) -> QuotaView:
     return QuotaView.model_validate(row, from_attributes=True)
 
 
-@router.get("/secrets", dependencies=_ALL, responses=problem_responses())
+@router.get("/secrets", dependencies=_ALL)
 def list_secrets(services: ServicesDep) -> SecretsView:
     """Return the secrets by name, never their values."""
     secrets = SecretStore(services.home).all()
     return SecretsView.model_validate({"secrets": secrets}, from_attributes=True)
 
 
-@router.put("/secrets/{name}", dependencies=_ADMIN, responses=problem_responses(422))
+@router.put("/secrets/{name}", dependencies=_ADMIN)
 def set_secret(name: SecretName, body: SecretRequest, services: ServicesDep) -> SecretView:
     """Set a secret, old or new. No answer ever has its value."""
     value, now = body.value.get_secret_value(), services.store.clock()
@@ -181,13 +181,13 @@ def remove_secret(name: SecretName, services: ServicesDep) -> SecretView:
     return SecretView.model_validate(secret, from_attributes=True)
 
 
-@router.get("/webhooks", dependencies=_ALL, responses=problem_responses())
+@router.get("/webhooks", dependencies=_ALL)
 def list_webhooks(services: ServicesDep) -> WebhooksView:
     """Return the webhooks by name."""
     return WebhooksView(webhooks=[_shown(webhook) for webhook in Webhooks(services.home).list()])
 
 
-@router.put("/webhooks/{name}", dependencies=_ADMIN, responses=problem_responses(422))
+@router.put("/webhooks/{name}", dependencies=_ADMIN)
 def put_webhook(name: WebhookName, body: Address, services: ServicesDep) -> WebhookView:
     """Add a webhook, or give it another address. Idempotent."""
     return _shown(Webhooks(services.home).put(name, body.url))

@@ -74,6 +74,7 @@ router = APIRouter(
     prefix="/attempts/{attempt_id}",
     tags=["attempts"],
     dependencies=[needs(None), Depends(speaks_our_protocol)],
+    responses=problem_responses(400, 404),
 )
 
 StreamName = Annotated[
@@ -189,7 +190,7 @@ class CopiesAnswer(Documented):
 
 
 _APPEND = {
-    **problem_responses(400, 404, 413, 429),
+    **problem_responses(429),
     409: described_problem(
         "The piece does not begin where the stream ends; `offset` is that position.",
         OffsetProblem,
@@ -269,7 +270,7 @@ def mismatch_response(error: OffsetMismatch) -> Response:
     return respond(problem, {"Lehr-Protocol": str(PROTOCOL)})
 
 
-@router.get("/streams", responses=problem_responses(400, 404))
+@router.get("/streams")
 @WORKERS.runs
 def offsets(attempt_id: AttemptId, store: StoreDep) -> Offsets:
     """Return the offsets to continue from, and the checksums of what is before, by stream."""
@@ -280,7 +281,7 @@ def offsets(attempt_id: AttemptId, store: StoreDep) -> Offsets:
     )
 
 
-@router.post("/heartbeat", responses=problem_responses(400, 404))
+@router.post("/heartbeat")
 @WORKERS.runs
 def heartbeat(
     report: HeartbeatMessage, attempt_id: AttemptId, services: ServicesDep
@@ -290,18 +291,14 @@ def heartbeat(
     return HeartbeatAnswer.model_validate(answer)
 
 
-@router.post("/exit", responses=problem_responses(400, 404))
+@router.post("/exit")
 @WORKERS.runs
 def exited(report: ExitMessage, attempt_id: AttemptId, services: ServicesDep) -> ExitAnswer:
     """Record the exit of an attempt. It closes once all its bytes are stored."""
     return ExitAnswer.model_validate(services.dispatcher.on_exit(attempt_id, report.model_dump()))
 
 
-@router.get(
-    "/code",
-    response_class=FileResponse,
-    responses=text_responses("application/x-tar", 404),
-)
+@router.get("/code", response_class=FileResponse, responses=text_responses("application/x-tar"))
 @WORKERS.runs
 def code(attempt_id: AttemptId, services: ServicesDep) -> FileResponse:
     """Return the capsule that the attempt trains with."""
@@ -310,7 +307,7 @@ def code(attempt_id: AttemptId, services: ServicesDep) -> FileResponse:
     return FileResponse(file, media_type="application/x-tar")
 
 
-@router.post("/copies", responses=problem_responses(400, 404))
+@router.post("/copies")
 @WORKERS.runs
 def copies(report: CopiesReport, attempt_id: AttemptId, store: StoreDep) -> CopiesAnswer:
     """Record copies of checkpoints that were made, failed or were removed; the answer lists

@@ -42,13 +42,13 @@ AttemptQuery = Annotated[
 ]
 
 
-@router.get("", responses=problem_responses(404))
+@router.get("")
 def checkpoints(run: FoundRun, store: StoreDep) -> list[CheckpointView]:
     """List checkpoints by step. A removed one stays listed, with ``removed_at``."""
     return presenters.checkpoints(store, run)
 
 
-@router.post("/{step}/verify", responses=problem_responses(404))
+@router.post("/{step}/verify")
 async def verify(
     run: FoundRun,
     services: ServicesDep,
@@ -66,7 +66,7 @@ async def verify(
     )
 
 
-@router.post("/{step}/evaluations", responses=problem_responses(400, 404))
+@router.post("/{step}/evaluations")
 def evaluation(
     run: ChangedRun,
     made: Annotated[Evaluation, Body(examples=[EVALUATION])],
@@ -78,7 +78,7 @@ def evaluation(
     return service.record_evaluation(services, run, step, attempt, made)
 
 
-@router.get("/{step}/files", responses=problem_responses(404, 409))
+@router.get("/{step}/files", responses=problem_responses(409))
 def files(
     run: FoundRun, services: ServicesDep, step: StepPath, attempt: AttemptQuery = None
 ) -> CheckpointFiles:
@@ -90,7 +90,7 @@ def files(
     "/{step}/files/{name}",
     response_class=StreamingResponse,
     responses={
-        **text_responses("application/octet-stream", 404, 409),
+        **text_responses("application/octet-stream", 409),
         416: described_problem("The file ends before the part begins."),
     },
 )
@@ -109,7 +109,7 @@ def download(
     return _file_response(service.open_file(services, run, step, attempt, name), part)
 
 
-@router.get("/{step}/deletion", responses=problem_responses(404))
+@router.get("/{step}/deletion")
 def deletion(
     run: FoundRun, services: ServicesDep, step: StepPath, attempt: AttemptQuery = None
 ) -> CheckpointDeletion:
@@ -117,7 +117,7 @@ def deletion(
     return service.estimate_checkpoint_deletion(services, run, step, attempt)
 
 
-@router.delete("/{step}", responses=problem_responses(404, 409))
+@router.delete("/{step}", responses=problem_responses(409))
 def delete(
     run: ChangedRun, services: ServicesDep, step: StepPath, attempt: AttemptQuery = None
 ) -> CheckpointDeletion:

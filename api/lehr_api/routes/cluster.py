@@ -46,12 +46,12 @@ class Until(RequestBody):
     """Seconds since the epoch; null: it has no end."""
 
 
-@router.get("/cluster", dependencies=[needs(Role.VIEWER)], responses=problem_responses())
+@router.get("/cluster", dependencies=[needs(Role.VIEWER)])
 def cluster(services: ServicesDep) -> ClusterView:
     return services.cluster_views.cluster()
 
 
-@router.get("/cluster/history", dependencies=[needs(Role.VIEWER)], responses=problem_responses())
+@router.get("/cluster/history", dependencies=[needs(Role.VIEWER)])
 def cluster_history(
     services: ServicesDep, hours: Annotated[float, Query(gt=0, le=31 * 24)] = 24.0
 ) -> ClusterHistory:
@@ -59,15 +59,13 @@ def cluster_history(
     return nodes.show_history(services, hours)
 
 
-@router.get("/queue", dependencies=[needs(Role.VIEWER)], responses=problem_responses())
+@router.get("/queue", dependencies=[needs(Role.VIEWER)])
 def queue(services: ServicesDep) -> list[QueueEntry]:
     """Return the queued runs in order, each with the reason why it waits."""
     return services.cluster_views.queue()
 
 
-@router.post(
-    "/cluster/nodes/{node}/exclude", dependencies=_ADMIN, responses=problem_responses(400, 404)
-)
+@router.post("/cluster/nodes/{node}/exclude", dependencies=_ADMIN, responses=problem_responses(404))
 def exclude(node: NodeName, body: Exclusion, services: ServicesDep) -> ClusterView:
     """Place no new runs on the node. Its running runs continue. Idempotent."""
     return nodes.exclude_node(services, node, body.reason)
@@ -79,11 +77,7 @@ def readmit(node: NodeName, services: ServicesDep) -> ClusterView:
     return nodes.readmit_node(services, node)
 
 
-@router.post(
-    "/cluster/nodes/{node}/until",
-    dependencies=_ADMIN,
-    responses=problem_responses(404, 422),
-)
+@router.post("/cluster/nodes/{node}/until", dependencies=_ADMIN, responses=problem_responses(404))
 def until(node: NodeName, body: Until, services: ServicesDep) -> ClusterView:
     """Set until when the node is available. Five minutes before, its runs save, are queued again,
     and resume on other nodes. No run starts that would lose work.
@@ -91,7 +85,7 @@ def until(node: NodeName, body: Until, services: ServicesDep) -> ClusterView:
     return nodes.set_node_until(services, node, body.until)
 
 
-@router.post("/cluster/join", dependencies=_ADMIN_OR_NODE, responses=problem_responses(409, 422))
+@router.post("/cluster/join", dependencies=_ADMIN_OR_NODE, responses=problem_responses(409))
 def join_cluster(body: JoinRequest, request: Request, services: ServicesDep) -> JoinView:
     """Return what a machine needs to join, secrets included. Opened by a token to join, too.
 
@@ -112,7 +106,7 @@ def join_cluster(body: JoinRequest, request: Request, services: ServicesDep) -> 
     )
 
 
-@router.post("/cluster/leave", dependencies=_ADMIN_OR_NODE, responses=problem_responses())
+@router.post("/cluster/leave", dependencies=_ADMIN_OR_NODE)
 def leave_cluster(body: LeaveRequest, request: Request, services: ServicesDep) -> LeaveView:
     """Place no new runs on the node until it joins again. Its running runs continue."""
     _check_own_name(request, services, body.node, joined=True)

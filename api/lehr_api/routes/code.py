@@ -14,7 +14,7 @@ from lehr.base.access import Role
 from lehr.schemas.checkpoints import CapsuleView, CodeDiff
 from lehr_api.auth import needs
 from lehr_api.deps import ServicesDep
-from lehr_api.problems import TooLarge, problem_responses, text_responses
+from lehr_api.problems import TooLarge, text_responses
 
 router = APIRouter(prefix="/code", tags=["code"], dependencies=[needs(Role.RESEARCHER)])
 
@@ -38,13 +38,13 @@ Ref = Annotated[
 ]
 
 
-@router.get("/{ref}", responses=problem_responses(404))
+@router.get("/{ref}")
 def show(ref: Ref, services: ServicesDep) -> CapsuleView:
     """Return the files of a capsule."""
     return service.view(services, service.find(services, ref))
 
 
-@router.get("/{ref}/diff", responses=problem_responses(404))
+@router.get("/{ref}/diff")
 def diff(
     ref: Ref,
     services: ServicesDep,
@@ -60,7 +60,7 @@ def diff(
 @router.get(
     "/{ref}/archive",
     response_class=FileResponse,
-    responses=text_responses("application/x-tar", 404),
+    responses=text_responses("application/x-tar"),
 )
 def download(ref: Ref, services: ServicesDep) -> FileResponse:
     """Return the capsule as a tar archive."""
@@ -74,7 +74,6 @@ def download(ref: Ref, services: ServicesDep) -> FileResponse:
 
 @router.put(
     "/{digest}",
-    responses=problem_responses(413, 422),
     openapi_extra={
         "requestBody": {
             "required": True,

@@ -83,7 +83,7 @@ def values(
     return values_of_runs(services, run, metric or (), names=names, by=by)
 
 
-@router.get("/claims", responses=problem_responses())
+@router.get("/claims")
 def list_claims(
     services: ServicesDep,
     by: Annotated[str, Query(description="Who made them. Default: this token's name.")] = "",
@@ -92,7 +92,7 @@ def list_claims(
     return Page[ClaimView](items=claims_of(services, by or current_actor()))
 
 
-@router.post("/runs/{ref}/judge", responses=problem_responses(400, 403, 404, 409))
+@router.post("/runs/{ref}/judge", responses=problem_responses(400, 409))
 @LONG_READS.runs
 def judge(
     run: ChangedRun,

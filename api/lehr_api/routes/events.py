@@ -22,7 +22,7 @@ from lehr.schemas.streams import (
 )
 from lehr.store.ids import attempt_id
 from lehr_api.deps import FoundRun, ServicesDep, StoreDep
-from lehr_api.problems import problem_responses, text_responses
+from lehr_api.problems import text_responses
 from lehr_api.settings import MEBIBYTE
 from lehr_api.tagged_route import TaggedRoute
 from lehr_api.threads import LONG_READS, until_left
@@ -43,7 +43,7 @@ WhichAttempt = Annotated[
 ]
 
 
-@router.get("/events", responses=problem_responses(404))
+@router.get("/events")
 def events(run: FoundRun, store: StoreDep, response: Response) -> list[EventView]:
     """List transitions, requests and records of the trainer, oldest first.
 
@@ -53,7 +53,7 @@ def events(run: FoundRun, store: StoreDep, response: Response) -> list[EventView
     return _with_note(response, *presenters.events(store, run))
 
 
-@router.get("/samples", responses=problem_responses(404))
+@router.get("/samples")
 def samples(run: FoundRun, store: StoreDep, response: Response) -> list[SampleView]:
     """List texts that the model wrote, oldest first.
 
@@ -62,7 +62,7 @@ def samples(run: FoundRun, store: StoreDep, response: Response) -> list[SampleVi
     return _with_note(response, *presenters.samples(store, run))
 
 
-@router.get("/media", responses=problem_responses(404))
+@router.get("/media")
 def media(run: FoundRun, store: StoreDep, response: Response) -> list[MediaView]:
     """List images, tables, histograms and files that a program has logged, oldest first.
 
@@ -74,7 +74,7 @@ def media(run: FoundRun, store: StoreDep, response: Response) -> list[MediaView]
 @router.get(
     "/media/{attempt}",
     response_class=Response,
-    responses=text_responses(["application/octet-stream", "image/png"], 404),
+    responses=text_responses(["application/octet-stream", "image/png"]),
 )
 def media_content(
     run: FoundRun,
@@ -106,7 +106,7 @@ def _with_note(response: Response, found: list[T], whole: bool) -> list[T]:
     return found
 
 
-@router.get("/alerts", responses=problem_responses(404))
+@router.get("/alerts")
 def alerts(run: FoundRun, services: ServicesDep) -> list[AlertView]:
     """Return the alerts of the run's curves so far. Warnings of its trainer are among its
     events.
@@ -117,12 +117,12 @@ def alerts(run: FoundRun, services: ServicesDep) -> list[AlertView]:
     ]
 
 
-@logs.get("", responses=problem_responses(404))
+@logs.get("")
 def list_logs(run: FoundRun, store: StoreDep) -> list[LogStream]:
     return [log_stream(log) for log in store.logs.of_run(run.id)]
 
 
-@logs.get("/{name}", responses=problem_responses(404))
+@logs.get("/{name}")
 def read_log(
     run: FoundRun,
     store: StoreDep,
@@ -144,7 +144,7 @@ def read_log(
 @logs.get(
     "/{name}/text",
     response_class=StreamingResponse,
-    responses=text_responses(["text/plain"], 404),
+    responses=text_responses(["text/plain"]),
 )
 def download_log(
     run: FoundRun,
@@ -161,7 +161,7 @@ def download_log(
     )
 
 
-@logs.get("/{name}/search", responses=problem_responses(404))
+@logs.get("/{name}/search")
 async def search_log(
     run: FoundRun,
     store: StoreDep,

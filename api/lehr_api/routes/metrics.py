@@ -61,7 +61,7 @@ Superseded = Annotated[
 ]
 
 
-@router.get("/runs/{ref}/metrics", responses=problem_responses(404))
+@router.get("/runs/{ref}/metrics")
 def metrics(run: FoundRun, store: StoreDep) -> list[MetricInfo]:
     return _metrics(store, run)
 
@@ -74,7 +74,7 @@ def metrics_of_runs(store: StoreDep, run: Runs) -> list[MetricsOfRun]:
     ]
 
 
-@router.get("/runs/{ref}/series", response_model=list[Series], responses=problem_responses(404))
+@router.get("/runs/{ref}/series", response_model=list[Series])
 def series(
     run: FoundRun,
     store: StoreDep,
@@ -149,7 +149,7 @@ def series_of_runs(
 @files.get(
     "/runs/{ref}/export",
     response_class=Response,
-    responses=text_responses([_JSONL, _CSV, _PARQUET], 404),
+    responses=text_responses([_JSONL, _CSV, _PARQUET]),
 )
 @LONG_READS.runs
 def export_metrics(

@@ -23,7 +23,7 @@ from lehr_api.threads import LONG_READS, SUBMISSIONS
 router = APIRouter(prefix="/reports", tags=["runs"])
 bundles = APIRouter(prefix="/bundles", tags=["runs"], dependencies=[needs(Role.RESEARCHER)])
 """Reports with their evidence: code, too, which viewers do not read."""
-_HTML = text_responses("text/html", 404, 409)
+_HTML = text_responses("text/html", 409)
 _BODY = {"content": {"text/html": {"schema": {"type": "string", "format": "binary"}}}}
 Ref = Annotated[
     str,
@@ -57,7 +57,7 @@ def download(ref: Ref, services: ServicesDep) -> StreamingResponse:
     return StreamingResponse(pieces, media_type="text/html", headers=headers)
 
 
-@bundles.put("", responses=problem_responses(400, 409), openapi_extra={"requestBody": _BODY})
+@bundles.put("", responses=problem_responses(409), openapi_extra={"requestBody": _BODY})
 async def send(request: Request, services: ServicesDep) -> Opened:
     """Record the runs of such a file, of any server; nothing is queued. Idempotent."""
     with code.draft(services) as draft:

@@ -25,12 +25,7 @@ class RolloutSubmission(Submission):
     spec: dict[str, Any]
 
 
-@router.post(
-    "",
-    status_code=201,
-    response_model=RolloutDetail,
-    responses=problem_responses(400, 409, 413),
-)
+@router.post("", status_code=201, response_model=RolloutDetail, responses=problem_responses(409))
 @SUBMISSIONS.runs
 def launch(
     body: RolloutSubmission, services: ServicesDep, key: IdempotencyHeader = None
@@ -42,7 +37,7 @@ def launch(
     return services.once(key, made)
 
 
-@router.get("", responses=problem_responses())
+@router.get("")
 def list_rollouts(services: ServicesDep, query: ListQueryDep) -> Page[RolloutView]:
     """List rollouts, newest first, one page at a time."""
     found = services.store.rollouts.page(**vars(query))
@@ -53,31 +48,31 @@ def list_rollouts(services: ServicesDep, query: ListQueryDep) -> Page[RolloutVie
     )
 
 
-@router.get("/{ref}", responses=problem_responses(404))
+@router.get("/{ref}")
 def show(rollout: FoundRollout, services: ServicesDep) -> RolloutDetail:
     """Return its stages with their runs, and each gate with what was expected and seen."""
     return services.presenter.rollouts.detail(rollout)
 
 
-@router.post("/{ref}/cancel", responses=problem_responses(404))
+@router.post("/{ref}/cancel")
 def cancel(rollout: ChangedRollout, services: ServicesDep) -> RolloutDetail:
     """Start no more runs of it, and stop the current one without saving. Idempotent."""
     return cancel_rollout(services, rollout)
 
 
-@router.post("/{ref}/archive", responses=problem_responses(404, 409))
+@router.post("/{ref}/archive", responses=problem_responses(409))
 def archive(rollout: ChangedRollout, services: ServicesDep) -> RolloutDetail:
     """Archive an ended rollout: hide it from lists. Its runs stay listed."""
     return set_rollout_archived(services, rollout, True)
 
 
-@router.post("/{ref}/unarchive", responses=problem_responses(404))
+@router.post("/{ref}/unarchive")
 def unarchive(rollout: ChangedRollout, services: ServicesDep) -> RolloutDetail:
     """Unarchive a rollout."""
     return set_rollout_archived(services, rollout, False)
 
 
-@router.put("/{ref}/note", responses=problem_responses(404))
+@router.put("/{ref}/note")
 def put_rollout(body: Note, rollout: ChangedRollout, services: ServicesDep) -> RolloutDetail:
     """Replace the rollout's note; its runs keep theirs. Idempotent."""
     return note_rollout(services, rollout, body.note)

@@ -62,12 +62,7 @@ class RunSubmission(Submission):
     spec: dict[str, Any]
 
 
-@router.post(
-    "",
-    status_code=201,
-    response_model=RunDetail,
-    responses=problem_responses(400, 409, 413),
-)
+@router.post("", status_code=201, response_model=RunDetail, responses=problem_responses(409))
 @SUBMISSIONS.runs
 def submit(body: RunSubmission, services: ServicesDep, key: IdempotencyHeader = None) -> Response:
     """Record a run and queue it. Nothing is recorded if the spec is invalid."""
@@ -75,7 +70,7 @@ def submit(body: RunSubmission, services: ServicesDep, key: IdempotencyHeader = 
     return services.once(key, made)
 
 
-@router.post("/external", status_code=201, responses=problem_responses(400, 409, 413))
+@router.post("/external", status_code=201, responses=problem_responses(409))
 @SUBMISSIONS.runs
 def begin_external(body: ExternalBegin, services: ServicesDep) -> ExternalBegun:
     """Record a run of a process that Lehr did not start; `lehr_log.init` calls this.
@@ -86,7 +81,7 @@ def begin_external(body: ExternalBegin, services: ServicesDep) -> ExternalBegun:
     return submitting.begin_external(services, body)
 
 
-@router.put("/external/group", responses=problem_responses(400, 413))
+@router.put("/external/group")
 @SUBMISSIONS.runs
 def gather(body: ExternalGroup, services: ServicesDep) -> Opened:
     """Make runs that Lehr did not start a sweep over what their configs vary, or add to it."""
@@ -107,7 +102,7 @@ class CheckRequest(RequestBody):
     """
 
 
-@checks.post("", responses=problem_responses(400, 413))
+@checks.post("")
 @SUBMISSIONS.runs
 def check(body: CheckRequest, services: ServicesDep) -> SubmissionCheck:
     """Refuse what a submission of this spec would be refused for. Nothing is recorded."""
@@ -141,7 +136,7 @@ def list_runs(
     return Response(page, media_type="application/json")
 
 
-@router.get("/{ref}", responses=problem_responses(404))
+@router.get("/{ref}")
 def show(run: FoundRun, services: ServicesDep) -> RunDetail:
     return services.presenter.runs.detail(run)
 
@@ -149,7 +144,7 @@ def show(run: FoundRun, services: ServicesDep) -> RunDetail:
 @router.get(
     "/{ref}/config",
     response_class=Response,
-    responses=text_responses("application/yaml", 404),
+    responses=text_responses("application/yaml"),
 )
 def config(run: FoundRun) -> Response:
     """Return the resolved training config: the run can be repeated from it alone."""
@@ -208,10 +203,7 @@ class Fork(RequestBody):
 
 
 @router.post(
-    "/{ref}/fork",
-    status_code=201,
-    response_model=RunDetail,
-    responses=problem_responses(400, 404, 409, 413),
+    "/{ref}/fork", status_code=201, response_model=RunDetail, responses=problem_responses(409)
 )
 @SUBMISSIONS.runs
 def fork(
@@ -243,10 +235,7 @@ class Repetition(RequestBody):
 
 
 @router.post(
-    "/{ref}/seeds",
-    status_code=201,
-    response_model=SweepDetail,
-    responses=problem_responses(400, 404, 409, 413),
+    "/{ref}/seeds", status_code=201, response_model=SweepDetail, responses=problem_responses(409)
 )
 def seeds(
     body: Repetition, run: FoundRun, services: ServicesDep, key: IdempotencyHeader = None
@@ -279,13 +268,13 @@ class TagChange(RequestBody):
     """A tag that the run does not have is ignored; one in both lists is removed."""
 
 
-@router.put("/{ref}/tags", responses=problem_responses(404))
+@router.put("/{ref}/tags")
 def put_tags(body: Tags, run: ChangedRun, services: ServicesDep) -> RunDetail:
     """Replace the run's tags. Idempotent."""
     return requests.replace_tags(services, run, body.tags)
 
 
-@router.post("/{ref}/tags", responses=problem_responses(404))
+@router.post("/{ref}/tags")
 def change_tags(body: TagChange, run: ChangedRun, services: ServicesDep) -> RunDetail:
     """Add and remove tags; others stay, also under concurrent changes. Idempotent."""
     return requests.change_tags(services, run, add=body.add, remove=body.remove)
@@ -298,7 +287,7 @@ class Priority(RequestBody):
     """Runs of a higher priority start first; specs have 0 unless they say otherwise."""
 
 
-@router.put("/{ref}/priority", responses=problem_responses(404, 409))
+@router.put("/{ref}/priority", responses=problem_responses(409))
 def put_priority(body: Priority, run: ChangedRun, services: ServicesDep) -> RunDetail:
     """Replace the priority of a run that has not ended. Idempotent."""
     return requests.set_priority(services, run, body.priority)
@@ -311,13 +300,13 @@ class Note(RequestBody):
     """Plain text; addresses in it become links on the page."""
 
 
-@router.put("/{ref}/note", responses=problem_responses(404))
+@router.put("/{ref}/note")
 def put_run(body: Note, run: ChangedRun, services: ServicesDep) -> RunDetail:
     """Replace the run's note. Idempotent."""
     return requests.note_run(services, run, body.note)
 
 
-@router.post("/{ref}/wandb", responses=problem_responses(404, 409))
+@router.post("/{ref}/wandb", responses=problem_responses(409))
 def mirror(run: ChangedRun, services: ServicesDep, body: WandbTracking) -> RunDetail:
     """Mirror the run to W&B from its first event, whether it has ended or not.
 
@@ -327,25 +316,25 @@ def mirror(run: ChangedRun, services: ServicesDep, body: WandbTracking) -> RunDe
     return requests.mirror_run(services, run, body)
 
 
-@router.post("/{ref}/archive", responses=problem_responses(404, 409))
+@router.post("/{ref}/archive", responses=problem_responses(409))
 def archive(run: ChangedRun, services: ServicesDep) -> RunDetail:
     """Archive an ended run: hide it from lists. Nothing is deleted. Idempotent."""
     return archiving.set_run_archived(services, run, True)
 
 
-@router.post("/{ref}/unarchive", responses=problem_responses(404, 409))
+@router.post("/{ref}/unarchive", responses=problem_responses(409))
 def unarchive(run: ChangedRun, services: ServicesDep) -> RunDetail:
     """Unarchive a run. Idempotent."""
     return archiving.set_run_archived(services, run, False)
 
 
-@router.get("/{ref}/deletion", responses=problem_responses(404))
+@router.get("/{ref}/deletion")
 def deletion(run: FoundRun, services: ServicesDep) -> Deletion:
     """Return what deleting the run would free; deletes nothing."""
     return archiving.estimate_run_deletion(services, run)
 
 
-@router.delete("/{ref}", responses=problem_responses(404, 409))
+@router.delete("/{ref}", responses=problem_responses(409))
 def delete(run: ChangedRun, services: ServicesDep) -> Deletion:
     """Delete an ended run's checkpoints, metrics, logs and files; its record stays, archived.
 

@@ -60,12 +60,7 @@ class SweepSubmission(Submission):
     spec: dict[str, Any]
 
 
-@router.post(
-    "",
-    status_code=201,
-    response_model=SweepDetail,
-    responses=problem_responses(400, 409, 413),
-)
+@router.post("", status_code=201, response_model=SweepDetail, responses=problem_responses(409))
 @SUBMISSIONS.runs
 def launch(body: SweepSubmission, services: ServicesDep, key: IdempotencyHeader = None) -> Response:
     """Record a sweep with all its runs and queue them; nothing if any run is invalid."""
@@ -73,7 +68,7 @@ def launch(body: SweepSubmission, services: ServicesDep, key: IdempotencyHeader 
     return services.once(key, made)
 
 
-@router.get("", responses=problem_responses())
+@router.get("")
 def list_sweeps(services: ServicesDep, query: ListQueryDep) -> Page[SweepView]:
     """List sweeps, newest first, one page at a time."""
     found = services.store.sweeps.page(**vars(query))
@@ -84,7 +79,7 @@ def list_sweeps(services: ServicesDep, query: ListQueryDep) -> Page[SweepView]:
     )
 
 
-@router.get("/{ref}", responses=problem_responses(404))
+@router.get("/{ref}")
 def show(
     sweep: FoundSweep,
     services: ServicesDep,
@@ -130,11 +125,7 @@ class Extension(BaseModel):
     """For a campaign: GPU-hours to add to its budget."""
 
 
-@router.post(
-    "/{ref}/retry",
-    response_model=SweepDetail,
-    responses=problem_responses(404, 409),
-)
+@router.post("/{ref}/retry", response_model=SweepDetail, responses=problem_responses(409))
 def retry(sweep: ChangedSweep, services: ServicesDep, key: IdempotencyHeader = None) -> Response:
     """Queue the failed trials again, from their last checkpoints, and those that never ran
     because the sweep was stopped. A failed trial whose run was deleted gets a new run.
@@ -142,11 +133,7 @@ def retry(sweep: ChangedSweep, services: ServicesDep, key: IdempotencyHeader = N
     return services.once(key, retry_sweep(services, sweep), status=200)
 
 
-@router.post(
-    "/{ref}/extend",
-    response_model=SweepDetail,
-    responses=problem_responses(400, 404, 409),
-)
+@router.post("/{ref}/extend", response_model=SweepDetail, responses=problem_responses(409))
 @SUBMISSIONS.runs
 def extend(
     sweep: FoundSweep, body: Extension, services: ServicesDep, key: IdempotencyHeader = None
@@ -156,44 +143,44 @@ def extend(
     return services.once(key, added, status=200)
 
 
-@router.post("/{ref}/cancel", responses=problem_responses(404))
+@router.post("/{ref}/cancel")
 def cancel(sweep: ChangedSweep, services: ServicesDep) -> SweepDetail:
     """Stop all its runs that have not ended, without saving. Idempotent."""
     return cancel_sweep(services, sweep)
 
 
-@router.get("/{ref}/campaign", responses=problem_responses(404))
+@router.get("/{ref}/campaign")
 @SUBMISSIONS.runs
 def campaign(sweep: FoundSweep, services: ServicesDep) -> CampaignView:
     """Return what a campaign was asked, has tried, and believes of its target now."""
     return campaign_view(services, sweep)
 
 
-@router.put("/{ref}/note", responses=problem_responses(404))
+@router.put("/{ref}/note")
 def put_sweep(body: Note, sweep: ChangedSweep, services: ServicesDep) -> SweepDetail:
     """Replace the sweep's note; its runs keep theirs. Idempotent."""
     return note_sweep(services, sweep, body.note)
 
 
-@router.post("/{ref}/archive", responses=problem_responses(404, 409))
+@router.post("/{ref}/archive", responses=problem_responses(409))
 def archive_sweep(sweep: ChangedSweep, services: ServicesDep) -> SweepDetail:
     """Archive a finished sweep and its runs. Nothing is deleted. Idempotent."""
     return archiving.archive_sweep(services, sweep)
 
 
-@router.post("/{ref}/unarchive", responses=problem_responses(404, 409))
+@router.post("/{ref}/unarchive", responses=problem_responses(409))
 def unarchive_sweep(sweep: ChangedSweep, services: ServicesDep) -> SweepDetail:
     """Unarchive a sweep and its runs, except deleted ones."""
     return archiving.unarchive_sweep(services, sweep)
 
 
-@router.get("/{ref}/deletion", responses=problem_responses(404))
+@router.get("/{ref}/deletion")
 def sweep_deletion(sweep: FoundSweep, services: ServicesDep) -> SweepDeletion:
     """Return what deleting the sweep would free; deletes nothing."""
     return archiving.estimate_sweep_deletion(services, sweep)
 
 
-@router.delete("/{ref}", responses=problem_responses(404, 409))
+@router.delete("/{ref}", responses=problem_responses(409))
 def delete_sweep(sweep: ChangedSweep, services: ServicesDep) -> SweepDeletion:
     """Delete the checkpoints, metrics, logs and files of a finished sweep's runs.
 
@@ -203,7 +190,7 @@ def delete_sweep(sweep: ChangedSweep, services: ServicesDep) -> SweepDeletion:
     return archiving.delete_sweep(services, sweep)
 
 
-@router.get("/{ref}/figure", responses=problem_responses(404))
+@router.get("/{ref}/figure")
 def figure(
     sweep: FoundSweep,
     services: ServicesDep,
@@ -219,7 +206,7 @@ def figure(
     return drawn_sweep(detail, parameter, width=width, height=height, links=True)
 
 
-@router.get("/{ref}/audit", responses=problem_responses(404))
+@router.get("/{ref}/audit")
 def audit(sweep: FoundSweep, services: ServicesDep) -> AuditView:
     """Try the rule `forecast`, with the sweep's `min_steps`, on the server's finished sweeps."""
     steps = (sweep.spec.get("pruning") or {}).get("min_steps", 0)
@@ -236,7 +223,7 @@ class TransferRequest(RequestBody):
     """Name of a rule; by default the one with the least regret on published runs."""
 
 
-@reading.post("/{ref}/transfer", responses=problem_responses(400, 404))
+@reading.post("/{ref}/transfer")
 @SUBMISSIONS.runs
 def transfer(sweep: FoundSweep, body: TransferRequest, services: ServicesDep) -> TransferView:
     """Return the learning rate for a larger training, with its interval, each rule's answer, and
@@ -260,7 +247,7 @@ class LawRequest(RequestBody):
     """Whether to tell what each run taught."""
 
 
-@reading.post("/law", responses=problem_responses(400, 404))
+@reading.post("/law", responses=problem_responses(404))
 @LONG_READS.runs
 def law(body: LawRequest, services: ServicesDep) -> LawView:
     """Fit the law of the final loss of runs, and predict a training by it. Nothing is recorded."""
