@@ -16,7 +16,7 @@ from unittest.mock import patch
 from lehr.cluster import dispatcher, executor, loader, run_cache
 from lehr.control import (
     availability,
-    campaigns,
+    campaign_record,
     finalize,
     gpu_board,
     lifecycle,
@@ -201,11 +201,11 @@ class _Everything(frozenset[str]):
         return True
 
 
-def _nothing_is_reserved(campaign: Any, trials: Any) -> campaigns.Ledger:
+def _nothing_is_reserved(campaign: Any, trials: Any) -> campaign_record.Ledger:
     return _ledger(campaign, trials)._replace(reserved=0.0)
 
 
-_ledger = campaigns.ledger
+_ledger = campaign_record.ledger
 
 
 gangs = {"nodes": (2, 2), "gangs": 0.7}
@@ -326,7 +326,7 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "what a campaign's trials may still use is not reserved": Mutation(
         ("campaign",),
-        replaced(campaigns, "ledger", _nothing_is_reserved),
+        replaced(campaign_record, "ledger", _nothing_is_reserved),
         plan("trainer_kill", rate=4.0, campaigns=6.0, failing=0.2),
     ),
     "a run is placed wherever a GPU is free": Mutation(

@@ -104,6 +104,7 @@ def test_campaigns_keep_to_their_budgets_although_servers_are_killed() -> None:
     result = simulate(3, **plan(*faults, rate=4.0, **busy))
     assert not result.violations, explain(result)
     assert result.counts["campaigns"] >= 3
+    assert result.counts["pruned in campaigns"] >= 5
 
 
 def test_server_stops_though_the_disk_refuses_its_last_heartbeats() -> None:

@@ -53,6 +53,13 @@ class Training:
         self.staged = "SIM_ROLLOUT" in self.env
         """It belongs to a rollout, whose gates judge what it logs."""
         self.log_words = math.log(_number(config, "vocab_size")) if self.staged else 0.0
+        rate = (
+            re.search(r"^ *lr: (\S+)$", config, re.MULTILINE)
+            if "SIM_CAMPAIGN" in self.env
+            else None
+        )
+        self.rate = float(rate[1]) if rate else 0.0
+        """The learning rate of a campaign's trial."""
         self.anomaly: str | None = None
         if self.staged and world.rng.random() < world.plan.failing / 2:
             self.anomaly = world.rng.choice(ANOMALIES)
@@ -174,6 +181,8 @@ class Training:
             return
         self.step += STEPS_A_RECORD
         loss = round(5.0 / (1.0 + self.step / 50.0) + self.world.rng.random() / 10, 4)
+        if self.rate:  # Smooth, so that it can be forecast: the best rate is 1e-3.
+            loss = (2.0 + abs(math.log10(self.rate / 1e-3))) * (1.0 + 2.0 * self.step**-0.5)
         values: dict[str, float | str] = {"val/loss": loss}
         if self.staged:
             values |= self._judged(self.step)

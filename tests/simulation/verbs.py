@@ -205,7 +205,7 @@ class Verbs:
             "validation": {"tokens": 16_384},
         }
         run = {"train": train, "retries": {"infrastructure": 8, "user": 1}}
-        run["env"] = {"SIM_RECORD_S": f"{rng.uniform(2.0, 12.0):.1f}"}
+        run["env"] = {"SIM_RECORD_S": f"{rng.uniform(2.0, 12.0):.1f}", "SIM_CAMPAIGN": "1"}
         spec = {"kind": "campaign", "name": f"c{self._made}", "target": run}
         spec |= {"budget": {"gpu_hours": rng.uniform(0.3, 1.5)}, "max_concurrent": 3}
         server = self.world.server

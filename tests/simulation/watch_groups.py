@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -130,6 +131,17 @@ class GroupWatch:
             have = f"{promised:.3f} of {spec.campaign.gpu_hours:.3f} GPU-hours"
             self.fail("campaign", f"{sweep_id} uses {have}; {starts} starts")
 
+    def _check_pruned(self, sweep_id: str) -> None:
+        """A trial of a campaign is pruned only by one of its own rung."""
+        trials = self.world.server.store.sweeps.outlines(sweep_id)
+        sizes = {trial.number: str(trial.spans) for trial in trials}
+        for trial in trials:
+            reason = trial.reason if trial.state == "pruned" else None
+            if rival := re.search(r", trial (\d+) at", reason or ""):
+                self.world.count("pruned in campaigns")
+                if sizes[int(rival[1])] != sizes[trial.number]:
+                    self.fail("campaign", f"{trial.run_id} of another rung is pruned: {reason}")
+
     def _check_evaluations(self) -> None:
         """Each checkpoint is evaluated once, and each value is in the curves of its run once."""
         store = self.world.server.store
@@ -183,6 +195,7 @@ class GroupWatch:
         self._check_trials()
         for sweep_id in self.world.verbs.campaigns:
             self._check_campaign(sweep_id)
+            self._check_pruned(sweep_id)
         self._check_copies()
         for rollout_id in self.world.verbs.rollouts:
             self._check_rollout(rollout_id)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from lehr.analysis.batches import is_measured
-from lehr.analysis.forecast import UNPLANNED, planned
+from lehr.analysis.forecast import UNPLANNED, Planned, planned
 from lehr.base.lru import Lru
 from lehr.cluster.isolation import Isolation, Noted
 from lehr.cluster.rollout_loader import RolloutLoader
@@ -90,25 +90,11 @@ class SweepLoader:
         else:
             self._to_judge.add(sweep_id)
         if needs_reports(spec, trials, stopped=stopped, judged=judged):
-            reports = self._read_reports(spec, progress)
-            reporting = [one.run_id for one, seen in zip(progress, reports, strict=True) if seen]
-            held_out = (
-                self._store.events.held_out(reporting, spec.metric.name)
-                if is_measured(spec.metric.name)
-                else {}
-            )
-            trials = [
-                _trial(one, seen, held_out.get(one.run_id))
-                for one, seen in zip(progress, reports, strict=True)
-            ]
-            if spec.pruning is not None and spec.pruning.name == "forecast":
-                rows = self._store.runs.by_ids([trial.run_id for trial in trials if trial.reports])
-                plans = {row.id: planned(row.stored) for row in rows}
-                trials = [replace(t, planned=plans.get(t.run_id, UNPLANNED)) for t in trials]
+            trials = _with_reports(self._store, spec, progress, self._reports)
             if judged and (pause_s := pause_of_pruning_s(spec, trials)) > 0.0:
                 self._paused_until[sweep_id] = self._now() + pause_s
         if spec.campaign is not None:
-            trials = campaign_trials(self._store, spec, sweep_id)
+            trials = _with_costs(self._store, trials, progress)
         reopened_at = sweep.reopened_at or 0.0
         return OpenSweep(
             sweep_id, spec, trials, stopped, reopened_at, judged, self._trunk(sweep_id)
@@ -142,42 +128,88 @@ class SweepLoader:
             self._sweep_of.put(run_id, known)
         return known or None
 
-    def _read_reports(
-        self, spec: SweepSpec, progress: Sequence[TrialOutline]
-    ) -> list[tuple[TrialReport, ...]]:
-        name = spec.metric.name
-        latest = self._store.series.latest([one.run_id for one in progress], [name])
-        found: list[tuple[TrialReport, ...]] = []
-        for one in progress:
-            newest = latest.get(one.run_id, {}).get(name)
-            if newest is None:
-                found.append(())
-                continue
-            version = (one.attempt, newest.step)
-            known = self._reports.get((one.run_id, name))
-            if known is None or known[0] != version:
-                known = (version, reports_of(self._store, one, name))
-                self._reports.put((one.run_id, name), known)
-            found.append(known[1])
-        return found
+
+def campaign_trials(store: Store, spec: SweepSpec, sweep_id: str) -> list[TrialState]:
+    """Return the trials of a campaign, each with its reports and what it has cost."""
+    progress = store.sweeps.outlines(sweep_id)
+    trials = _with_reports(store, spec, progress, Lru(_KEPT))
+    return _with_costs(store, trials, progress)
 
 
-def reports_of(store: Store, one: TrialOutline, name: str) -> tuple[TrialReport, ...]:
-    """Return what a trial has reported of a metric."""
+def _with_reports(
+    store: Store,
+    spec: SweepSpec,
+    progress: Sequence[TrialOutline],
+    known: Lru[tuple[str, str], _Reports],
+) -> list[TrialState]:
+    """Return trials with their reports. ``known``: those that were read, by run and metric."""
+    name = spec.metric.name
+    latest = store.series.latest([one.run_id for one in progress], [name])
+    reports: dict[str, tuple[TrialReport, ...]] = {}
+    for one in progress:
+        if (newest := latest.get(one.run_id, {}).get(name)) is None:
+            continue
+        version, own = (one.attempt, newest.step), known.get((one.run_id, name))
+        if own is None or own[0] != version:
+            own = (version, reports_of(store, one.run_id, name, one.started_at))
+            known.put((one.run_id, name), own)
+        reports[one.run_id] = own[1]
+    reporting = [run_id for run_id, own in reports.items() if own]
+    held_out = store.events.held_out(reporting, name) if is_measured(name) else {}
+    plans: dict[str, Planned] = {}
+    if spec.campaign is not None or (spec.pruning and spec.pruning.name == "forecast"):
+        plans = {row.id: planned(row.stored) for row in store.runs.by_ids(reporting)}
+    return [
+        replace(
+            _trial(one),
+            reports=reports.get(one.run_id, ()),
+            held_out=held_out.get(one.run_id),
+            planned=plans.get(one.run_id, UNPLANNED),
+        )
+        for one in progress
+    ]
+
+
+def _with_costs(
+    store: Store, trials: Sequence[TrialState], progress: Sequence[TrialOutline]
+) -> list[TrialState]:
+    """Return the trials of a campaign with what they have cost."""
+    run_ids = [one.run_id for one in progress]
+    speeds, times = store.series.latest(run_ids, [_SPEED]), store.attempts.times_by_run(run_ids)
+    now, found = store.clock(), []
+    for trial, one in zip(trials, progress, strict=True):
+        used = [(time.ended is None, time.hours(now)) for time in times[one.run_id]]
+        speed, tokens = (
+            speeds.get(one.run_id, {}).get(_SPEED),
+            one.spans[-1].tokens_at(one.total_steps or 0),
+        )
+        found.append(
+            replace(
+                trial,
+                hours=sum(hours for lives, hours in used if not lives),
+                living_hours=next((hours for lives, hours in used if lives), None),
+                limit_s=one.limit_s or 0.0,
+                steps_s=tokens / speed.value if speed is not None and speed.value > 0.0 else 0.0,
+            )
+        )
+    return found
+
+
+def reports_of(
+    store: Store, run_id: str, name: str, began: float | None = None
+) -> tuple[TrialReport, ...]:
+    """Return what a run that ``began`` then has reported of a metric."""
     try:
-        series = store.series.read(one.run_id, name, x_axis="time", exact=True)
+        series = store.series.read(run_id, name, x_axis="time", exact=True)
     except NotFound:
         return ()
-    began = one.started_at or 0.0
     return tuple(
-        TrialReport(step, value, began + seconds)
+        TrialReport(step, value, (began or 0.0) + seconds)
         for step, seconds, value in zip(series.step, series.x, series.y, strict=True)
     )
 
 
-def _trial(
-    one: TrialOutline, reports: tuple[TrialReport, ...] = (), held_out: str | None = None
-) -> TrialState:
+def _trial(one: TrialOutline) -> TrialState:
     return TrialState(
         number=one.number,
         parameters=one.parameters,
@@ -189,34 +221,8 @@ def _trial(
         reason=one.reason,
         ended_at=one.ended_at,
         total_steps=one.total_steps,
-        reports=reports,
-        held_out=held_out,
         waits=one.waits,
     )
-
-
-def campaign_trials(store: Store, spec: SweepSpec, sweep_id: str) -> list[TrialState]:
-    """Return the trials of a campaign, each with its newest report and what it has cost."""
-    name, found = spec.metric.name, []
-    progress = store.sweeps.outlines(sweep_id)
-    run_ids = [one.run_id for one in progress]
-    latest = store.series.latest(run_ids, [name, _SPEED])
-    times, now = store.attempts.times_by_run(run_ids), store.clock()
-    for one in progress:
-        own = latest.get(one.run_id, {})
-        used = [(time.ended is None, time.hours(now)) for time in times[one.run_id]]
-        seen, speed = own.get(name), own.get(_SPEED)
-        tokens = one.spans[-1].tokens_at(one.total_steps or 0)
-        found.append(
-            replace(
-                _trial(one, (TrialReport(seen.step, seen.value, 0.0),) if seen else ()),
-                hours=sum(hours for lives, hours in used if not lives),
-                living_hours=next((hours for lives, hours in used if lives), None),
-                limit_s=one.limit_s or 0.0,
-                steps_s=tokens / speed.value if speed is not None and speed.value > 0.0 else 0.0,
-            )
-        )
-    return found
 
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean, linear_regression
 from typing import Any, NamedTuple
 
-from lehr.analysis.forecast import UNPLANNED, Planned
+from lehr.analysis.forecast import UNPLANNED, Planned, forecast
 from lehr.analysis.laws.question import CampaignAnswer, CampaignTrial, Field, Question, Rung
 from lehr.analysis.lr_rules import setting_of
 from lehr.base import formats
@@ -226,25 +226,38 @@ def scale(spec: SweepSpec, decided: Decided) -> int:
 
 
 def observed(spec: SweepSpec, trials: Sequence[TrialState]) -> list[CampaignTrial]:
-    """Return what the trials tell; those that failed otherwise than by diverging tell nothing."""
+    """Return what the trials tell, also those that were ended early; other failures do not."""
     campaign, told = campaign_of(spec), []
     for trial in trials:
-        loss = final_loss(trial)
-        if loss is None and trial.state in ENDED:
+        known = ending(trial)
+        if known is None and trial.state in ENDED:
             continue
         tried, seed = trial.parameters, int(trial.parameters.get(spec.seed_path, 0))
         values = tuple(tried[path] * scale(spec, one) for path, one in campaign.decide.items())
-        told.append(CampaignTrial(rung_of(campaign, trial), values, seed, loss))
+        told.append(CampaignTrial(rung_of(campaign, trial), values, seed, *(known or (None,))))
     return told
 
 
-def final_loss(trial: TrialState) -> float | None:
-    """Return the loss at a trial's end, infinite if it diverged; None: it tells nothing."""
+def ending(trial: TrialState) -> tuple[float, float] | None:
+    """Return the loss at a trial's end, infinite if it diverged, and its doubt as a standard
+    deviation: one that was pruned or reached its time limit has a forecast. None: it tells nothing.
+    """
     if trial.state is RunState.FAILED and trial.cause == "nan_loss":
-        return math.inf
-    if trial.state is not RunState.COMPLETED or not trial.reports:
+        return math.inf, 0.0
+    early = trial.state is RunState.PRUNED
+    early = early or (trial.state is RunState.FAILED and trial.cause == TIME_LIMIT)
+    if not trial.reports or not (trial.state is RunState.COMPLETED or early):
         return None
-    return value if math.isfinite(value := trial.reports[-1].value) else math.inf
+    last = trial.reports[-1]
+    if not math.isfinite(last.value):
+        return math.inf, 0.0
+    if not early or last.step == trial.total_steps:
+        return last.value, 0.0
+    steps, losses = zip(*((one.step, one.value) for one in trial.reports), strict=True)
+    end = forecast(steps, losses, trial.total_steps, *trial.planned)
+    if end.value is None or end.likely is None:
+        return None
+    return end.value, (end.likely[1] - end.likely[0]) / 2
 
 
 def _point(

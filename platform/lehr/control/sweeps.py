@@ -315,7 +315,7 @@ def _prunes(spec: SweepSpec, trials: Sequence[TrialState]) -> tuple[PruneTrial, 
     total = max((trial.total_steps or 0 for trial in trials), default=0)
     verdicts: dict[int, Prune] = {
         verdict.number: verdict
-        for group in _comparable(trials)
+        for group in _comparable(spec, trials)
         for verdict in prune(
             rule,
             [_trial(trial, {}, rule) for trial in group],
@@ -339,17 +339,22 @@ def _held_out(trials: Sequence[TrialState]) -> HeldOut:
     return HeldOut.of({trial.run_id: trial.held_out for trial in reporting})
 
 
-def _comparable(trials: Sequence[TrialState]) -> list[Sequence[TrialState]]:
-    """Return all trials once per held-out set, without the reports of the other sets.
+def _comparable(spec: SweepSpec, trials: Sequence[TrialState]) -> list[Sequence[TrialState]]:
+    """Return all trials once per held-out set and rung, without the reports of the others.
 
     All stay in the list, since Hyperband uses a trial's position in it.
     """
-    if _held_out(trials).verdict != "different":
-        return [trials]
-    digests = dict.fromkeys(trial.held_out for trial in trials if trial.reports)
+    differ, campaign = _held_out(trials).verdict == "different", spec.campaign
+    keys = [
+        (trial.held_out if differ else None, campaign and campaign_record.rung_of(campaign, trial))
+        for trial in trials
+    ]
     return [
-        [trial if trial.held_out == digest else replace(trial, reports=()) for trial in trials]
-        for digest in digests
+        [
+            one if own == key else replace(one, reports=())
+            for one, own in zip(trials, keys, strict=True)
+        ]
+        for key in dict.fromkeys(key for key, one in zip(keys, trials, strict=True) if one.reports)
     ]
 
 

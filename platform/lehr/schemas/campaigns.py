@@ -26,6 +26,7 @@ class CampaignTrialView(View):
     values: dict[str, Any]  # What is decided, by path.
     seed: int
     loss: Measured | None = None  # At its end; infinite: it diverged; null: it tells nothing yet.
+    doubt: float = 0.0  # Standard deviation of a loss that is a forecast: it was ended early.
     hours: float  # GPU-hours of its attempts until now.
     reserved: float  # GPU-hours that its attempt may use at most; 0 once it has ended.
     why: str = ""  # Why it was started.

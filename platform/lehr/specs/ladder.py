@@ -84,6 +84,7 @@ def sweep_of(spec: CampaignSpec, origin: Origin) -> tuple[list[SpecProblem], Swe
     run = spec.target.model_dump(mode="json", exclude_unset=True, exclude=CLAIM)
     data = spec.model_dump(include={"name", "project", "tags", "notes"})
     data |= {"method": "campaign", "metric": {"name": spec.metric}, "budget": "any"}
+    data |= {"pruning": {"name": "forecast"}}  # Of the trials of each rung.
     data |= {"run": {**run, "name": spec.name}, "campaign": Campaign(**campaign)}
     if spec.max_concurrent is not None:
         data["max_concurrent"] = spec.max_concurrent

@@ -7,9 +7,11 @@ import math
 import random
 import re
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 
+from lehr.analysis.forecast import RatePlan
 from lehr.analysis.laws.question import CampaignTrial, Next, Question
 from lehr.control import campaign_choice
 from lehr.control.campaign_record import (
@@ -24,6 +26,7 @@ from lehr.control.campaign_record import (
     refuse,
 )
 from lehr.control.lifecycle import Desired, RunState
+from lehr.control.search import TrialReport
 from lehr.control.sweeps import decide
 from lehr.errors import SpecError
 from lehr.specs import SweepSpec
@@ -31,6 +34,7 @@ from lehr.specs.search import point_key
 from lehr_testing.campaigns import LR, campaign, ended, queued
 
 STOP = STOP_S / 3600
+PLAN = (RatePlan((0, 20, 200), (0.0, 1.0, 0.0)), ())
 LIVE = {RunState.QUEUED, RunState.RUNNING}
 
 
@@ -119,6 +123,46 @@ def test_walls_count_and_failures_of_machines_do_not() -> None:
     told = observed(spec, states)
     assert [one.loss for one in told] == [None, done.reports[-1].value, math.inf]
     assert {(one.rung, one.values, one.seed) for one in told} == {(1, (1e-3,), 4)}
+
+
+def seen(base: TrialState, number: int, height: float, steps: int, **changes: Any) -> TrialState:
+    """A trial whose loss falls like a power of its 200 steps, seen until one of them."""
+    reports = [TrialReport(s, height * (1 + 2 * s**-0.5), s) for s in range(10, steps + 1, 10)]
+    own = {"reports": tuple(reports), "total_steps": 200, "planned": PLAN, **changes}
+    return dataclasses.replace(base, number=number, run_id=f"r{number}", **own)
+
+
+def test_a_trial_that_ended_early_counts_as_its_forecast_with_its_doubt() -> None:
+    spec = campaign()
+    base = TrialState(
+        1, {**spec.rung_points()[1], LR: 1e-3, "train.seed": 0}, "r1", RunState.PRUNED
+    )
+    cut = {"state": RunState.FAILED, "cause": "time_limit"}
+    pruned, limited, short, ill, over = (
+        seen(base, 1, 2.0, 120), seen(base, 2, 2.0, 120, **cut), seen(base, 3, 2.0, 20),
+        seen(base, 4, math.nan, 120), seen(base, 5, 2.0, 200, **cut),
+    )  # fmt: skip
+    told = observed(spec, [pruned, limited, short, ill, over])
+    assert [one.loss for one in told] == [pytest.approx(2.28, rel=0.02)] * 2 + [
+        math.inf,
+        over.reports[-1].value,
+    ]
+    assert [0.0 < one.doubt < 0.2 for one in told] == [True, True, False, False]
+    again = seen(base, 6, 2.0, 120, state=RunState.QUEUED, cause="time_limit")
+    assert [one.loss for one in observed(spec, [again])] == [None]
+
+
+def test_a_hopeless_rate_is_pruned_by_trials_of_its_own_rung_only() -> None:
+    spec = campaign()
+    rungs = [{**point, LR: 1e-3, "train.seed": 0} for point in spec.rung_points()]
+    runs = {"state": RunState.RUNNING, "attempt": 2, "living_hours": 0.01}
+    far = seen(TrialState(1, rungs[0], "", RunState.RUNNING), 1, 3.0, 120, **runs)
+    near = seen(TrialState(2, rungs[0], "", RunState.RUNNING), 2, 2.0, 120, **runs)
+    other = seen(TrialState(3, rungs[1], "", RunState.COMPLETED), 3, 1.0, 200)
+    [pruned] = decide(spec, [far, near, other], stopped=True).prune
+    assert (pruned.run_id, pruned.attempt) == ("r1", 2)
+    assert re.search(r"it would end at 3\.\d+, trial 2 at 2\.2", pruned.message)
+    assert decide(spec, [far, other], stopped=True).prune == ()
 
 
 def test_no_trial_is_tried_twice(wishes: list[tuple[int, float]]) -> None:

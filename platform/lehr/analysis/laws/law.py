@@ -190,7 +190,7 @@ class Law:
         off = []
         for one in self.observations:
             loss, around = self.outcome(one.setting, one.values)
-            spread = math.sqrt(float(loss.var() + np.median(around**2)))
+            spread = math.sqrt(float(loss.var() + np.median(around**2)) + one.doubt**2)
             above = (one.loss - float(loss.mean())) / spread
             off.append(above if math.isfinite(above) else math.inf)
         return tuple(off)

@@ -86,7 +86,8 @@ def _replayed(
     runs = [one.run_id for one in done if is_measured(metric)]
     digests = store.events.held_out(runs, metric)
     for one in done:
-        reports, plan = reports_of(store, one, metric), planned(store.runs.get(one.run_id).stored)
+        reports = reports_of(store, one.run_id, metric, one.started_at)
+        plan = planned(store.runs.get(one.run_id).stored)
         if reports and math.isfinite(reports[-1].value):
             own = SearchTrial(one.number, {}, "completed", reports, one.total_steps, plan)
             trials.append(own)

@@ -11,6 +11,7 @@ from lehr.app.services.budget import planned_hours
 from lehr.base.formats import dollars, gpu_hours, parameter
 from lehr.cluster.group_loader import campaign_trials
 from lehr.control import campaign_record as record
+from lehr.control.lifecycle import RunState
 from lehr.control.sweeps import decide
 from lehr.errors import NotFound, SpecError, SpecProblem
 from lehr.schemas.campaigns import (
@@ -54,12 +55,14 @@ def campaign_view(context: Context, sweep: SweepRow) -> CampaignView:
     notes = {run.id: run.note for run in context.store.runs.by_ids([t.run_id for t in trials])}
     use, now = record.ledger(campaign, trials), record.next_trial(spec, trials)
     answer = now.answer
+    ends = {trial.run_id: record.ending(trial) or (None, 0.0) for trial in trials}
     shown = [
         CampaignTrialView(
             number=trial.number, run_id=trial.run_id, state=trial.state.value,
             rung=record.rung_of(campaign, trial), seed=trial.parameters[spec.seed_path],
             values={path: trial.parameters[path] for path in campaign.decide},
-            loss=record.final_loss(trial), reserved=record.reserved(campaign, trial),
+            loss=ends[trial.run_id][0], doubt=ends[trial.run_id][1],
+            reserved=record.reserved(campaign, trial),
             hours=trial.hours + (trial.living_hours or 0.0), why=notes.get(trial.run_id, ""),
         )
         for trial in trials
@@ -148,7 +151,8 @@ def _span(bounds: tuple[float, float] | None) -> str:
 
 def _excess(context: Context, trials: Sequence[TrialState]) -> float | None:
     """Return how far the loss of the longest trial was above its end after a quarter of it."""
-    done = [trial for trial in trials if record.final_loss(trial) and trial.total_steps]
+    whole = (RunState.COMPLETED, True)
+    done = [one for one in trials if one.reports and (one.state, bool(one.total_steps)) == whole]
     if not done:
         return None
     longest = max(done, key=lambda trial: trial.hours)

@@ -10,10 +10,13 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from lehr.analysis.batches import is_measured
+from lehr.analysis.forecast import planned
 from lehr.analysis.laws.question import Field
 from lehr.analysis.lr_rules import DEFAULT, RULES, Setting, setting_of
 from lehr.app.services.transfer import SAME, at
 from lehr.base.formats import amount, counted, listed, parameter, scientific
+from lehr.cluster.group_loader import reports_of
+from lehr.control.campaign_record import TrialState, ending
 from lehr.control.lifecycle import RunState
 from lehr.errors import NotFound, UserError
 from lehr.schemas.laws import Believed, LawRunView, LawView, PredictionView
@@ -108,6 +111,7 @@ def law_of(
             low, high = then.answer().likely
             known += f". Then: loss ± {(high - low) / 2:.2g}, regret of the rate {then.regret:.2g}"
         size, length, rate = end.setting.non_embedding, end.setting.tokens, end.values[0]
+        known = (f" ± {end.doubt:.2g} by its forecast" if end.doubt else "") + known
         text = f"{_size(size, length)}, rate {scientific(rate, 3)}: {metric} {end.loss:.4g}{known}"
         views.append(LawRunView(
             run_id=run.id, name=run.name, parameters=size, tokens=length, values={_RATE: rate},
@@ -151,21 +155,16 @@ def _told(context: Context, runs: Sequence[RunRow], metric: str) -> tuple[Told, 
     """Return the runs that a law can use, and notes on others."""
     from lehr.analysis.laws import Observation
 
-    newest, told = context.store.series.latest([run.id for run in runs], [metric]), []
-    left_out = Counter[str]()
+    told, left_out = [], Counter[str]()
     for run in runs:
-        value = newest.get(run.id, {}).get(metric)
-        lost = run.state == RunState.FAILED and run.cause == "nan_loss"
+        done = run.state == RunState.COMPLETED
         if run.stored.program:
             left_out["train with a program of their own, whose size is not known"] += 1
-        elif run.state != RunState.COMPLETED and not lost:
-            left_out["have not completed"] += 1
-        elif value is None and not lost:
-            left_out[f"have no {metric}"] += 1
+        elif (end := _ending(context, run, metric)) is None:
+            left_out[f"have no {metric}" if done else "have not completed"] += 1
         else:
             train = RunSpec.model_validate(run.spec).own
-            loss = math.inf if lost or value is None else value.value
-            told.append((run, train, Observation(setting_of(train), (train.optimizer.lr,), loss)))
+            told.append((run, train, Observation(setting_of(train), (train.optimizer.lr,), *end)))
     notes = [f"{n} of {counted(len(runs), 'run')} {why}." for why, n in left_out.items()]
     if is_measured(metric):
         held_out = context.store.events.held_out([run.id for run, _, _ in told], metric)
@@ -176,6 +175,14 @@ def _told(context: Context, runs: Sequence[RunRow], metric: str) -> tuple[Told, 
         if None in sets:
             notes.append(f"Some, such as {sets[None]}, have no digest of their held-out set.")
     return told, notes
+
+
+def _ending(context: Context, run: RunRow, metric: str) -> tuple[float, float] | None:
+    """Return the loss at a run's end, and its doubt, as of a trial."""
+    state, steps = RunState(run.state), run.stored.total_steps
+    reports, plan = reports_of(context.store, run.id, metric), planned(run.stored)
+    trial = TrialState(0, {}, run.id, state, cause=run.cause, total_steps=steps, reports=reports)
+    return ending(replace(trial, planned=plan))
 
 
 def _size(parameters: float, tokens: float) -> str:
