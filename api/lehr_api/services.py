@@ -11,6 +11,7 @@ import orjson
 from anyio import to_thread
 from starlette.responses import Response
 
+from lehr.app.alerting.push import Devices
 from lehr.app.alerting.sender import Sender
 from lehr.app.alerting.watch import AlertWatch
 from lehr.app.presenters import Presenter
@@ -83,7 +84,7 @@ def assemble(
         intake=Intake(pieces=settings.appends_waiting, size=settings.append_bytes_waiting),
         code=settings.code,
         trainers=settings.trainers,
-        sender=Sender(store, Webhooks(settings.home)),
+        sender=Sender(store, Webhooks(settings.home), Devices(settings.home, url=settings.url)),
         login_links=LoginLinks(),
         ended_logins=EndedLogins(settings.home),
     )

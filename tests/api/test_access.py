@@ -40,6 +40,7 @@ VIEWERS = {
     ("POST", "/api/v1/sweeps/{ref}/transfer"),
     ("POST", "/api/v1/sweeps/law"),
     ("POST", "/api/v1/login-links"),
+    ("PUT", "/api/v1/push"),
     ("POST", "/logout"),
 }
 """Routes that a viewer may post to."""

@@ -8,6 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from lehr_testing.api import RUN_SPEC, api_client, begin, ingest, started
+from lehr_testing.push import DEVICE
 
 URL = "https://hooks.example.com/services/T0/secret"
 
@@ -97,3 +98,16 @@ def test_prometheus_metrics_describe_the_control_plane(tmp_path):
         bare = client.get("/metrics", headers={"Authorization": "Bearer wrong"})
         assert bare.status_code == 401
         assert "lehr_runs" not in bare.text
+
+
+def test_browser_subscribes_for_its_person_and_gets_a_first_message(tmp_path):
+    with api_client(tmp_path / "home") as (api, client):
+        key = client.get("/api/v1/push").json()
+        keys = {"p256dh": DEVICE.p256dh, "auth": DEVICE.auth}
+        body = {"endpoint": DEVICE.endpoint, "expirationTime": None, "keys": keys}
+        assert client.put("/api/v1/push", json=body).json() == key
+        [(name, device)] = api.services.sender.devices.all()
+        assert device.person == "user"
+        waiting = api.store.outbox.next(without=[])
+        assert waiting is None or waiting.webhook == name  # Its sender may have tried it.
+        assert client.put("/api/v1/push", json={**body, "keys": {}}).status_code == 422

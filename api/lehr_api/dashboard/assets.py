@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 POLICY = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
-        "connect-src 'self'; font-src 'self'; form-action 'self'; frame-ancestors 'none'; "
-        "base-uri 'none'"
+        "manifest-src 'self'; connect-src 'self'; font-src 'self'; form-action 'self'; "
+        "frame-ancestors 'none'; base-uri 'none'"
     )
 }
 """Of every page and file of the dashboard: nothing inline, nothing from other hosts."""
@@ -40,7 +40,9 @@ _FOREVER = "public, max-age=31536000, immutable"
 _TYPES = {
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
+    ".png": "image/png",
     ".svg": "image/svg+xml",
+    ".webmanifest": "application/manifest+json",
 }
 
 
@@ -138,6 +140,8 @@ async def _file(request: Request) -> Response:
     except FileNotFoundError:
         raise HTTPException(404, f"no file {name!r} under /static") from None
     headers = {**_headers(_TYPES[posixpath.splitext(path)[1]]), "Vary": "Accept-Encoding"}
+    if name == "js/service_worker.js":  # It shows messages of all pages.
+        headers["Service-Worker-Allowed"] = "/"
     if "gzip" in request.headers.get("accept-encoding", ""):
         return Response(compressed, headers={**headers, "Content-Encoding": "gzip"})
     return Response(plain, headers=headers)

@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import ConfigDict, Field, SecretStr
 
+from lehr.app.alerting.push import Device
 from lehr.app.services import access
 from lehr.app.services.budget import budget
 from lehr.base.access import Role, current_actor
@@ -16,6 +17,7 @@ from lehr.schemas.cluster import (
     BudgetView,
     CreatedToken,
     LoginLink,
+    PushView,
     QuotasView,
     QuotaView,
     SecretsView,
@@ -69,6 +71,17 @@ class SecretRequest(RequestBody):
 
     value: SecretStr = Field(examples=["hf_read_only"])
     """The value, at most 32,768 bytes."""
+
+
+class Subscription(RequestBody):
+    """A browser's push subscription, as its ``toJSON`` returns it."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    endpoint: str = Field(max_length=2000, examples=["https://hooks.example.com/c1"])
+    """Address of the push service of its maker."""
+    keys: dict[str, str] = Field(examples=[{"p256dh": "BCVxsr7N", "auth": "BTBZMqHH6r4Tts"}])
+    """Its public key ``p256dh`` and its secret ``auth``, base64url."""
 
 
 class Address(RequestBody):
@@ -179,6 +192,27 @@ def remove_secret(name: SecretName, services: ServicesDep) -> SecretView:
     """Remove a secret. A run that names it fails with the reason if it starts later."""
     secret = SecretStore(services.home).remove(name)
     return SecretView.model_validate(secret, from_attributes=True)
+
+
+@router.get("/push", dependencies=_ALL)
+def push_key(services: ServicesDep) -> PushView:
+    """Return the key with which a browser subscribes to messages of this server."""
+    return PushView(public_key=services.sender.devices.public_key)
+
+
+@router.put("/push", dependencies=_ALL, responses=problem_responses(422))
+def subscribe(body: Subscription, request: Request, services: ServicesDep) -> PushView:
+    """Send the browser each alert and end of the caller's runs, until it unsubscribes. Idempotent.
+
+    The first message comes at once. A push service says when a browser has unsubscribed.
+    """
+    person: Person = request.state.person
+    p256dh, auth = body.keys.get("p256dh", ""), body.keys.get("auth", "")
+    device = Device(person.name, body.endpoint, p256dh, auth, services.store.clock())
+    name = services.sender.devices.put(device)
+    text = "Alerts and ends of your runs are shown here from now on."
+    services.sender.put(name, {"event": "test", "text": text})
+    return push_key(services)
 
 
 @router.get("/webhooks", dependencies=_ALL)

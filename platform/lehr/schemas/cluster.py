@@ -114,6 +114,13 @@ class WebhooksView(View):
     """By name."""
 
 
+class PushView(View):
+    """What a browser needs to get messages."""
+
+    public_key: str
+    """The ``applicationServerKey`` of a subscription: a point of P-256, base64url."""
+
+
 class LoginLink(View):
     url: str
     """Opens the dashboard once."""

@@ -147,6 +147,7 @@ def _message(event: str, key: str, run: RunRow, text: str, server: str) -> dict[
             "id": run.id,
             "name": run.name,
             "project": run.project,
+            "sweep": run.sweep_id,
             "state": run.state,
             "url": url,
         },

@@ -1,4 +1,4 @@
-"""Send the outbox's messages to webhooks.
+"""Send the outbox's messages to webhooks and to devices.
 
 One thread does it, with at most one message under way to each webhook. So a slow receiver delays
 neither the server nor the messages to others. Only admins name addresses, so they may be anywhere.
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
+from lehr.app.alerting.push import PREFIX, Devices
 from lehr.errors import LehrError
 from lehr.store.webhooks import Webhooks, for_host
 
@@ -36,18 +37,24 @@ _FAULT_S = 5.0
 
 
 class Undelivered(LehrError):
-    """A message did not arrive. ``again``: whether a later try may succeed."""
+    """A message did not arrive. ``again``: whether a later try may succeed; ``gone``: none will."""
 
     code = "undelivered"
     status = 502
 
-    def __init__(self, message: str, *, again: bool = False) -> None:
+    def __init__(self, message: str, *, again: bool = False, gone: bool = False) -> None:
         super().__init__(message)
-        self.again = again
+        self.again, self.gone = again, gone
 
 
-async def deliver(url: str, body: dict[str, Any]) -> None:
-    """Post ``body`` as JSON. Takes ``TIMEOUT_S`` at most, whatever the receiver does.
+async def deliver(
+    url: str,
+    body: dict[str, Any] | None = None,
+    *,
+    headers: dict[str, str] | None = None,
+    content: bytes | None = None,
+) -> None:
+    """Post ``body`` as JSON, or ``content``. Takes ``TIMEOUT_S`` at most, whatever happens.
 
     Raises:
         Undelivered: no answer, or its status is not 2xx.
@@ -59,7 +66,7 @@ async def deliver(url: str, body: dict[str, Any]) -> None:
         async with (
             asyncio.timeout(TIMEOUT_S),
             client,
-            client.stream("POST", url, json=body) as answer,
+            client.stream("POST", url, json=body, headers=headers, content=content) as answer,
         ):
             status = answer.status_code
     except TimeoutError as error:
@@ -68,7 +75,7 @@ async def deliver(url: str, body: dict[str, Any]) -> None:
         raise Undelivered(f"{host} did not answer: {error}.", again=True) from error
     if not 200 <= status < 300:
         again = status == 429 or status >= 500
-        raise Undelivered(f"{host} answered {status}.", again=again)
+        raise Undelivered(f"{host} answered {status}.", again=again, gone=status in {404, 410})
 
 
 class Sender:
@@ -78,9 +85,10 @@ class Sender:
     its ``id``.
     """
 
-    def __init__(self, store: Store, webhooks: Webhooks) -> None:
+    def __init__(self, store: Store, webhooks: Webhooks, devices: Devices) -> None:
         self._store = store
         self._webhooks = webhooks
+        self.devices = devices
         self._new = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._under_way: dict[str, asyncio.Task[None]] = {}
@@ -179,9 +187,16 @@ class Sender:
         """Send it; return when to try again, None if it arrived or never will."""
         name = letter.webhook
         try:
-            webhook = self._webhooks.get(name)
-            await deliver(webhook.url, for_host(letter.body, webhook.url))
+            if not name.startswith(PREFIX):
+                webhook = self._webhooks.get(name)
+                await deliver(webhook.url, for_host(letter.body, webhook.url))
+            elif message := self.devices.message(name, letter.body):
+                url, headers, content = message
+                await deliver(url, headers=headers, content=content)
         except Undelivered as error:
+            if error.gone and name.startswith(PREFIX):  # The person has switched it off.
+                self.devices.remove(name)
+                return None
             if error.again and letter.tries < len(AGAIN_AFTER_S):
                 return self._store.clock() + AGAIN_AFTER_S[letter.tries]
             _log.warning("a message to the webhook %s was not delivered: %s", name, error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -92,15 +93,35 @@ class AlertWatch:
                 action = settings.action(alert.code)
                 action = "warn" if action == "rewind" else action  # It has ended.
                 self._carry_out(run, alert, settings, action, message)
-        if ended and settings.webhook is not None:
-            note = f"{MESSAGE}{settings.webhook}:{run.attempt}"
-            if note not in (self._done(run) if done is None else done):
+        receivers = self._receivers(run, settings) if ended else []
+        if receivers:
+            done = self._done(run) if done is None else done
+        for name in receivers:
+            note = f"{MESSAGE}{name}:{run.attempt}"
+            if note not in (done or set()):
                 with self._store.transaction():
                     self._store.requests.note(
                         run.id, "message", actor=note, message=f"the run is {run.state}"
                     )
-                    self._messages.put(settings.webhook, about_end(run, server=self._url))
+                    self._messages.put(name, about_end(run, server=self._url))
                 self._messages.wake()
+
+    def _receivers(self, run: RunRow, settings: AlertActions) -> list[str]:
+        """Return the webhook of the spec, and the devices of who submitted the run.
+
+        A device gets nothing of what ended before it was added. It ends with its person's token.
+        """
+        names = [] if settings.webhook is None else [settings.webhook]
+        token = self._store.access_tokens.of_name(run.submitted_by)
+        if token is None or self._store.access_tokens.valid(token):
+            since = 0.0 if token is None else token.created_at
+            names += [
+                name
+                for name, device in self._messages.devices.all()
+                if device.person == run.submitted_by
+                and since <= device.since < (run.ended_at or math.inf)
+            ]
+        return names
 
     def _done(self, run: RunRow) -> set[str]:
         return {request.actor for request in self._store.requests.of_run(run.id)}
@@ -171,9 +192,10 @@ class AlertWatch:
             recorded = self._store.requests.of_run(run.id)
             if not any((one.actor, one.message) == (actor, message) for one in recorded):
                 self._store.requests.note(run.id, action, actor=actor, message=message)
-            if settings.webhook is not None and action != "note":
+            if action != "note":
                 text = about_alert(run, alert, action, server=self._url)
-                self._messages.put(settings.webhook, text)
+                for name in self._receivers(run, settings):
+                    self._messages.put(name, text)
         if action in {*_DESIRED, "rewind"}:
             self._wake()
         self._messages.wake()

@@ -15,14 +15,18 @@ from typing import Any
 import pytest
 
 from lehr.app.alerting import sender as module
+from lehr.app.alerting.push import Devices
 from lehr.app.alerting.sender import AGAIN_AFTER_S, Sender, Undelivered, deliver
 from lehr.base import killpoints
 from lehr.store import Store
 from lehr.store.records import messages
 from lehr.store.tables import OutboxRow
 from lehr.store.webhooks import Webhooks
+from lehr_testing.push import DEVICE
 from lehr_testing.stores import fresh_store
 from lehr_testing.waiting import until
+
+NO_DEVICES = Devices(Path("/nonexistent"), url="http://127.0.0.1")
 
 
 class Listener(BaseHTTPRequestHandler):
@@ -108,7 +112,7 @@ def test_message_is_tried_again_only_where_that_may_help(
 ) -> None:
     monkeypatch.setattr(module, "AGAIN_AFTER_S", (0.0,) * len(AGAIN_AFTER_S))
     found = sent(monkeypatch, again=again)
-    sender = Sender(store, webhooks)
+    sender = Sender(store, webhooks, NO_DEVICES)
     sender.start()
     try:
         sender.put("bad", {"text": "a"})
@@ -124,7 +128,7 @@ def test_message_that_waits_for_another_try_delays_no_other(
     store: Store, webhooks: Webhooks, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = sent(monkeypatch, again=True)
-    sender = Sender(store, webhooks)
+    sender = Sender(store, webhooks, NO_DEVICES)
     sender.start()
     try:
         sender.put("bad", {})
@@ -148,7 +152,7 @@ def test_message_that_waits_when_the_server_stops_is_sent_after_the_next_start(
     with listening(503) as receiver:
         Webhooks(tmp_path).put("chat", f"http://127.0.0.1:{receiver.server_port}/")
         with fresh_store(tmp_path / "home", clock=clock) as store:
-            sender = Sender(store, Webhooks(tmp_path))
+            sender = Sender(store, Webhooks(tmp_path), NO_DEVICES)
             sender.start()
             sender.put("chat", {"id": "r1:end:1", "text": "it ended"})
             until(lambda: len(receiver.got) == 1, within_s=30, what="the first try")
@@ -156,7 +160,7 @@ def test_message_that_waits_when_the_server_stops_is_sent_after_the_next_start(
         receiver.answer = 200
         clock.now += AGAIN_AFTER_S[0]
         with Store.open(tmp_path / "home", clock=clock) as store:
-            sender = Sender(store, Webhooks(tmp_path))
+            sender = Sender(store, Webhooks(tmp_path), NO_DEVICES)
             sender.start()
             until(lambda: settled(store), within_s=30, what="an empty outbox")
             sender.stop()
@@ -170,7 +174,7 @@ def test_stop_does_not_wait_for_a_receiver_that_never_answers(store: Store, tmp_
     webhooks = Webhooks(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         webhooks.put("silent", f"http://127.0.0.1:{silent.getsockname()[1]}/")
-        sender = Sender(store, webhooks)
+        sender = Sender(store, webhooks, NO_DEVICES)
         sender.start()
         sender.put("silent", {"id": "a"})
         # Kept open: a connection that the receiver closes ends the try.
@@ -247,3 +251,22 @@ def test_answer_that_never_ends_does_not_hold_the_sender(
             assert caught.value.again
         ended.set()
         thread.join(5)
+
+
+def test_device_that_unsubscribed_is_forgotten_at_the_next_message(tmp_path, monkeypatch) -> None:
+    with listening(410) as service, fresh_store(tmp_path / "home") as store:
+        devices = Devices(tmp_path, url="")
+        name = devices.put(DEVICE)
+        real = module.deliver
+
+        async def here(_: str, headers: dict[str, str], content: bytes) -> None:
+            assert headers["Content-Encoding"] == "aes128gcm"
+            await real(f"http://127.0.0.1:{service.server_port}/", {"bytes": len(content)})
+
+        monkeypatch.setattr(module, "deliver", here)
+        messages = Sender(store, Webhooks(tmp_path), devices)
+        messages.start()
+        messages.put(name, {"event": "test", "text": "it ended"})
+        until(lambda: not list(devices.all()), within_s=30, what="no device")
+        messages.stop()
+    assert len(service.got) == 1

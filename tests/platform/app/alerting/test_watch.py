@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from lehr.app.alerting.push import Devices
 from lehr.app.alerting.watch import AlertWatch
 from lehr.base import killpoints
 from lehr.control.lifecycle import RunState
@@ -21,6 +22,7 @@ from lehr_testing.api import (
     metrics,
     started,
 )
+from lehr_testing.push import DEVICE
 from lehr_testing.waiting import until
 
 URL = "https://hooks.example.com/x"
@@ -29,6 +31,8 @@ PLAUSIBLE = {"train/loss": 5.0}
 
 
 class Outbox:
+    devices = Devices(Path("/nonexistent"), url="http://127.0.0.1")
+
     def __init__(self) -> None:
         self.got: list[tuple[str, dict[str, Any]]] = []
 
@@ -124,6 +128,24 @@ def test_ended_run_is_not_stopped_and_its_end_is_sent_once(api) -> None:
     assert [body["event"] for _, body in outbox.got] == ["alert", "end"]
     assert "is failed: the loss became nan" in outbox.got[1][1]["text"]
     assert [done for done, _ in happened(client, run_id)] == ["warn"]
+
+
+def test_devices_get_the_ends_of_their_persons_runs_from_then_on(api, tmp_path: Path) -> None:
+    api_, client = api
+    outbox = Outbox()
+    outbox.devices = Devices(tmp_path, url="")
+    now = api_.store.clock()
+    own, *_ = [
+        outbox.devices.put(
+            DEVICE._replace(endpoint=f"{DEVICE.endpoint}{i}", person=who, since=then)
+        )
+        for i, (who, then) in enumerate([("user", now), ("user", now + 1e6), ("ben", now)])
+    ]
+    run_id = training(api_, client)
+    end(api_.store, run_id, RunState.FAILED, "the loss became nan")
+    for _ in range(2):
+        watch_of(api_, outbox).act(run_id)
+    assert [(name, body["event"]) for name, body in outbox.got] == [(own, "alert"), (own, "end")]
 
 
 def spiking(api_, client, *checkpoints: int, **alerts: Any) -> str:

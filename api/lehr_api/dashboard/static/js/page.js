@@ -83,5 +83,8 @@ export function installPage() {
   on("cluster", refresh);
   onCatchUp(refresh);
   // Let the page send its own requests first.
-  setTimeout(refresh);
+  setTimeout(() => {
+    refresh();
+    if (navigator.serviceWorker && "PushManager" in globalThis) import("./push.js");
+  });
 }
