@@ -11,6 +11,7 @@ import { RunList } from "../../api/lehr_api/dashboard/static/js/runs/list.js";
 import { inOrder } from "../../api/lehr_api/dashboard/static/js/sweep/trials.js";
 import { progress, timeHeld } from "../../api/lehr_api/dashboard/static/js/status.js";
 import { Changes, joined, standing, withNews, withoutCurves } from "../../api/lehr_api/dashboard/static/js/sweep/pages.js";
+import { explained, sentenceOf, variantsOf } from "../../api/lehr_api/dashboard/static/js/compare/ranking.js";
 import { trial, run } from "./support.js";
 
 /** @param {...any} runs */
@@ -225,4 +226,26 @@ test("the log of a step is at the first line that names it, or the newest step b
   const at = (/** @type {number | string} */ where) => offsetOf("/runs/r1/logs/rank-0.log", 1, where);
   assert.deepEqual(await Promise.all([10, 20, 25, 1000, 9].map(at)), [0, 1, 1, 3, null]);
   assert.deepEqual(await Promise.all(["loss", "nothing", "E: odd"].map(at)), [3, null, 6]);
+});
+
+test("variants are ranked by the means of their seeds, without those that diverged", () => {
+  const value = (/** @type {string} */ id, /** @type {unknown} */ of) => ({ run_id: id, value: of });
+  const gap = (/** @type {string} */ id, /** @type {number | null} */ difference) => ({ run_ids: [id], base_ids: ["a", "b"], difference, half_width: 0.5, sentence: "" });
+  const comparison = /** @type {any} */ ({
+    goal: "minimize", metric: "val/loss", noise: null, gaps: [gap("c", -1), gap("d", null), gap("e", 0.25)],
+    results: [value("a", 3), value("b", 4), value("c", 2.5), value("d", "NaN"), value("e", 3.75)],
+  });
+  assert.deepEqual(variantsOf(comparison).map(({ ids, mean }) => [ids.join(""), mean]), [["c", 2.5], ["ab", 3.5], ["e", 3.75]]);
+  assert.equal(sentenceOf(comparison, (id) => id), "c is best by 1.000; 2 others; noise unknown.");
+  const highest = { ...comparison, goal: "maximize", noise: 0.1 };
+  assert.equal(sentenceOf(highest, (id) => id), "e is best by 0.2500; 2 others; noise between seeds 0.10.");
+});
+
+test("a setting explains what lies between its values, beyond what chance gives; its own for each run explains nothing", () => {
+  assert.equal(explained(["x", "x", "y", "y"], [1, 1, 2, 2]), 1);
+  assert.equal(explained(["x", "y", "x", "y"], [1, 1, 2, 2]), 0);
+  assert.equal(explained(["x", "y", "z"], [1, 2, 3]), null);
+  assert.equal(explained(["x", "x", "y"], [1, 2, null]), null);
+  const rates = Array.from({ length: 20 }, (_, i) => i);
+  assert.ok((explained(rates, rates) ?? 0) > 0.9);
 });

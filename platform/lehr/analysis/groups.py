@@ -13,11 +13,13 @@ from typing import Any
 from lehr.analysis.noise import Noise, is_value
 from lehr.analysis.significance import Group, judge, mean_note
 from lehr.base import formats
-from lehr.base.names import Goal
+from lehr.base.names import Goal, is_seed
 from lehr.schemas.comparisons import GapView
 
 _FEW = 8
-"""A metric with at most so many values, all of them whole numbers, has a group for each."""
+"""A metric with at most so many values, all of them whole numbers, has a group for each; a number
+of the config with at most so many.
+"""
 _QUARTERED = 8
 """So many runs are divided into four parts, fewer into two."""
 _DIGITS = 17
@@ -100,7 +102,11 @@ def _column(runs: Sequence[GroupedRun], key: str) -> list[str]:
     path = _path(runs, key)
     if path is not None:
         last = path.rpartition(".")[2]
-        values = [run.config.get(path) for run in runs]
+        values: list[Any] = [run.config.get(path) for run in runs]
+        numbers = [value for value in values if type(value) in {int, float}]
+        rest = len(values) - values.count(None) - len(numbers)
+        if not rest and len(set(numbers)) > _FEW and not is_seed(path):
+            return [bin_name(last, value, edges(numbers)) for value in values]
         return [
             f"no {last}" if value is None else f"{last} {formats.parameter(value, path)}"
             for value in values

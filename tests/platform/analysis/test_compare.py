@@ -345,5 +345,8 @@ def test_a_metric_is_divided_into_equal_parts_or_at_a_named_value():
         "val/loss from 2.3",
         "val/loss from 2.3",
     ]
+    many = [GroupedRun(str(n), {"lr": n, "seed": n}, "p") for n in (*range(1, 13), None)]
+    assert group_names(many, "lr")[::4] == ["lr below 4", "lr 4 to 7", "lr 7 to 10", "no lr"]
+    assert len(set(group_names(many, "seed"))) == len(many)
     assert group_names(RUNS, "val/loss<3") == ["val/loss below 3"] * 2 + ["val/loss from 3"]
     assert group_names(RUNS, "tag:x,val/loss<3")[1] == "not x · val/loss below 3"

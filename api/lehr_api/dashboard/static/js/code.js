@@ -157,7 +157,8 @@ export function otherCode({ runs, differences }, base) {
 /** Draws the differences of the code. What has been fetched and opened stays while the page is live. */
 export class CodeDifferences {
   constructor() {
-    this.element = h("div.code-differences");
+    this.element = h("div.code-differences", { id: "code" });
+    this.chip = h("a.tag", { href: "#code", hidden: true });
     this.drawn = "";
   }
 
@@ -168,6 +169,17 @@ export class CodeDifferences {
     if (now === this.drawn) return;
     this.drawn = now;
     fill(this.element, this.#parts(found, base, name));
+    this.#count(found);
+  }
+
+  /** Say in short how much differs. @param {ReturnType<typeof otherCode>} found */
+  async #count({ base: own, others: [other, ...rest], without }) {
+    this.chip.hidden = !other && !without.length;
+    this.chip.textContent = "code differs";
+    if (!own || !other || rest.length || refusal("researcher", document.documentElement.dataset)) return;
+    const { changes } = await get(`/code/${own}/diff`, { other: other.digest }).catch(() => ({ changes: [] }));
+    const { length } = changes;
+    if (length) this.chip.textContent = length === 1 ? "1 file differs" : `${length} files differ`;
   }
 
   /** @param {ReturnType<typeof otherCode>} found @param {string} base @param {(id: string) => string} name */

@@ -9,24 +9,54 @@ import { separating, shortName } from "../runs/configs.js";
 import { runState } from "../status.js";
 
 const NOTES = 3;
-const GAPS = 6;
+const OTHER_SETS = "Curves under val/ are from different held-out sets and are not comparable.";
 const PLUS_MINUS = "± is half of the 95 % interval, from the noise between seeds.";
 
 /** @param {HTMLElement[]} more */
 const folded = (more) => more.length > 0 && h("details", {}, h("summary.dim", {}, `${more.length} more`), more);
 
-/** @param {import("../types.js").ComparisonView} comparison */
-export function notesOf(comparison) {
+/** Whether a note is about two runs, and no others. @param {string} note @param {string[]} pair their names */
+const isOf = (note, [first, second]) => note.startsWith(`${first} and ${second} `);
+
+/** Whether there are several variants: rows say how they compare. @param {{gaps: unknown[]}} comparison */
+export const areSeveral = ({ gaps }) => gaps.length > 1;
+
+/** @param {import("../types.js").ComparisonView} comparison @param {(id: string) => string} name */
+export function notesOf(comparison, name) {
+  const { runs, notes, means, gaps, noise, batches_note: batches, held_out: heldOut } = comparison;
+  const ofRow = (/** @type {string} */ note) => runs.some((id) => isOf(note, [name(runs[0]), name(id)]));
+  const left = runs.length > 2 ? notes.filter((note) => !ofRow(note)) : notes;
   return [
-    comparison.notes.slice(0, NOTES).map((note) => h("div.alert", {}, note)),
-    folded(comparison.notes.slice(NOTES).map((note) => h("div.alert", {}, note))),
-    h("p.note", {}, `Batches: ${comparison.batches_note}.`),
-    comparison.means.map((mean) => h("p.note", {}, mean)),
-    comparison.gaps.slice(0, GAPS).map((gap) => h("p.verdict.gap", {}, coded(gap.sentence))),
-    folded(comparison.gaps.slice(GAPS).map((gap) => h("p.note", {}, gap.sentence))),
-    comparison.noise !== null && h("p.hint", {}, PLUS_MINUS),
-    comparison.noise !== null && h("p.note", {}, `Noise between seeds: ${f.number(comparison.noise)}.`),
+    left.slice(0, NOTES).map((note) => h("div.alert", {}, note)),
+    folded(left.slice(NOTES).map((note) => h("div.alert", {}, note))),
+    heldOut === "different" && h("div.alert", {}, OTHER_SETS),
+    runs.length === 2 && h("p.note", {}, `Batches: ${batches}.`),
+    !areSeveral(comparison) && [
+      means.map((mean) => h("p.note", {}, mean)),
+      gaps.map((gap) => h("p.verdict.gap", {}, coded(gap.sentence))),
+      noise !== null && h("p.hint", {}, PLUS_MINUS),
+      noise !== null && h("p.note", {}, `Noise between seeds: ${f.number(noise)}.`),
+    ],
   ];
+}
+
+/** @param {import("../types.js").ComparisonView} comparison */
+export const batchesChip = ({ batches, batches_note: note }) => batches !== "same" && h(
+  "details.menu.chip", {}, h("summary", {}, `⚠ batches ${batches === "unknown" ? "not known" : "differ"}`),
+  h("div.menu-list", {}, `Batches: ${note}.`),
+);
+
+/**
+ * Return why the difference of a run from the baseline proves little.
+ *
+ * @param {import("../types.js").ComparisonView} comparison
+ * @param {string} id
+ * @param {(id: string) => string} name
+ */
+export function cautionsOf({ runs, notes, results }, id, name) {
+  const from = results.find((one) => one.run_id === id)?.batches_differ_from ?? null;
+  const batches = `Other batches than those of ${name(runs[0])} from step ${f.integer(from)} on.`;
+  return [...notes.filter((note) => isOf(note, [name(runs[0]), name(id)])), ...(from === null ? [] : [batches])];
 }
 
 /** By how many factors a run is described. */
@@ -60,14 +90,11 @@ export const differencesTable = (ids, shown, head) =>
 const labels = new WeakMap();
 
 /**
- * Describe a run by the factors that tell the runs apart, and its seed.
+ * Return the factors that tell the runs apart, and the seed, each with its values by run.
  *
- * @param {import("../types.js").ComparisonView | null} comparison
- * @param {string} id
+ * @param {import("../types.js").ComparisonView} comparison
  */
-export function factorsOf(comparison, id) {
-  const column = comparison?.runs.indexOf(id) ?? -1;
-  if (!comparison || column < 0) return "";
+export function settingsOf(comparison) {
   const valuesOf = (/** @type {string} */ path) =>
     comparison.differences.find((one) => one.path === path)?.values ?? [];
   const rank = (/** @type {string} */ path) => Number(f.isSeed(path));
@@ -75,7 +102,20 @@ export function factorsOf(comparison, id) {
   const paths = labels.get(comparison)
     ?? separating(all.sort((a, b) => rank(a) - rank(b)), rank, valuesOf).slice(0, FACTORS);
   labels.set(comparison, paths);
-  return paths.map((path) => `${shortName(path, paths)} ${f.specValue(valuesOf(path)[column], path)}`).join(" · ");
+  return paths.map((path) => ({ path, short: shortName(path, paths), values: valuesOf(path) }));
+}
+
+/**
+ * Describe a run by these settings.
+ *
+ * @param {import("../types.js").ComparisonView | null} comparison
+ * @param {string} id
+ */
+export function factorsOf(comparison, id) {
+  const column = comparison?.runs.indexOf(id) ?? -1;
+  if (!comparison || column < 0) return "";
+  return settingsOf(comparison).map(({ path, short, values }) => `${short} ${f.specValue(values[column], path)}`)
+    .join(" · ");
 }
 
 /**
@@ -83,30 +123,34 @@ export function factorsOf(comparison, id) {
  * @param {string} metric
  * @param {string} where
  * @param {(group: string) => import("../dom.js").Child} swatch
+ * @param {{head: HTMLElement, cell: (group: import("../types.js").RunGroupView) => HTMLElement} | null} plot
  */
-export function groupTable(groups, metric, where, swatch) {
+export function groupTable(groups, metric, where, swatch, plot) {
   const column = (/** @type {string} */ text, /** @type {string} */ hint) =>
     h("th.num", { scope: "col", title: hint }, text);
   const heads = [
     "",
     "group",
+    ...(plot ? [plot.head] : []),
     column("runs", "of which so many have a value"),
     column(`${metric} at ${where}`, "mean of the runs, ± their standard deviation"),
     column("to the first group", "difference of the means"),
   ];
-  const rows = groups.map(({ name, run_ids: ids, count, mean, deviation }) =>
-    h(
+  const rows = groups.map((group) => {
+    const { name, run_ids: ids, count, mean, deviation } = group;
+    return h(
       "tr",
       { key: name },
       h("td.shrink", {}, swatch(name)),
       h("td", {}, h("b", {}, name)),
+      plot?.cell(group),
       h("td.num", {}, count === ids.length ? f.integer(count) : `${count} of ${ids.length}`),
       h("td.num", {}, f.metric(metric, mean), deviation !== null && h(
         "span.dim", {}, ` ± ${f.metric(metric, deviation)}`,
       )),
       h("td.num", {}, name !== groups[0].name && f.change(mean, groups[0].mean, metric)),
-    ),
-  );
+    );
+  });
   return dataTable("Groups", heads, rows);
 }
 
@@ -151,11 +195,14 @@ export function besideBaseline(standing, base, metric) {
  * @property {unknown} best
  * @property {() => void} onBaseline
  * @property {(() => void) | null} onTakeOut null where too few would be left
+ * @property {boolean} ofState whether it shows the state
+ * @property {{settings: HTMLElement[], plot: HTMLElement, caution: string, say: () => void} | null} ranked what the
+ *   ranking of several shows: each setting in a column of its own
  */
 
 /** @param {import("../types.js").RunView} run @param {Shown} shown */
 export function resultRow(run, shown) {
-  const { result, base, metric, info } = shown;
+  const { result, base, metric, info, ranked } = shown;
   const isBase = base === null;
   const button = (/** @type {string} */ label, /** @type {string} */ text, /** @type {() => void} */ onclick) =>
     h("button.quiet", { type: "button", "aria-label": label, onclick }, text);
@@ -163,21 +210,28 @@ export function resultRow(run, shown) {
     type: "button", "aria-label": `Repeat ${run.name} with other seeds`,
     onclick: async () => repeat(await get(`/runs/${run.id}`)),
   });
-  const name = h("a.name", { href: `/runs/${run.id}` }, run.name);
+  const name = h("a.name", { href: `/runs/${run.id}`, title: ranked && run.name }, run.name);
+  const actions = h(
+    "td.row-actions",
+    {},
+    !run.archived && !run.forked_from && h("button.quiet", seeds, "Seeds"),
+    !isBase && button(`Make ${run.name} the baseline`, "Baseline", shown.onBaseline),
+    shown.onTakeOut && button(`Take ${run.name} out`, "×", shown.onTakeOut),
+  );
+  const why = ranked?.caution;
   return h(
     "tr",
-    { "data-run": run.id },
+    { "data-run": run.id, onpointerenter: ranked?.say, onfocusin: ranked?.say },
     h("td.shrink", {}, shown.swatch),
-    h("td", {}, name, isBase && h("span.tag", {}, "baseline"), h("span.dim", {}, ` ${shown.factors}`)),
     h(
-      "td.row-actions",
-      {},
-      !run.archived && !run.forked_from && h("button.quiet", seeds, "Seeds"),
-      !isBase && button(`Make ${run.name} the baseline`, "Baseline", shown.onBaseline),
-      shown.onTakeOut && button(`Take ${run.name} out`, "×", shown.onTakeOut),
+      "td.col-name", {}, name, isBase && h("span.tag", {}, "baseline"),
+      ranked ? why && h("button.quiet.caution", { type: "button", title: why, "aria-label": `Caution: ${why}` }, "⚠")
+        : h("span.dim", {}, ` ${shown.factors}`),
     ),
-    h("td", {}, runState(run)),
+    !ranked && actions,
+    shown.ofState && h("td", {}, runState(run)),
     h("td.num", {}, h("b", {}, f.metric(metric, result?.value))),
+    ranked && [ranked.plot, ranked.settings],
     h("td.num", {}, !isBase && besideBaseline(result, base, metric)),
     h("td.num", { title: info ? `at step ${f.integer(info.last_step)}` : null }, f.metric(metric, info?.last)),
     h("td.num", {}, f.metric(metric, shown.best)),
@@ -185,5 +239,6 @@ export function resultRow(run, shown) {
       "td.num", {}, f.metric(unit, result?.[field]).replace(" tok/s", ""),
       !isBase && notable(result?.[field], base?.[field]),
     )),
+    ranked && actions,
   );
 }

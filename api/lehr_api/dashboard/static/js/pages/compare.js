@@ -7,8 +7,12 @@ import { ask } from "../charts/feed.js";
 import { byNumber } from "../charts/metric_groups.js";
 import { CodeDifferences } from "../code.js";
 import { slots, stroke } from "../colour.js";
+import { matrix, rankingOf, verdictOf } from "../compare/ranking.js";
+import { isRanked, known, ofRun, ordered, sortHead } from "../compare/order.js";
 import { asked, leftOut, MOST, state } from "../compare/state.js";
-import { BESIDES, differencesTable, FACTORS, factorsOf, groupTable, notesOf, resultRow } from "../compare/tables.js";
+import {
+  batchesChip, BESIDES, differencesTable, FACTORS, factorsOf, groupTable, notesOf, resultRow,
+} from "../compare/tables.js";
 import { byId, checkbox, dataTable, fill, h, input, mount, throttled } from "../dom.js";
 import * as f from "../format.js";
 import { empty, message, showFailure } from "../notices.js";
@@ -32,13 +36,16 @@ const below = h("div");
 const notes = h("div");
 const groups = h("div.results");
 const table = h("div.results");
-const sets = h("div");
 const charts = h("div");
 const differences = h("div");
 const code = new CodeDifferences();
+const [ranking, curves] = [h("div"), h("div.ranked-curves")];
+/** What is said of the row under the pointer, or with the focus. */
+const said = h("p.hint.said", { "aria-live": "polite" });
 const media = new MediaBoard();
 const board = new Board(charts, [], {
-  onData: () => compare(), superseded: false, pins: "compare-pins", open: ["train", "val"], pauseMs: SEVERAL_MS,
+  onLine: (run) => light(run, false), onData: () => compare(), superseded: false, pins: "compare-pins",
+  open: ["train", "val"], pauseMs: SEVERAL_MS,
 });
 const { view } = board;
 
@@ -53,69 +60,19 @@ function choose(next) {
   load();
 }
 
-/** @type {Map<string, Map<string, import("../types.js").MetricInfo>>} by run, its metrics */
-const known = new Map();
-
-/**
- * The value of the compared metric: of last steps, or the best of all.
- *
- * @param {string} id
- * @param {"last" | "best"} which
- */
-function ofRun(id, which) {
-  const info = known.get(id)?.get(state.metric);
-  if (!info) return null;
-  if (which === "last") return info.last;
-  return state.comparison?.goal ? { minimize: info.minimum, maximize: info.maximum }[state.comparison.goal] : null;
-}
-
 const factors = (/** @type {string} */ id) => factorsOf(state.comparison, id);
 
-/** @param {string} id @param {string} key */
-function sortValue(id, key) {
-  const standing = state.comparison?.results.find((one) => one.run_id === id);
-  const value = key === "value"
-    ? standing?.value
-    : key === "last" || key === "best"
-    ? ofRun(id, key)
-    : standing?.[/** @type {"mfu"} */ (key)];
-  return f.fromWire(value ?? null);
-}
-
-/** @returns {string[]} the runs in the order of the table: the baseline first, unless it is sorted */
-function ordered() {
-  const key = state.order?.replace("-", "");
-  if (!key) return state.ids;
-  const sign = state.order?.startsWith("-") ? -1 : 1;
-  const rank = (/** @type {string} */ id) => {
-    const value = sortValue(id, key);
-    return value === null || Number.isNaN(value) ? Infinity : sign * value;
-  };
-  return [...state.ids].sort((a, b) => rank(a) - rank(b) || 0);
-}
-
-/** @param {string} key @param {string} text @param {string} hint */
-function sortHead(key, text, hint) {
-  const mark = state.order === key ? " ↑" : state.order === `-${key}` ? " ↓" : "";
-  const onclick = () => {
-    state.order = state.order === key ? `-${key}` : state.order === `-${key}` ? null : key;
-    write({ order: state.order });
-    drawTable();
-  };
-  const sorted = mark ? (mark === " ↑" ? "ascending" : "descending") : null;
-  const button = h("button.sort", { type: "button", onclick }, text + mark);
-  return h("th.num", { key, scope: "col", title: hint, "aria-sort": sorted }, button);
+/** Mark the row of a run, and its line. @param {string | null} run @param {boolean} line */
+function light(run, line) {
+  for (const row of table.querySelectorAll("tr")) row.classList.toggle("lit", row.dataset.run === run);
+  if (line) board.light(run);
 }
 
 const title = h("h1");
+const batches = h("span.chips");
 const select = /** @type {HTMLSelectElement} */ (h("select", { "aria-label": "Metric", onchange: () => {
   state.chosen = state.metric = select.value;
   write({ metric: state.metric });
-  compare();
-} }));
-const bySelect = /** @type {HTMLSelectElement} */ (h("select", { "aria-label": "Mean by", onchange: () => {
-  state.by = bySelect.value;
-  write({ by: state.by });
   compare();
 } }));
 const ref = input({ type: "search", placeholder: "add a run: name or id", "aria-label": "Add a run" });
@@ -144,9 +101,8 @@ async function add(event) {
 mount(
   head,
   h("div.crumbs", {}, h("a", { href: "/" }, "Runs"), " / compare"),
-  h("div.head-line", {}, title),
   h(
-    "div.bar", {}, h("label.field", {}, "by", select), h("label.field", {}, "mean by", bySelect),
+    "div.head-line", {}, title, code.chip, batches, h("label.field", {}, "by", select),
     h("form", { onsubmit: add }, ref), problem,
   ),
 );
@@ -165,46 +121,64 @@ const firstOf = (/** @type {string} */ group) => state.ids.find((id) => groupNam
 
 const xText = (/** @type {number} */ x) => (view.x === "time" ? f.duration(x) : f.si(x));
 
-function drawGroups() {
+/** Group the runs by a field in which they differ, or not. @param {string} by */
+function groupBy(by) {
+  state.by = state.by === by ? "" : by;
+  write({ by: state.by });
+  compare();
+}
+
+/** @param {ReturnType<typeof rankingOf> | null} ranked @param {string} where */
+function drawGroups(ranked, where) {
   const { comparison, metric } = state;
-  if (!comparison) return;
-  const paths = comparison.differences.map((one) => one.path);
-  // All factors together as well: what is left are the seeds.
-  const all = comparison.differences.filter((one) => one.factor).slice(0, FACTORS).map((one) => one.path).join(", ");
-  const option = (/** @type {string} */ path) => h("option", { key: path, value: path }, path || "each run");
-  const own = ["", ...new Set([...paths, ...(all.includes(",") ? [all] : []), "tag", "project"])];
-  fill(
-    bySelect, own.map(option),
-    state.by && !own.includes(state.by) && !state.names.includes(state.by) && option(state.by),
-    h("optgroup", { key: "metrics", label: "metrics, in equal parts" }, state.names.map(option)),
-  );
-  bySelect.value = state.by;
-  if (!state.by) fill(groups);
-  if (!state.by) return;
-  const where = comparison.common_x === null ? `no common ${view.x}` : `${view.x} ${xText(comparison.common_x)}`;
-  fill(groups, groupTable(comparison.groups, metric, where, (group) => swatch(firstOf(group))));
+  if (!comparison || !state.by) {
+    fill(groups);
+    return;
+  }
+  const end = h("button.quiet", { type: "button", onclick: () => groupBy(state.by) }, "each run ×");
+  const plot = ranked && {
+    head: ranked.plot.head("mean of the runs, ± their standard deviation"),
+    cell: (/** @type {import("../types.js").RunGroupView} */ { name, mean, deviation }) =>
+      ranked.plot.cell(mean, strokeOf(firstOf(name)).colour, deviation ?? null),
+  };
+  fill(groups, h("div.bar", {}, `by ${state.by}`, end), groupTable(
+    comparison.groups, metric, where || `no common ${view.x}`, (of) => swatch(firstOf(of)), plot,
+  ));
+}
+
+/** Say something of a run, and show its line. @param {string} id @param {string} text */
+function say(id, text) {
+  said.textContent = text;
+  light(id, true);
 }
 
 function drawTable() {
   const { comparison, metric } = state;
   if (!comparison) return;
-  drawGroups();
+  const ranked = isRanked() ? rankingOf(comparison, nameOf, strokeOf, say) : null;
   const axis = { step: "step", tokens: "tokens", time: "time", flops: "FLOPs" }[view.x];
-  const where = comparison.common_x === null ? "" : xText(comparison.common_x);
+  const where = comparison.common_x === null ? "" : `${axis} ${xText(comparison.common_x)}`;
+  drawGroups(ranked, where);
   const results = new Map(comparison.results.map((one) => [one.run_id, one]));
   // A figure that no run has, such as the MFU on a CPU, has no column.
   const besides = BESIDES.filter(([field]) => comparison?.results.some((one) => one[field] !== null));
   const base = state.ids[0];
+  const ofState = !ranked || new Set(state.ids.map((id) => runs.get(id)?.state)).size > 1;
+  const column = (/** @type {string} */ key, /** @type {string} */ text, /** @type {string} */ hint) =>
+    sortHead(key, text, hint, () => [drawTable(), drawDifferences()]);
   const heads = [
-    "", "run", ".row-actions", "state",
-    sortHead(
-      "value", where ? `${metric} at ${axis} ${where}` : metric,
-      where ? `where every run with a value has it: ${axis} ${where}` : "no value to compare",
+    "", "run", ...(ranked ? [] : [".row-actions"]), ...(ofState ? ["state"] : []),
+    column(
+      "value", where && !ranked ? `${metric} at ${where}` : metric,
+      where ? `where every run with a value has it: ${where}` : "no value to compare",
     ),
+    ...(ranked
+      ? [ranked.plot.head(BARS), ...ranked.settings.map(({ path, short }) => column(path, short, path))] : []),
     ".num to the baseline",
-    sortHead("last", "last", "the newest value of each run, at its own step"),
-    sortHead("best", "best", "the best value of each run"),
-    ...besides.map(([key, name, how]) => sortHead(key, name, how)),
+    column("last", "last", "the newest value of each run, at its own step"),
+    column("best", "best", "the best value of each run"),
+    ...besides.map(([key, name, how]) => column(key, name, how)),
+    ...(ranked ? [".row-actions"] : []),
   ];
   fill(table, dataTable("Results", heads, ordered().map((id) => {
     const run = runs.get(id);
@@ -212,37 +186,47 @@ function drawTable() {
       result: results.get(id),
       base: id === base ? null : results.get(base),
       metric, besides, swatch: swatch(id), factors: factors(id), info: known.get(id)?.get(metric),
-      best: ofRun(id, "best"),
+      best: ofRun(id, "best"), ofState, ranked: ranked && ranked.of(id),
       onBaseline: () => choose([id, ...state.ids.filter((one) => one !== id)]),
-      onTakeOut: state.ids.length > 2 ? () => choose(state.ids.filter((one) => one !== id)) : null,
+      onTakeOut: isRanked() ? () => choose(state.ids.filter((one) => one !== id)) : null,
     });
-  })));
-  fill(notes, notesOf(comparison));
-  fill(sets, comparison.held_out === "different" && h(
-    "div.alert", {}, "Curves under val/ are from different held-out sets and are not comparable.",
-  ));
+  }), { kind: ranked ? ".ranking" : "" }));
+  said.textContent ||= `${comparison.noise === null ? "" : BARS}Point at a run to see its curve and how it compares.`;
+  fill(batches, ranked && batchesChip(comparison));
+  fill(notes, ranked && verdictOf(comparison, nameOf), notesOf(comparison, nameOf));
 }
 
+const BARS = "Bars: the 95 % interval of a difference from the baseline, from the noise between seeds. ";
 const ONLY_NAMES = "They differ only in names, seeds and settings that do not change the losses.";
 const nameOf = (/** @type {string} */ id) => runs.get(id)?.name ?? id;
 
 function drawDifferences() {
   const { comparison } = state;
   if (!comparison) return;
-  const shown = comparison.differences.filter((one) => !state.onlyFactors || one.factor);
+  // That names differ, is seen at the rows.
+  const shown = comparison.differences
+    .filter((one) => (!state.onlyFactors || one.factor) && (one.path !== "name" || !isRanked()));
   const box = checkbox(state.onlyFactors, (yes) => {
     state.onlyFactors = yes;
     write({ factors: yes });
     drawDifferences();
   });
+  const mark = (/** @type {string} */ id) => /** @type {any} */ (swatch(id));
+  // All factors together as well: what is left are the seeds.
+  const all = comparison.differences.filter((one) => one.factor).slice(0, FACTORS).map((one) => one.path).join(", ");
+  const others = [...(all.includes(",") ? [all] : []), "tag", "project"];
   fill(
     differences,
     h("div.bar", {}, h("label.check", {}, box, "only what may change the outcome"), h(
       "span.dim", {}, `${shown.length} of ${comparison.differences.length} fields`,
-    )),
-    shown.length
-      ? differencesTable(comparison.runs, shown, (id) => [/** @type {any} */ (swatch(id)), " ", nameOf(id)])
-      : h("p.hint", {}, comparison.differences.length ? ONLY_NAMES : "The configs are the same."),
+    ), isRanked() && h("span.field", {}, "group by", others.map((by) => h("button", {
+      key: by, type: "button", title: by, "aria-pressed": String(state.by === by), onclick: () => groupBy(by),
+    }, by === all ? "all settings" : by)))),
+    !shown.length
+      ? h("p.hint", {}, comparison.differences.length ? ONLY_NAMES : "The configs are the same.")
+      : isRanked()
+      ? matrix(comparison, ordered(), shown, { mark, name: nameOf, by: state.by, onGroup: groupBy })
+      : differencesTable(comparison.runs, shown, (id) => [mark(id), " ", nameOf(id)]),
   );
 }
 
@@ -317,11 +301,15 @@ async function load() {
     // What is found stands above the curves, and would push them away.
     below.style.visibility = "hidden";
     mount(place, head, below);
-    mount(
-      below, notes, groups, table, h("h2", {}, "Curves"), sets, board.bar.element, charts, media.element,
-      h("h2", {}, "Config"), differences, h("h2", {}, "Code"), code.element,
-    );
   }
+  // Before the curves, which take their width from their place.
+  below.classList.toggle("ranked", isRanked());
+  mount(ranking, groups, isRanked() && said, table);
+  mount(curves, !isRanked() && h("h2", {}, "Curves"), board.bar.element, charts);
+  mount(
+    below, notes, ranking, curves, media.element, h("h2", {}, isRanked() ? "What differs" : "Config"), differences,
+    h("h2", {}, "Code"), code.element,
+  );
   drawHead();
   // Asked together with the runs; again below for those that the address names otherwise than by their ids.
   const early = new Map(state.ids.map((id) => [id, ask("/metrics", id, {}).catch(() => null)]));

@@ -1,0 +1,201 @@
+/** Three runs or more: which is best, the ranking as a plot of dots with their intervals, and what explains it. */
+
+import { get } from "../api.js";
+import { labels } from "../charts/axes.js";
+import { linearTicks } from "../charts/scale.js";
+import { scaleOf } from "../colour.js";
+import { dataTable, h, s } from "../dom.js";
+import { acts } from "../form.js";
+import * as f from "../format.js";
+import { repeat } from "../run/fork.js";
+import { areSeveral, cautionsOf, settingsOf } from "./tables.js";
+
+/** @typedef {import("../types.js").ComparisonView} ComparisonView */
+
+const [WIDTH, HEIGHT, PAD] = [200, 27, 14];
+/** What is worse than the best by so many times as the median is, is off the scale: it would flatten the others. */
+const FAR = 4;
+/** So many numbers are groups of their own, as in groups.py. */
+const FEW = 8;
+/** Of more runs the matrix has colours without texts. */
+const WRITTEN = 6;
+const MISSING = "—";
+
+/** @param {unknown[]} values @returns {number[]} the finite ones */
+const finite = (values) => values.flatMap((one) => f.fromWire(one) ?? []).filter(Number.isFinite);
+const mean = (/** @type {number[]} */ values) => values.reduce((a, b) => a + b, 0) / values.length;
+
+/**
+ * Return the variants, best first: runs that differ only in their seed, with their mean and half of the 95 % interval
+ * of its difference from the baseline's. Those without a value that compares with it are not among them.
+ *
+ * @param {Pick<ComparisonView, "gaps" | "results" | "goal">} comparison
+ * @returns {{ids: string[], mean: number, half: number | null}[]}
+ */
+export function variantsOf({ gaps, results, goal }) {
+  if (!gaps.length) return [];
+  const base = gaps[0].base_ids;
+  const middle = mean(finite(results.filter((one) => base.includes(one.run_id)).map((one) => one.value)));
+  const sign = goal === "maximize" ? -1 : 1;
+  const others = gaps.map(({ run_ids: ids, difference, half_width: half = null }) => (
+    { ids, mean: middle + (difference ?? NaN), half }
+  ));
+  return [{ ids: base, mean: middle, half: null }, ...others].filter((one) => Number.isFinite(one.mean))
+    .sort((a, b) => sign * (a.mean - b.mean));
+}
+
+/** Say which is best, and by how much. @param {ComparisonView} comparison @param {(id: string) => string} name */
+export function sentenceOf(comparison, name) {
+  const [best, next, ...rest] = variantsOf(comparison);
+  const noise = comparison.noise === null ? "noise unknown" : `noise between seeds ${f.number(comparison.noise, 2)}`;
+  if (!next) return `No two of them have a ${comparison.metric} to compare; ${noise}.`;
+  const seeds = best.ids.length > 1 ? ` (mean of ${best.ids.length} seeds)` : "";
+  const by = (f.change(next.mean, best.mean, comparison.metric) ?? "").replace(/^[+−±]| \(.*/g, "");
+  const others = `${rest.length + 1} ${rest.length ? "others" : "other"}`;
+  return `${name(best.ids[0])}${seeds} is ${comparison.goal ? "best" : "lowest"} by ${by}; ${others}; ${noise}.`;
+}
+
+/** Draw that sentence. @param {ComparisonView} comparison @param {(id: string) => string} name */
+export function verdictOf(comparison, name) {
+  const [best] = variantsOf(comparison);
+  const onclick = async () => repeat(await get(`/runs/${best.ids[0]}`));
+  const measure = h("button", acts({ type: "button", title: comparison.noise_note, onclick }), "Measure with 3 seeds");
+  return areSeveral(comparison)
+    && h("p.verdict.gap", {}, sentenceOf(comparison, name), " ", best && comparison.noise === null && measure);
+}
+
+/** Draw values as dots over one axis, in a column of a table. @param {ComparisonView} comparison */
+function plotOf(comparison) {
+  const variants = variantsOf(comparison);
+  const ends = variants.flatMap(({ mean: middle, half }) => (half === null ? [] : [middle - half, middle + half]));
+  const values = finite(comparison.results.map((one) => one.value)).sort((a, b) => a - b);
+  if (comparison.goal === "maximize") values.reverse();
+  const [best = 0, middle = 1] = [values[0], values[values.length >> 1]];
+  const isNear = (/** @type {number} */ v) => best === middle || (v - best) / (middle - best) <= FAR;
+  const near = [...values, ...ends].filter(isNear);
+  const [low, high] = near.length > 1 ? [Math.min(...near), Math.max(...near)] : [best - 1, best + 1];
+  const x = (/** @type {number} */ v) =>
+    Math.round(10 * (PAD + Math.min(1, Math.max(0, (v - low) / (high - low || 1))) * (WIDTH - 2 * PAD))) / 10;
+  const ticks = linearTicks(low, high, 3);
+  const base = variants.find(({ ids }) => ids.includes(comparison.runs[0]))?.mean;
+  const rules = ticks.map((at) => `M${x(at)} 0V${HEIGHT}`).join("");
+  const draw = (/** @type {any[]} */ ...parts) =>
+    s("svg", { width: WIDTH, height: HEIGHT, "aria-hidden": "true" }, parts);
+  const texts = labels(ticks, comparison.metric);
+  return {
+    head: (/** @type {string} */ hint) => h("th.dots", { key: "plot", scope: "col", title: hint }, draw(ticks.map(
+      (at, i) => s("text", { x: x(at), y: 17, "text-anchor": "middle" }, texts[i]),
+    )), h("span.unseen", {}, "plot")),
+    /** @param {unknown} wire @param {string} colour @param {number | null} half of its bar @param {number} [centre] */
+    cell(wire, colour, half, centre) {
+      const value = f.fromWire(wire);
+      const at = value !== null && Number.isFinite(value) ? value : isNear(high) ? Infinity : -Infinity;
+      const [from, to] = [-1, 1].map((side) => x((centre ?? at) + side * (half ?? 0)));
+      return h("td.dots", {}, value !== null && draw(
+        s("path", { class: "grid", d: rules }),
+        base !== undefined && s("path", { class: "base", d: `M${x(base)} 0V${HEIGHT}` }),
+        half !== null && s("path", { class: "bar", d: `M${from} 9v9m0-4.5H${to}m0-4.5v9` }),
+        // Off the scale: at its end.
+        s("circle", { cx: x(at), cy: 13.5, r: 4.5, fill: at < low || at > high ? "var(--bad)" : colour }),
+      ));
+    },
+  };
+}
+
+/** Return the props of a cell in the colour of its value. @param {unknown[]} values of a setting, by run */
+function tints(values) {
+  const known = values.map((one) => (one === MISSING ? null : one));
+  const { colour } = scaleOf(known);
+  return known.map((one) => (one === null ? {} : { vars: { "--tint": colour(one) } }));
+}
+
+/**
+ * @param {ComparisonView} comparison
+ * @param {(id: string) => string} name
+ * @param {(id: string) => {colour: string}} strokeOf
+ * @param {(id: string, text: string) => void} say called with what there is to say of a run
+ */
+export function rankingOf(comparison, name, strokeOf, say) {
+  const { runs, results, gaps } = comparison;
+  const plot = plotOf(comparison);
+  const settings = settingsOf(comparison).map((one) => ({ ...one, tint: tints(one.values) }));
+  const variants = variantsOf(comparison);
+  const of = (/** @type {string} */ id) => {
+    const column = runs.indexOf(id);
+    const { mean: centre, half = null } = variants.find(({ ids }) => ids.includes(id)) ?? {};
+    const caution = cautionsOf(comparison, id, name).join(" ");
+    const gap = gaps.find((one) => one.run_ids.includes(id))?.sentence ?? "";
+    return {
+      settings: settings.map(({ path, values, tint }) => h(
+        "td.num.tint", { key: path, ...tint[column] }, f.specCell(values[column], path),
+      )),
+      plot: plot.cell(results.find((one) => one.run_id === id)?.value, strokeOf(id).colour, half, centre),
+      caution, say: () => say(id, `${gap} ${caution}`),
+    };
+  };
+  return { plot, settings, of };
+}
+
+/**
+ * Return the share of the variance of results that lies between the values of a setting, less what as many groups
+ * have by chance; null where each run has a value of its own. Of many numbers the four quarters are compared.
+ *
+ * @param {unknown[]} values of the setting, by run
+ * @param {(number | null)[]} results by run
+ */
+export function explained(values, results) {
+  const runs = values.map((value, i) => ({ value, y: results[i] ?? NaN })).filter(({ y }) => Number.isFinite(y));
+  const sorted = runs.map(({ value }) => Number(value)).sort((a, b) => a - b);
+  const { size } = new Set(sorted);
+  const inQuarters = (size > FEW || size === runs.length) && runs.every(({ value }) => typeof value === "number");
+  const quarter = (/** @type {unknown} */ value) => Math.floor((4 * sorted.indexOf(Number(value))) / runs.length);
+  /** @type {Map<unknown, number[]>} */
+  const groups = new Map();
+  for (const { value, y } of runs) {
+    const key = inQuarters ? quarter(value) : JSON.stringify(value);
+    groups.set(key, [...(groups.get(key) ?? []), y]);
+  }
+  const squares = (/** @type {number[]} */ all) => all.reduce((sum, v) => sum + (v - mean(all)) ** 2, 0);
+  const total = squares(runs.map(({ y }) => y)) / (runs.length - 1);
+  const within = [...groups.values()].reduce((sum, group) => sum + squares(group), 0) / (runs.length - groups.size);
+  return groups.size > 1 && total > 0 && Number.isFinite(within) ? Math.max(0, 1 - within / total) : null;
+}
+
+/**
+ * Return the table of what differs, with what explains most of the results above.
+ *
+ * @param {ComparisonView} comparison
+ * @param {string[]} ids in the order of the ranking
+ * @param {ComparisonView["differences"]} shown
+ * @param {{mark: (id: string) => import("../dom.js").Child, name: (id: string) => string, by: string,
+ *   onGroup: (path: string) => void}} options `by`: what the runs are grouped by
+ */
+export function matrix(comparison, ids, shown, { mark, name, by, onGroup }) {
+  const columns = ids.map((id) => comparison.runs.indexOf(id));
+  const results = comparison.results.map((one) => f.fromWire(one.value));
+  const written = ids.length <= WRITTEN;
+  const rows = shown.map((one) => ({ ...one, share: one.factor ? explained(one.values, results) : null }))
+    .sort((a, b) => Number(b.factor) - Number(a.factor) || (b.share ?? -1) - (a.share ?? -1));
+  const hint = `Share of the variance of ${comparison.metric} between the values of the setting, less what chance gives. Settings that change together share it.`;
+  return dataTable(
+    "Config differences",
+    ["field", h("th.num", { scope: "col", title: hint }, "explains"), ...ids.map((id) => h(
+      "th", { key: id, scope: "col", title: name(id), "aria-label": name(id) }, mark(id), written && [" ", name(id)],
+    ))],
+    rows.map(({ path, values, factor, share }) => {
+      const tint = tints(values);
+      return h(
+        factor ? "tr" : "tr.dim", { key: path },
+        h("td.key.shrink", {}, h("button.quiet", {
+          type: "button", "aria-pressed": String(by === path), title: `Group the runs by ${path}`,
+          onclick: () => onGroup(path),
+        }, path)),
+        h("td.num", {}, factor && f.percent(share)),
+        columns.map((column, i) => h("td.value.tint", {
+          key: ids[i], title: `${name(ids[i])}: ${f.specValue(values[column], path)}`, ...tint[column],
+        }, written && f.specCell(values[column], path))),
+      );
+    }),
+    { kind: written ? ".config.matrix" : ".config.matrix.dense" },
+  );
+}
