@@ -72,7 +72,7 @@ def test_every_control_can_be_reached_by_keyboard(world: World, browser):
     expect(page.get_by_role("table", name="Sweeps")).to_contain_text("lr-grid")
     press(page, "j", "o")
     expect(page.locator("#verdict")).to_contain_text("Best lr")
-    tab_to(page, ".legend button")
+    tab_to(page, ".eye")
     press(page, "Space")
     expect(page).to_have_url(re.compile("hide="))
 

@@ -46,7 +46,7 @@ def test_curves_are_coloured_by_parameter_and_hidden_by_a_click(look: Visit, wor
             .filter((t) => t.line?.width > 1.5).map((t) => t.line.color))]"""
     )
     assert len(colours) == 5
-    page.get_by_role("button", name="lr 1.0e-4").click()
+    page.get_by_role("button", name="Hide the curves of lr-grid-1").click()
     page.wait_for_function(f"() => ({count})() === 4")
     expect(page).to_have_url(re.compile(f"hide={world.runs['lr-grid-1'].id}"))
 
@@ -68,9 +68,44 @@ def test_several_parameters_have_a_selector_and_parallel_coordinates(visit: Visi
     page.get_by_role("checkbox", name="one curve for all seeds").uncheck()
     page.wait_for_function(f"() => ({bands})() === 0")
     expect(page).to_have_url(re.compile("seeds=each"))
-    page.get_by_role("combobox", name="Parameter on the x axis").select_option("train.seed")
+    page.get_by_role("button", name="seed", exact=True).click()
     expect(page.locator(f"{FIGURE} .name").last).to_have_text("train.seed")
     expect(page).to_have_url(re.compile("parameter=train.seed"))
+
+
+def test_a_trial_is_marked_in_the_table_the_figure_and_the_curves(look: Visit, world: World):
+    page = look.open(f"/sweeps/{world.sweep.id}")
+    run = world.runs["lr-grid-2"].id
+    row = page.locator(f'.trials tr[data-run="{run}"]')
+    dot = page.locator(f'{FIGURE} .points a[href$="{run}"]')
+    figure, table = (page.locator(place).bounding_box() for place in (FIGURE, ".trials"))
+    assert figure["x"] + figure["width"] < table["x"]
+    row.hover()
+    expect(dot).to_have_class("lit")
+    dot.focus()
+    expect(page.locator(".trials tr.lit")).to_have_attribute("data-run", run)
+    expect(row.locator("svg").first).to_have_attribute(
+        "color", dot.evaluate("(link) => link.style.color")
+    )
+
+
+def test_the_proposal_is_in_the_form_and_before_the_end_it_is_too_early(visit: Visit, lehr: Lehr):
+    spec = seeding.lr_sweep("edge", [5e-5, 1e-4, 2e-4, 4e-4], steps=100)
+    sweep, runs = seeding.create_sweep(lehr.store, spec)
+    attempts = [seeding.start(lehr.store, run) for run in runs]
+    for attempt in attempts:
+        attempt.train(range(1, 101))
+        if attempt is not attempts[-1]:
+            attempt.end(RunState.COMPLETED, 100)
+    page = visit.open(f"/sweeps/{sweep.id}")
+    expect(page.get_by_text("too early: 4 of 4 trials at step 100 or above")).to_be_visible()
+    attempts[-1].end(RunState.COMPLETED, 100)
+    page.get_by_role("button", name="Add 1 proposed trial").click()
+    expect(page.get_by_role("textbox", name="values")).to_have_value("0.0008")
+    expect(page.get_by_role("dialog")).to_contain_text("GPU-hours, as the completed ones took")
+    page.get_by_role("dialog").get_by_role("button", name="Add").click()
+    expect(page.locator(".trials tbody tr")).to_have_count(5)
+    expect(page.locator("#sweep-head code")).to_have_count(0)
 
 
 def test_values_are_added_and_failed_trials_retried_together(visit: Visit, lehr: Lehr):
@@ -83,6 +118,7 @@ def test_values_are_added_and_failed_trials_retried_together(visit: Visit, lehr:
     expect(page.locator(".status-line").first).to_contain_text("2 wait")
 
     page.get_by_role("button", name="Add values").click()
+    expect(page.get_by_role("dialog")).to_contain_text("its GPU-hours are not known")
     page.get_by_role("textbox", name="values").fill("fast")
     page.get_by_role("dialog").get_by_role("button", name="Add").click()
     expect(page.get_by_role("alert")).to_contain_text("train.optimizer.lr")

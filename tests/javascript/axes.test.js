@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { labels, logOf, scaleOf, xAxis, yAxis } from "../../api/lehr_api/dashboard/static/js/charts/axes.js";
 import { bandPath } from "../../api/lehr_api/dashboard/static/js/charts/drawing.js";
 import { linearTicks, steady, timeUnit } from "../../api/lehr_api/dashboard/static/js/charts/scale.js";
-import { axisOf, narrowed, shareOf } from "../../api/lehr_api/dashboard/static/js/sweep/axis.js";
+import { axisOf, narrowed } from "../../api/lehr_api/dashboard/static/js/sweep/axis.js";
 import { curve, fc, trial } from "./support.js";
 
 /** @param {number[]} values @returns {any[]} */
@@ -210,15 +210,6 @@ test("places keep the order of the numbers and stay on the axis", () => {
       });
     }),
   );
-});
-
-test("a share of a range is a logarithm from a factor of four on", () => {
-  assert.equal(shareOf(2, [1, 2, 3]), 0.5);
-  assertClose(shareOf(1e-3, [1e-4, 1e-3, 1e-2]), 0.5);
-  assert.equal(shareOf(5, [5, 5]), 0.5);
-  assert.equal(shareOf(0, [0, 10]), 0);
-  assert.equal(shareOf("a", ["a", 1]), null);
-  assert.equal(shareOf(1, [1, "a"]), null);
 });
 
 test("a flat curve gets a range around it, and others their own", () => {

@@ -91,14 +91,17 @@ test("curves are drawn again when a trial ends or is tried again", () => {
   assert.notEqual(sign({ ended_at: 9 }), sign({ ended_at: 9, state: "pruned" }));
 });
 
-test("a repetition of a trial has a curve, in the group, colour and dash of its trial; other parameters use all dashes", () => {
+test("colours show the parameter beside the one on the axis, dashes another with few values; repetitions are as their trials", () => {
   const sweep = sweepOf([{}, {}, {}]);
-  sweep.parameters.push("width");
-  sweep.trials.forEach((/** @type {any} */ one, /** @type {number} */ i) => Object.assign(one.parameters, { width: i }));
-  sweep.repetitions = [{ ...sweep.trials[2], run: run({ id: "s" }), parameters: { ...sweep.trials[2].parameters, "train.seed": 7 } }];
   Object.assign(globalThis, { document: { documentElement: { dataset: {} } } });
+  const looks = () => boardRuns(sweep, "train.optimizer.lr", new Set()).map(({ stroke }) => stroke());
+  const colours = () => new Set(looks().map(({ colour }) => colour)).size;
+  assert.deepEqual([colours(), looks().map(({ dash }) => dash)], [3, ["solid", "solid", "solid"]]);
+  sweep.parameters.push("width", "name");
+  sweep.trials.forEach((/** @type {any} */ one, /** @type {number} */ i) => Object.assign(one.parameters, { width: i % 2, name: "abc"[i] }));
+  sweep.repetitions = [{ ...sweep.trials[2], run: run({ id: "s" }), parameters: { ...sweep.trials[2].parameters, "train.seed": 7 } }];
+  assert.deepEqual([colours(), looks().map(({ dash }) => dash)], [2, ["solid", "dash", "dashdot", "dashdot"]]);
   const runs = boardRuns(sweep, "train.optimizer.lr", new Set());
-  assert.deepEqual(runs.map(({ id, stroke }) => [id, stroke().dash]), [["r1", "solid"], ["r2", "dash"], ["r3", "dashdot"], ["s", "dashdot"]]);
   assert.deepEqual([runs[3].group, runs[3].label], [runs[2].group, `${runs[2].label}, seed 7`]);
 });
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from lehr.schemas.sweeps import SweepDetail, TrialView
 
 _MOST_TICKS = 12
+_MOST_LISTED = 8
+"""Of more combinations of the other parameters, a legend would take the room of the values."""
 
 
 def drawn_sweep(
@@ -135,7 +137,7 @@ def _ranked(
             by_x.setdefault(trial.parameters[parameter], []).append(trial.compared_value)
         several = len(groups) > 1 or len(by_x) < len(ordered)
         # A line or a mean through values of different held-out sets would compare them.
-        if several and sweep.held_out != "different":
+        if several and len(ordered) > 1 and sweep.held_out != "different":
             x, columns = list(by_x), by_x.values()
             means = [math.fsum(values) / len(values) for values in columns]
             if sweep.noise_band is not None:
@@ -148,7 +150,8 @@ def _ranked(
                 )
             )
         label = name or sweep.metric
-        drawn += _trials(sweep, parameter, ordered, label, "points", "dot", slot=slot)
+        points = _trials(sweep, parameter, ordered, label, "points", "dot", slot=slot)
+        drawn += [replace(one, listed=len(groups) <= _MOST_LISTED) for one in points]
     return drawn, bands
 
 

@@ -200,6 +200,13 @@ def test_seeds_are_error_bars_and_other_parameters_separate_lines():
     assert [points.name for points in figure.legend] == ["wd 0", "wd 0.1", "best"]
 
 
+def test_a_legend_has_no_entry_for_each_of_many_points_of_a_search():
+    trials = [trial(n, 3.0, parameters={LR: 1e-3 * n, "wd": n / 10}) for n in range(1, 10)]
+    figure = sweep_figure(sweep(trials))
+    assert [points.name for points in figure.legend] == []
+    assert {points.symbol for points in figure.points} == {"dot", "ring"}
+
+
 def test_text_values_are_a_category_axis():
     trials = [
         trial(n, 3.0 + n, parameters={"train.optimizer.name": name})

@@ -223,6 +223,11 @@ export function change(wire, base, name) {
   return share === null ? size : `${size} (${sign}${share})`;
 }
 
+/** Return a value with three digits if it is a number that is not whole. @param {unknown} value */
+export const rounded = (value) => (
+  typeof value === "number" && !Number.isInteger(value) ? Number(value.toPrecision(3)) : value
+);
+
 /** How many digits a value of a spec has, if it is not whole. */
 const DIGITS = 6;
 const short = (/** @type {number} */ value) => (Number.isInteger(value) ? value : Number(value.toPrecision(DIGITS)));

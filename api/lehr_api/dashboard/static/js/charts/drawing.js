@@ -255,6 +255,39 @@ export function showFigure(place, svg) {
   }
 }
 
+/** Shapes around a point, in their order after the dot. */
+const SHAPES = ["m-4.5 -4.5h9v9h-9z", "m0 -5.5l5 9.5h-10z", "m0 -6l6 6l-6 6l-6 -6z"];
+
+/** Return the mark of a shape. @param {number} shape 0 for the dot @param {number} x @param {number} y */
+export const shapeOf = (shape, x, y) => (shape
+  ? s("path", { d: `M${x} ${y}${SHAPES[shape - 1]}`, fill: "currentColor" })
+  : s("circle", { cx: x, cy: y, r: 4.5, fill: "currentColor" }));
+
+/**
+ * Give the points of a figure, and the lines through them, the looks of their runs.
+ *
+ * @param {HTMLElement} place
+ * @param {Map<string, {colour: string, shape: number}>} looks by run
+ */
+export function showLooks(place, looks) {
+  for (const group of /** @type {NodeListOf<SVGElement>} */ (place.querySelectorAll(".points"))) {
+    for (const link of group.querySelectorAll("a")) {
+      const look = looks.get(link.getAttribute("href")?.split("/").at(-1) ?? "");
+      const dot = link.lastElementChild;
+      if (!look || !dot) continue;
+      link.style.color = look.colour;
+      for (const line of /** @type {NodeListOf<SVGElement>} */ (
+        place.querySelectorAll(`[data-slot="${group.dataset.slot}"]`)
+      )) line.style.color = look.colour;
+      if (!look.shape) continue;
+      const [x, y] = ["cx", "cy"].map((at) => Number(dot.getAttribute(at)));
+      const mark = shapeOf(look.shape, x, y);
+      mark.append(...dot.childNodes);
+      dot.replaceWith(mark);
+    }
+  }
+}
+
 const WIDTH = 84;
 const HEIGHT = 20;
 const PAD = 2;

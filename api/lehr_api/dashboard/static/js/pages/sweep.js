@@ -2,16 +2,18 @@
 
 import { get } from "../api.js";
 import { Board, SEVERAL_MS } from "../charts/board.js";
-import { showFigure, swatch } from "../charts/drawing.js";
-import { byId, checkbox, coded, fill, h, mount, throttled } from "../dom.js";
+import { shapeOf, showFigure, showLooks } from "../charts/drawing.js";
+import { keyOf } from "../colour.js";
+import { byId, checkbox, coded, fill, h, mount, s, throttled } from "../dom.js";
 import * as f from "../format.js";
 import { noteBox } from "../note.js";
 import { showFailure, tryTo } from "../notices.js";
 import { installPage } from "../page.js";
+import { shortName } from "../runs/configs.js";
 import { countsLine, showTabState } from "../status.js";
 import { on, onCatchUp } from "../stream.js";
 import { sweepActions } from "../sweep/actions.js";
-import { boardRuns, boardSign } from "../sweep/axis.js";
+import { boardRuns, boardSign, looksOf } from "../sweep/axis.js";
 import { showCampaign } from "../sweep/campaign.js";
 import { Changes, PAGE, readSweep, standing, withNews, withoutCurves } from "../sweep/pages.js";
 import { Parallel } from "../sweep/parallel.js";
@@ -20,7 +22,6 @@ import { read, write } from "../urlstate.js";
 
 /**
  * @typedef {import("../types.js").SweepDetail} SweepDetail
- * @typedef {import("../charts/board.js").BoardRun} BoardRun
  * @typedef {import("../types.js").SweepFigure} SweepFigure
  */
 
@@ -37,10 +38,8 @@ const failure = h("div");
 const campaign = h("section", { id: "campaign" });
 const charts = h("div");
 const seedBar = h("div.bar");
-const legend = h("ul.legend");
-const importance = h("div");
 const parallel = new Parallel(h("div"));
-const parallelSection = h("section", { hidden: true }, h("h2", {}, "Parallel coordinates"), parallel.place, importance);
+const parallelSection = h("section", { hidden: true }, h("h2", {}, "Parallel coordinates"), parallel.place);
 const trials = h("div");
 const more = h("div.bar");
 /** How many trials are shown, at most. */
@@ -52,26 +51,40 @@ let figure = null;
 let parameter = read("parameter");
 const hidden = new Set((read("hide") ?? "").split(",").filter(Boolean));
 
-const board = new Board(charts, [], { superseded: false, open: ["train", "val"], pauseMs: SEVERAL_MS });
+const board = new Board(charts, [], {
+  onLine: (run) => light(run, false), superseded: false, open: ["train", "val"], pauseMs: SEVERAL_MS,
+});
 const body = byId("sweep-body");
 // Not before the head, which would push it away; its place must have its width.
 body.style.visibility = "hidden";
 mount(
-  body,
-  campaign,
-  figureBar,
-  figurePlace,
-  failure,
-  h("h2", {}, "Curves"),
-  board.bar.element,
-  seedBar,
-  legend,
-  charts,
-  parallelSection,
-  h("h2", {}, "Trials"),
-  trials,
-  more,
+  body, campaign, figureBar, h("div.figure-trials", {}, figurePlace, h("div", {}, trials, more)), failure,
+  h("h2", {}, "Curves"), board.bar.element, seedBar, charts, parallelSection,
 );
+
+/**
+ * Mark a trial in the figure, in the table, and unless a line was pointed at its lines.
+ *
+ * @param {string | null} run
+ * @param {boolean} [lines]
+ */
+function light(run, lines = true) {
+  for (const row of trials.querySelectorAll("tr")) {
+    row.classList.toggle("lit", row.dataset.run === run);
+    if (row.dataset.run === run && !row.matches(":hover, :focus-within")) row.scrollIntoView({ block: "nearest" });
+  }
+  for (const link of figurePlace.querySelectorAll("a")) link.classList.toggle("lit", link.matches(`[href$="/${run}"]`));
+  if (lines) board.light(run);
+}
+/** @param {Event} event */
+const pointed = ({ target }) => {
+  const found = /** @type {Element} */ (target).closest("tr[data-run], a[href]");
+  light(found?.getAttribute("data-run") ?? found?.getAttribute("href")?.split("/").at(-1) ?? null);
+};
+for (const place of [trials, figurePlace]) {
+  for (const kind of ["pointerover", "focusin"]) place.addEventListener(kind, pointed);
+  place.addEventListener("pointerleave", () => light(null));
+}
 const runsNow = () => (sweep ? boardRuns(sweep, parameter, hidden) : []);
 
 /** @type {string | null} */
@@ -80,6 +93,27 @@ const audit = () => tryTo(async () => {
   audited = (await get(`${path}/audit`)).text;
   drawHead();
 });
+
+/** What a button does is no command in the prose. */
+const ADDING = / Add (it|them): `[^`]*`/;
+/** Signs of findings, by what they are about. */
+const SIGNS = /** @type {const} */ ([
+  [/fail|diverge/i, "✕", ".bad"], [/try next|edge|beyond/i, "→", ""], [/noise|seeds/i, "±", ""], [/./, "·", ""],
+]);
+/** The most findings in sight. */
+const FINDINGS = 3;
+
+/** @param {string[]} notes */
+function findings(notes) {
+  const line = (/** @type {string} */ note) => {
+    const [, sign, kind] = SIGNS.find(([about]) => about.test(note)) ?? SIGNS[3];
+    return h("p.finding", { title: note }, h(`b${kind}`, { "aria-hidden": "true" }, sign), h("span", {}, coded(note)));
+  };
+  const rest = notes.slice(FINDINGS).map(line);
+  return [notes.slice(0, FINDINGS).map(line), rest.length > 0 && h(
+    "details", {}, h("summary.dim", {}, `${rest.length} more`), rest,
+  )];
+}
 
 function drawHead() {
   if (!sweep) return;
@@ -110,9 +144,9 @@ function drawHead() {
     sweep.held_out_note && sweep.held_out !== "different" && h("div.alert", {}, sweep.held_out_note),
     figure && sweep.method !== "campaign" && h("p.verdict", { id: "verdict" }, figure.verdict),
     sweep.stopped && h("div.alert", {}, `No more trials are started: ${sweep.stopped}`),
-    sweep.warnings.map((warning) => h("p.note", {}, warning)),
-    (figure?.notes ?? sweep.notes)
-      .filter((note) => note !== sweep?.held_out_note).map((note) => h("p.note", {}, coded(note))),
+    findings([
+      ...sweep.warnings, ...(figure?.notes ?? sweep.notes).filter((note) => note !== sweep?.held_out_note),
+    ].map((note) => note.replace(ADDING, ""))),
     sweep.spec.pruning?.name === "forecast" && h("p.note", { id: "audit" }, audited ?? h(
       "button.quiet", { type: "button", onclick: audit }, "What would this rule have stopped wrongly so far?",
     )),
@@ -123,44 +157,32 @@ function drawCurves() {
   const runs = runsNow();
   board.setRuns(runs);
   board.bar.offer(sweep?.trials.map((trial) => trial.run) ?? []);
-  /** @type {Map<string, BoardRun[]>} */
-  const entries = new Map();
-  for (const run of runs) {
-    const key = board.meanOfSeeds ? (run.group ?? run.id) : run.id;
-    entries.set(key, [...(entries.get(key) ?? []), run]);
-  }
-  fill(
-    legend,
-    [...entries].map(([key, [run, ...rest]]) => {
-      const toggle = () => {
-        for (const { id } of [run, ...rest]) {
-          if (run.hidden) hidden.delete(id);
-          else hidden.add(id);
-        }
-        write({ hide: [...hidden].join(",") });
-        drawCurves();
-      };
-      const title = run.hidden ? "Show its curves" : "Hide its curves";
-      return h(
-        run.hidden ? "li.off" : "li",
-        { key },
-        h(
-          "button.quiet", { type: "button", "aria-pressed": String(!run.hidden), title, onclick: toggle },
-          swatch(run.stroke()), rest.length ? key : run.label,
-          !rest.length && run.cut && h("span.dim", {}, " pruned"),
-        ),
-      );
-    }),
-  );
+  fill(seedBar, hasSeeds() && seedChoice(), runs.length > 0 && drawKey());
+}
+
+/** What colours and shapes show. */
+function drawKey() {
+  if (!sweep) return null;
+  const { scale, shapes } = looksOf(sweep, parameter);
+  const mark = (/** @type {number} */ shape) => s("svg", { width: 14, height: 14 }, shapeOf(shape, 7, 7));
+  return [keyOf(scale), h("span.scale", {}, shapes.map((text, i) => h("span", {}, mark(i), String(JSON.parse(text)))))];
+}
+
+/** @param {string} id of a run */
+function hide(id) {
+  if (!hidden.delete(id)) hidden.add(id);
+  write({ hide: [...hidden].join(",") });
+  drawCurves();
+  drawTrials();
 }
 
 function drawTrials() {
   if (!sweep) return;
-  const runs = new Map(runsNow().map((run) => [run.id, run]));
-  fill(trials, trialsTable(sweep, (id) => {
-    const run = runs.get(id);
-    return run ? /** @type {any} */ (swatch(run.stroke())) : null;
-  }));
+  const { scale, of } = looksOf(sweep, parameter);
+  const mark = (/** @type {SweepDetail["trials"][number]} */ trial) => s(
+    "svg", { width: 14, height: 14, color: scale.colour(of(trial).value) }, shapeOf(of(trial).shape, 7, 7),
+  );
+  fill(trials, trialsTable(sweep, mark, hidden, hide));
   const left = sweep.trials_total - sweep.trials.length;
   more.hidden = left <= 0;
   fill(more, h("button", { type: "button", onclick: () => {
@@ -170,42 +192,40 @@ function drawTrials() {
   } }, `Show ${Math.min(PAGE, left)} more`), h(
     "span.dim", {}, `${sweep.trials.length} of ${sweep.trials_total} trials are shown, the best among them.`,
   ));
-  const shares = Object.entries(figure?.importance ?? {});
-  fill(importance, shares.length > 0 && h(
-    "dl.facts.importance",
-    { "aria-label": "Importance of the parameters" },
-    shares.map(([path, share]) => [h("dt", { key: `name ${path}` }, path), h(
-      "dd", { key: `share ${path}` },
-      h("span.meter", { "aria-hidden": "true" }, h("i", { vars: { "--share": share } })), f.percent(share),
-    )]),
-  ), shares.length > 0 && h(
-    "p.hint", {},
-    "How much each parameter affects the metric. PED-ANOVA compares its values among the better half of the trials with those among all.",
-  ));
   parallelSection.hidden = sweep.parameters.length < 2;
   if (parallelSection.hidden) return;
   parallel.draw(sweep);
 }
 
+/** How much each parameter affects the metric stands beside its name. */
+const IMPORTANCE = "How much the parameter affects the metric, where that is known. PED-ANOVA compares its values among the better half of the trials with those among all.";
+
 function drawParameterChoice() {
-  if (!sweep || sweep.parameters.length < 2) {
-    figureBar.hidden = true;
-    return;
-  }
-  const choose = (/** @type {Event} */ event) => {
-    parameter = /** @type {HTMLSelectElement} */ (event.currentTarget).value;
+  figureBar.hidden = !sweep || sweep.parameters.length < 2;
+  if (!sweep || figureBar.hidden) return;
+  const { parameters } = sweep;
+  const choose = (/** @type {string} */ path) => {
+    parameter = path;
     write({ parameter });
     load();
   };
-  const select = h(
-    "select", { "aria-label": "Parameter on the x axis", value: parameter ?? "", onchange: choose },
-    sweep.parameters.map((path) => h("option", { value: path }, path)),
-  );
-  fill(figureBar, h("label.field", {}, "against", select));
+  fill(figureBar, h("span.field", {}, "x", h("span.segments", {}, parameters.map((path) => h(
+    "button", {
+      key: path, type: "button", "aria-pressed": String(path === parameter), title: `${path}. ${IMPORTANCE}`,
+      onclick: () => choose(path),
+    },
+    shortName(path, parameters),
+    figure?.importance[path] !== undefined && h("span.dim", {}, ` ${f.percent(figure.importance[path])}`),
+  )))), drawKey());
 }
 
 function drawPlot() {
-  if (figure) showFigure(figurePlace, figure.svg);
+  if (!figure || !sweep) return;
+  showFigure(figurePlace, figure.svg);
+  const { scale, of } = looksOf(sweep, parameter);
+  showLooks(figurePlace, new Map([...sweep.trials, ...sweep.repetitions].map(
+    (trial) => [trial.run.id, { colour: scale.colour(of(trial).value), shape: of(trial).shape }],
+  )));
 }
 
 /** @param {string | null} asked the parameter on the x axis @returns {Promise<SweepFigure>} as large as its place */
@@ -220,6 +240,8 @@ function refit() {
   judged = "";
   reload();
 }
+
+const hasSeeds = () => sweep !== null && (sweep.repetitions.length > 0 || sweep.parameters.some(f.isSeed));
 
 function seedChoice() {
   return h("label.check", {}, checkbox(board.meanOfSeeds, (yes) => {
@@ -279,9 +301,7 @@ async function load() {
     drawHead();
     drawParameterChoice();
     drawTrials();
-    const seeds = sweep && (sweep.repetitions.length > 0 || sweep.parameters.some(f.isSeed));
-    board.meanOfSeeds = Boolean(seeds) && read("seeds") !== "each";
-    if (seeds && !seedBar.children.length) fill(seedBar, seedChoice());
+    board.meanOfSeeds = hasSeeds() && read("seeds") !== "each";
     const curves = boardSign(parameter, runsNow());
     if (curves === drawn) board.drawNews();
     else drawCurves();
@@ -344,6 +364,7 @@ onCatchUp(async () => {
   board.reload();
 });
 document.addEventListener("lehr:theme", () => {
+  drawParameterChoice();
   drawPlot();
   drawCurves();
   drawTrials();

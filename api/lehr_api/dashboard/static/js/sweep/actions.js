@@ -46,68 +46,48 @@ const value = (text) => (
   text !== "" && Number.isFinite(Number(text)) ? Number(text) : text === "true" ? true : text === "false" ? false : text
 );
 
-/** @param {SweepDetail} sweep */
+/** Add trials: first those that the verdict proposes, if it does. @param {SweepDetail} sweep */
 function extend(sweep) {
-  const about = "Existing trials do not change. New ones are queued.";
-  if (sweep.method === "grid") {
-    const path = /** @type {HTMLSelectElement} */ (h(
-      "select", {}, sweep.parameters.map((one) => h("option", { value: one }, one)),
-    ));
-    const values = input({ required: true, placeholder: "2e-2, 5e-2" });
-    openForm({
-      title: `Add values to ${sweep.name}`,
-      about,
-      fields: [field("parameter", path), field("values", values, "with commas between them")],
-      yes: "Add",
-      act: () => post(`/sweeps/${sweep.id}/extend`, {
-        parameters: { [path.value]: values.value.split(",").map((one) => value(one.trim())) }
-      }),
-    });
-    return;
-  }
-  const what = sweep.method === "campaign" ? "gpu_hours" : "trials";
-  const trials = input({ type: "number", min: "1", max: "10000", value: "8", required: true });
+  const next = sweep.next_trials;
+  const done = sweep.counts.completed ?? 0;
+  // The hours of trials that ended early do not predict those of a whole one.
+  const each = sweep.cost && done && done === sweep.trials_total ? sweep.cost.gpu_hours / done : null;
+  const byValue = sweep.method === "grid" || sweep.method === "list";
+  const what = sweep.method === "campaign" ? "GPU-h" : "trials";
+  const proposed = next?.parameters ?? { [Object.keys(next?.points?.[0] ?? {})[0] ?? sweep.parameters[0]]:
+    (next?.points ?? []).flatMap((point) => Object.values(point)) };
+  const [[first, values]] = Object.entries(proposed);
+  const paths = [...new Set([first, ...(sweep.method === "grid" ? sweep.parameters : [])])];
+  const path = /** @type {HTMLSelectElement} */ (h("select", {}, paths.map((one) => h("option", { value: one }, one))));
+  const text = input(byValue
+    ? { required: true, value: values.join(", ") }
+    : { type: "number", min: "1", max: "10000", value: "8", required: true });
+  const cost = h("p.hint");
+  const added = () => (byValue ? text.value.split(",").map((one) => value(one.trim())) : [Number(text.value)]);
+  const show = () => {
+    const tried = new Set(sweep.trials.map((trial) => JSON.stringify(trial.parameters[path.value]))).size;
+    const trials = byValue ? (added().length * sweep.trials_total) / Math.max(1, tried) : Number(text.value);
+    cost.textContent = what === "GPU-h" ? "" : gpuHours(each === null ? null : each * trials);
+  };
+  text.addEventListener("input", show);
+  path.addEventListener("change", show);
+  show();
   openForm({
-    title: `Add ${what.replace("gpu_h", "GPU-h")} to ${sweep.name}`,
-    about,
-    fields: [field(what.replace("gpu_h", "GPU-h"), trials)],
+    title: byValue ? `Add values to ${sweep.name}` : `Add ${what} to ${sweep.name}`,
+    about: "Existing trials do not change. New ones are queued.",
+    fields: byValue
+      ? [field("parameter", path), field("values", text, "with commas between them"), cost] : [field(what, text), cost],
     yes: "Add",
-    act: () => post(`/sweeps/${sweep.id}/extend`, { [what]: Number(trials.value) }),
+    act: () => post(`/sweeps/${sweep.id}/extend`, sweep.method === "list"
+      ? { points: added().map((one) => ({ [path.value]: one })) }
+      : byValue ? { parameters: { [path.value]: added() } } : { [what === "GPU-h" ? "gpu_hours" : what]: added()[0] }),
   });
 }
 
-/**
- * Add the trials that the verdict names.
- *
- * @param {SweepDetail} sweep
- * @param {NonNullable<SweepDetail["next_trials"]>} next
- */
-async function extendAsAdvised(sweep, next) {
-  const seeds = Object.keys(next.parameters ?? {}).some(f.isSeed);
-  const added = next.parameters ? Object.values(next.parameters)
-    .flat() : (next.points ?? []).flatMap((point) => Object.values(point));
-  const done = sweep.counts.completed ?? 0;
-  // The hours of trials that ended early do not predict those of a whole one.
-  const hours = sweep.cost && done && done === sweep.trials_total ? (next.trials * sweep.cost.gpu_hours) / done : null;
-  const yes = await confirmed({
-    title: `Add ${next.trials} ${next.trials === 1 ? "trial" : "trials"} to ${sweep.name}?`,
-    body: h(
-      "div",
-      {},
-      h(
-        "p", {},
-        `${seeds ? "Seeds" : "Learning rates"} ${added.map((one) => (seeds ? String(one) : f.scientific(one))).join(", ")}. Existing trials do not change.`,
-      ),
-      h("p", {}, gpuHours(hours)),
-    ),
-    yes: "Add the trials",
-  });
-  if (!yes) return;
-  await tryTo(async () => {
-    const { parameters, points } = next;
-    await post(`/sweeps/${sweep.id}/extend`, parameters ? { parameters } : { points });
-    toast("The trials are queued.");
-  });
+/** Return why there is no proposal yet. @param {SweepDetail} sweep */
+function tooEarly({ trials, trials_total: total, compared_at_step: at, metric }) {
+  const above = trials.filter((trial) => (at === null ? trial.value !== null : (trial.step ?? 0) >= at)).length;
+  return `too early: ${above} of ${total} trials ${at === null ? `have ${metric}` : `at step ${f.integer(at)} or above`}`;
 }
 
 /** @param {SweepDetail} sweep */
@@ -129,10 +109,10 @@ export function sweepActions(sweep) {
       sweep.method === "grid" ? "Add values" : sweep.method === "campaign" ? "Add GPU-hours" : "Add trials",
     ),
     sweep.next_trials && !live && h(
-      "button.main",
-      acts({ type: "button", onclick: () => sweep.next_trials && extendAsAdvised(sweep, sweep.next_trials) }),
+      "button.main", acts({ type: "button", onclick: () => extend(sweep) }),
       `Add ${sweep.next_trials.trials} proposed ${sweep.next_trials.trials === 1 ? "trial" : "trials"}`,
     ),
+    live && sweep.method === "grid" && h("span.field", {}, tooEarly(sweep)),
     failed && h("button", acts({ type: "button", onclick: () => retry(sweep) }), "Run failed again"),
     live && h("button.danger", acts({ type: "button", onclick: () => cancel(sweep) }), "Cancel"),
   );

@@ -1,6 +1,6 @@
 /** Positions of values on a scale, for a parameter's axis and a trial's colour; the trials as runs of the charts. */
 
-import { along, DASHES, slots, stroke } from "../colour.js";
+import { DASHES, scaleOf } from "../colour.js";
 import { fromWire, specValue } from "../format.js";
 import * as f from "../format.js";
 import { shortName } from "../runs/configs.js";
@@ -15,22 +15,6 @@ import { shortName } from "../runs/configs.js";
  * @property {number} top where the finite values end
  * @property {(trial: TrialView) => string | null} [words] the trial's value with the name of the axis
  */
-
-/**
- * Return the position of a value among others, 0 to 1; null if one of them is not a number.
- *
- * @param {unknown} value
- * @param {unknown[]} values
- */
-export function shareOf(value, values) {
-  if (![value, ...values].every((v) => typeof v === "number")) return null;
-  const numbers = /** @type {number[]} */ (values);
-  const [low, high] = [Math.min(...numbers), Math.max(...numbers)];
-  if (low === high) return 0.5;
-  const log = low > 0 && high / low >= 4;
-  const scale = (/** @type {number} */ v) => (log ? Math.log(v) : v);
-  return (scale(/** @type {number} */ (value)) - scale(low)) / (scale(high) - scale(low));
-}
 
 /** Where the strip for values that are not finite begins, if there are any: numbers end below it. */
 const STRIP = 0.92;
@@ -123,50 +107,62 @@ export const varying = ({ parameters, trials }) =>
 
 /** @param {string} path @param {string[]} paths @param {TrialView[]} trials */
 export const parameterAxis = (path, paths, trials) =>
-  axisOf(shortName(path, paths), (trial) => trial.parameters[path], trials, (v) => specValue(
-    typeof v === "number" && !Number.isInteger(v) ? Number(v.toPrecision(3)) : v, path,
-  ));
+  axisOf(shortName(path, paths), (trial) => trial.parameters[path], trials, (v) => specValue(f.rounded(v), path));
 
 /**
  * @typedef {import("../types.js").SweepDetail} SweepDetail
  * @typedef {import("../charts/board.js").BoardRun} BoardRun
  */
 
+/** How many values of a parameter have a shape and a dash each. */
+const SHAPES = DASHES.length;
+
+/**
+ * Return how trials look in the figure over a parameter, in the table and in the charts: colours show the next
+ * parameter, or this one where it is alone, and shapes another one with few values.
+ *
+ * @param {SweepDetail} sweep
+ * @param {string | null} parameter on the x axis
+ */
+export function looksOf(sweep, parameter) {
+  const all = [...sweep.trials, ...sweep.repetitions];
+  const paths = varying(sweep).filter((path) => !f.isSeed(path));
+  const others = paths.filter((path) => path !== parameter);
+  const texts = (/** @type {string} */ path) =>
+    [...new Set(all.map((trial) => JSON.stringify(trial.parameters[path])))].sort();
+  const shaped = others.length > 1 ? (others.findLast((path) => texts(path).length <= SHAPES) ?? "") : "";
+  const coloured = others.find((path) => path !== shaped) ?? parameter ?? "";
+  const values = all.map((trial) => trial.parameters[coloured]);
+  const shapes = shaped ? texts(shaped) : [];
+  return {
+    scale: scaleOf(values, shortName(coloured, paths), (value) => f.specValue(f.rounded(value), coloured)), shapes,
+    of: (/** @type {TrialView} */ { parameters }) =>
+      ({ value: parameters[coloured], shape: Math.max(0, shapes.indexOf(JSON.stringify(parameters[shaped]))) }),
+  };
+}
+
 /**
  * @param {SweepDetail} sweep
- * @param {string | null} parameter the one that colours show
+ * @param {string | null} parameter on the x axis
  * @param {Set<string>} hidden ids of runs
  * @returns {BoardRun[]}
  */
 export function boardRuns(sweep, parameter, hidden) {
-  const all = [...sweep.trials, ...sweep.repetitions];
-  const given = slots(all.map((trial) => trial.run.id));
+  const { scale, of } = looksOf(sweep, parameter);
   const text = (/** @type {TrialView} */ trial, /** @type {string[]} */ paths) =>
     paths.map((path) => `${path.split(".").at(-1)} ${f.specValue(trial.parameters[path], path)}`).join(", ");
   const paths = sweep.parameters.filter((path) => !f.isSeed(path));
-  // Colours show the chosen parameter; dashes distinguish trials that differ in another one.
-  const others = paths.filter((path) => path !== parameter);
-  const besides = [...new Set(all.map((trial) => text(trial, others)))];
-  const values = all.map((trial) => trial.parameters[parameter ?? ""]);
-  return all.map((trial) => {
-    const value = trial.parameters[parameter ?? ""];
-    return {
-      id: trial.run.id,
-      label: text(trial, [...paths, ...Object.keys(trial.parameters).filter(f.isSeed)]),
-      hidden: hidden.has(trial.run.id),
-      cut: trial.run.state === "pruned",
-      group: text(trial, paths),
-      flopsPerToken: trial.run.flops_per_token,
-      attempt: trial.run.attempt,
-      ended: trial.run.ended_at !== null,
-      stroke: () => {
-        const at = shareOf(value, values);
-        return at === null
-          ? stroke(given.get(trial.run.id) ?? 0)
-          : { colour: along(at), dash: DASHES[besides.indexOf(text(trial, others)) % DASHES.length] };
-      },
-    };
-  });
+  return [...sweep.trials, ...sweep.repetitions].map((trial) => ({
+    id: trial.run.id,
+    label: text(trial, [...paths, ...Object.keys(trial.parameters).filter(f.isSeed)]),
+    hidden: hidden.has(trial.run.id),
+    cut: trial.run.state === "pruned",
+    group: text(trial, paths),
+    flopsPerToken: trial.run.flops_per_token,
+    attempt: trial.run.attempt,
+    ended: trial.run.ended_at !== null,
+    stroke: () => ({ colour: scale.colour(of(trial).value), dash: DASHES[of(trial).shape] }),
+  }));
 }
 
 /**

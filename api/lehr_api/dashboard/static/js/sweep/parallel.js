@@ -4,7 +4,7 @@
  * A drag along an axis chooses trials. By keyboard, the arrow keys choose and Escape takes the choice away.
  */
 
-import { along } from "../colour.js";
+import { keyOf, scaleOf } from "../colour.js";
 import { fill, h, s } from "../dom.js";
 import { number } from "../format.js";
 import { axisOf, narrowed, parameterAxis, result, varying } from "./axis.js";
@@ -44,14 +44,13 @@ export class Parallel {
     const width = Math.max(320, this.place.clientWidth);
     const x = (/** @type {number} */ i) => SIDE + (i / Math.max(1, axes.length - 1)) * (width - 2 * SIDE);
     const results = sweep.trials.map(result).filter((v) => v !== null && Number.isFinite(v)).map(Number);
-    const low = Math.min(...results);
-    const high = Math.max(...results);
+    const scale = scaleOf(results, sweep.metric, (v) => number(v));
     const inside = sweep.trials.filter((trial) => this.#isChosen(trial, axes));
     const svg = s("svg", {
       class: "parallel", viewBox: `0 0 ${width} ${HEIGHT}`, role: "group",
       "aria-label": `${sweep.trials.length} trials over ${axes.map((axis) => axis.title).join(", ")}`,
     });
-    for (const trial of sweep.trials) svg.append(this.#line(trial, axes, x, low, high, inside.includes(trial)));
+    for (const trial of sweep.trials) svg.append(this.#line(trial, axes, x, scale, inside.includes(trial)));
     axes.forEach((axis, i) => svg.append(...this.#axis(axis, i, axes, x(i), width / axes.length)));
     fill(
       this.place,
@@ -59,10 +58,7 @@ export class Parallel {
       h(
         "div.bar.parallel-bar",
         {},
-        results.length > 1 && h(
-          "span.field", { key: "key" }, `${sweep.metric} ${number(low)}`,
-          h("i.colour-key", { vars: { "--from": along(0), "--middle": along(0.5), "--to": along(1) } }), number(high),
-        ),
+        results.length > 1 && keyOf(scale),
         h(
           "span.dim", { key: "count" },
           this.chosen.size
@@ -116,11 +112,10 @@ export class Parallel {
    * @param {TrialView} trial
    * @param {NamedAxis[]} axes
    * @param {(i: number) => number} x
-   * @param {number} low
-   * @param {number} high
+   * @param {import("../colour.js").Scale} scale
    * @param {boolean} inside
    */
-  #line(trial, axes, x, low, high, inside) {
+  #line(trial, axes, x, scale, inside) {
     const points = axes.map((axis, i) => ({ at: axis.at(trial), i })).filter((point) => point.at !== null);
     const value = result(trial);
     const known = value !== null && Number.isFinite(value);
@@ -139,11 +134,7 @@ export class Parallel {
           ({ at, i }, n) => `${n ? "L" : "M"}${x(i).toFixed(1)} ${this.#y(/** @type {number} */ (at)).toFixed(1)}`
         ).join(""),
         // Failed trials are red; other trials without a value are grey.
-        stroke: known
-          ? along((value - low) / (high - low || 1))
-          : trial.run.state === "failed"
-          ? "var(--bad)"
-          : "var(--ink-2)",
+        stroke: scale.colour(known ? value : trial.run.state === "failed" ? NaN : null),
         "stroke-dasharray": known ? null : "3 4",
       }),
       s("title", {}, words),

@@ -6,6 +6,7 @@ import { dataTable, h } from "../dom.js";
 import { acts } from "../form.js";
 import * as f from "../format.js";
 import { toast, tryTo } from "../notices.js";
+import { shortName } from "../runs/configs.js";
 import { runReason, runState } from "../status.js";
 
 /**
@@ -35,37 +36,46 @@ async function retry(trial) {
 
 /**
  * @param {SweepDetail} sweep
- * @param {(run: string) => HTMLElement | null} swatch returns the mark with the run's colour
+ * @param {(trial: TrialView) => SVGElement} mark
+ * @param {Set<string>} hidden the runs without curves
+ * @param {(run: string) => void} onHide
  */
-export function trialsTable(sweep, swatch) {
+export function trialsTable(sweep, mark, hidden, onHide) {
   const head = (/** @type {string} */ title, hint = "") => h("th.num", { scope: "col", title: hint }, title);
   const heads = [
-    "", head("rank"), ...sweep.parameters.map((path) => head(path)),
+    "", head("rank"), "run", ...sweep.parameters.map((path) => head(shortName(path, sweep.parameters), path)),
     head(sweep.metric, sweep.compared_at_step
       ? `at step ${f.integer(sweep.compared_at_step)}, where trials are compared`
       : ""),
-    head("newest", "its newest value and step"), "trend", head("tok/s"), "state", "run", "",
+    "state", head("newest", "its newest value and step"), "trend", head("tok/s"), "",
   ];
   const rows = inOrder([...sweep.trials, ...sweep.repetitions]).map((trial) => {
+    const { id, name } = trial.run;
     const reason = runReason(trial.run);
-    const point = sweep.points.find(({ run_ids: ids }) => ids.length > 1 && ids.includes(trial.run.id));
+    const point = sweep.points.find(({ run_ids: ids }) => ids.length > 1 && ids.includes(id));
+    const shown = !hidden.has(id);
     return h(
       trial.best ? "tr.best" : "tr",
-      { "data-run": trial.run.id },
-      h("td.shrink", {}, swatch(trial.run.id)),
+      { "data-run": id },
+      h("td.shrink", {}, h(shown ? "button.eye" : "button.eye.off", {
+        key: "eye", type: "button", "aria-pressed": String(shown),
+        "aria-label": `${shown ? "Hide" : "Show"} the curves of ${name}`, onclick: () => onHide(id),
+      }, mark(trial))),
       h("td.num", {}, trial.rank ?? f.NONE, trial.rank !== null && point && h(
         "span.dim", { title: `the mean of its ${point.run_ids.length} seeds, which has the rank` },
         ` mean ${f.number(point.mean)}`,
       )),
-      sweep.parameters.map((path) => h("td.num", {}, f.specCell(trial.parameters[path], path))),
+      h("td", {}, h("a.name", { href: `/runs/${id}` }, name)),
+      sweep.parameters.map((path) => h(
+        "td.num", { title: f.specValue(trial.parameters[path]) }, f.specValue(f.rounded(trial.parameters[path]), path),
+      )),
       h("td.num", {}, h("b", {}, f.number(trial.compared_value)), trial.best && " best"),
+      h("td", {}, runState(trial.run), reason && h("span.reason", { title: reason }, reason)),
       h("td.num", {}, f.number(trial.value), trial.step !== null && h(
         "span.dim", {}, ` @ ${f.integer(trial.step)}`,
       )),
-      h("td", {}, sparkline(trial.run.trend, `train/loss of ${trial.run.name}`) ?? f.NONE),
+      h("td", {}, sparkline(trial.run.trend, `train/loss of ${name}`) ?? f.NONE),
       h("td.num", {}, f.si(trial.run.latest.tokens_per_s?.value)),
-      h("td.col-state", {}, runState(trial.run), reason && h("span.reason", { title: reason }, reason)),
-      h("td", {}, h("a.name", { href: `/runs/${trial.run.id}` }, trial.run.name)),
       h("td", {}, trial.run.state === "failed" && h(
         "button", acts({ type: "button", onclick: () => retry(trial) }), "Run again",
       )),
