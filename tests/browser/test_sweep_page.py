@@ -130,15 +130,28 @@ def test_values_are_added_and_failed_trials_retried_together(visit: Visit, lehr:
     visit.watch.console = [line for line in visit.watch.console if "422" not in line]
 
 
-def test_a_campaign_begins_with_its_law_its_budget_and_its_answer(visit: Visit, lehr: Lehr):
+def test_a_campaign_says_what_it_answers_and_launches_its_rollout(visit: Visit, lehr: Lehr):
     sweep = campaigns.recorded(lehr.store)
     page = visit.open(f"/sweeps/{sweep.id}")
     section = page.locator("#campaign")
-    expect(section.locator("svg.figure")).to_have_count(2)
-    expect(section.locator(".points a").first).to_have_attribute("href", re.compile("^/runs/"))
+    expect(section.locator("svg.figure")).to_have_count(4)
+    narrows = section.locator("svg", has_text=re.compile("as it narrows")).first
+    expect(narrows.locator(".points a")).to_have_count(7)
+    expect(narrows.locator(".points a").first).to_have_attribute("href", re.compile("^/runs/"))
     expect(section.get_by_role("img", name="of the budget is spent")).to_be_visible()
     expect(section.locator("dl").first).to_contain_text("estimated for the run itself")
-    expect(section.locator("dl").last).to_contain_text("Then: loss ±")
     section.get_by_text("Recommended rollout").click()
     expect(section.locator("pre")).to_contain_text("kind: rollout")
     expect(page.get_by_role("button", name="Add GPU-hours")).to_be_visible()
+    # Its trials differ in size: by rung, and no chart that mixes them.
+    expect(page.locator("#sweep-figure")).to_be_hidden()
+    rungs = page.get_by_role("table", name="Trials").locator("tbody tr")
+    expect(rungs).to_have_count(6)
+    rungs.first.locator("summary").click()
+    expect(rungs.first.locator("li a")).to_have_count(3)
+    section.get_by_role("button", name="Launch this rollout").click()
+    expect(page.get_by_role("dialog")).to_contain_text("GPU-hours")
+    page.get_by_role("button", name="Launch the rollout").click()
+    page.wait_for_url("**/rollouts/*")
+    [rollout] = lehr.store.rollouts.page(limit=5, archived=None).items
+    assert rollout.name == "c-target"

@@ -151,9 +151,15 @@ def cancel(sweep: ChangedSweep, services: ServicesDep) -> SweepDetail:
 
 @router.get("/{ref}/campaign")
 @SUBMISSIONS.runs
-def campaign(sweep: FoundSweep, services: ServicesDep) -> CampaignView:
+def campaign(
+    sweep: FoundSweep,
+    services: ServicesDep,
+    steps: Annotated[
+        int, Query(ge=0, le=100, description="Trials after which to tell what was known then.")
+    ] = 0,
+) -> CampaignView:
     """Return what a campaign was asked, has tried, and believes of its target now."""
-    return campaign_view(services, sweep)
+    return campaign_view(services, sweep, steps)
 
 
 @router.put("/{ref}/note")
@@ -243,8 +249,6 @@ class LawRequest(RequestBody):
     tokens: Annotated[float | None, Field(gt=0, lt=1e18)] = None
     published: bool = True
     """Whether published runs count as a weak prior."""
-    course: bool = False
-    """Whether to tell what each run taught."""
 
 
 @reading.post("/law", responses=problem_responses(404))

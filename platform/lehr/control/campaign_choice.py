@@ -55,24 +55,15 @@ def choose(
 def _choose(
     question: Question, trials: tuple[CampaignTrial, ...], hours_left: float, free: int, seed: int
 ) -> Next:
-    from lehr.analysis.laws import Observation, fit_law
-
     hours = [rung.hours for rung in question.rungs]
     if not question.fields or not hours or hours != sorted(hours):
         raise ValueError("a campaign needs fields, and rungs by ascending hours")
-    settings = tuple(rung.setting for rung in question.rungs)
-    ends = tuple(
-        Observation(settings[t.rung], t.values, t.loss, t.doubt)
-        for t in trials
-        if t.loss is not None
-    )
-    law = fit_law(
-        ends, question.fields, question.target, published=question.published, others=settings
-    )
+    ends = [trial for trial in trials if trial.loss is not None]
+    law = believed(question, ends)
     if law is None:
         none = "No law explains the losses of these trials. Is the metric a loss?"
         return Next((), none, none, None)
-    ended = sum(math.isfinite(end.loss) for end in ends)
+    ended = sum(math.isfinite(end.loss or 0.0) for end in ends)
     answer = law.answer() if ended >= _LEAST else None
     stop = None if answer is None else _good_enough(question, answer)
     if stop is None and hours_left < hours[0]:
@@ -92,6 +83,40 @@ def _choose(
     if stop is not None or free < 1 or not ended:
         return Next((), stop or "It waits for trials that run.", stop, answer)
     return _Decision(question, law, trials, seed).next(answer, hours_left, free)
+
+
+def prospects(
+    question: Question, trials: Sequence[CampaignTrial], hours: Sequence[float], seed: int = 0
+) -> list[tuple[float, tuple[float, ...]]]:
+    """Return for each amount of GPU-hours how many of them would be used, and which share of the
+    width of each value's interval, and of the loss's, is expected to be left; none where the answer
+    is good enough. Of 28 drawn truths, half more budget was expected to leave 0.92 and 0.84 on
+    average, and left 0.90 and 0.80 (tenth: 0.98 and 0.99, then 0.98 and 0.99).
+    """
+    law = believed(question, trials)
+    if law is None or not law.domain or _good_enough(question, law.answer()):
+        return []
+    decision, found = _Decision(question, law, tuple(trials), seed), []
+    for some in hours:
+        places, _ = decision.spend(some, len(decision.places))
+        found.append((decision.hours(places), decision.left(decision.pending + places)))
+    return found
+
+
+def believed(question: Question, trials: Iterable[CampaignTrial]) -> Law | None:
+    """Fit the law to trials that have ended; None where it explains none of them."""
+    from lehr.analysis.laws import Observation, fit_law
+
+    settings = [rung.setting for rung in question.rungs]
+    ends = tuple(
+        Observation(settings[t.rung], t.values, t.loss, t.doubt)
+        for t in trials
+        if t.loss is not None
+    )
+    # In an order that does not change with what trials cost, so that the same trials are one fit.
+    others = tuple(sorted(settings, key=lambda own: (own.non_embedding, own.tokens)))
+    aim, published = question.target, question.published
+    return fit_law(ends, question.fields, aim, published=published, others=others)
 
 
 def _good_enough(question: Question, answer: CampaignAnswer) -> str | None:
@@ -165,26 +190,13 @@ class _Decision:
         self.features: list[Array] = []
         """Of each place: the loss that each draw gives it, and its square, [N, 2]."""
         self.pending = tuple(self._add(trial) for trial in trials if trial.loss is None)
+        self.sets = [each for k in range(len(question.rungs)) for each in self._sets(k)]
 
     def next(self, answer: CampaignAnswer | None, hours_left: float, free: int) -> Next:
         """Return the trials to start now."""
-        sets = [each for k in range(len(self.question.rungs)) for each in self._sets(k)]
-        known, chosen, why = self.pending, list[CampaignTrial](), ""
-        while len(chosen) < free:
-            before = self._gain(known) * (1, 0, 1, 1)
-            fitting = [each for each in sets if self._hours(each) <= hours_left]
-            gains = [(each, self._gain(known + each) - before) for each in fitting]
-            lacking = self._lacking(self.law.regret, self.spread)
-            if max((gain[0] for _, gain in gains), default=0.0) < _LITTLE * lacking:
-                break
-            best, gain = max(gains, key=lambda e: (e[1][0] - e[1][1]) / self._hours(e[0]))
-            why = why or self._why(best, gain)
-            some = best[: free - len(chosen)]
-            chosen += [self.places[place] for place in some]
-            known, hours_left = known + some, hours_left - self._hours(some)
-            sets = [each for each in sets if not set(each) & set(best)]
+        chosen, why = self.spend(hours_left, free)
         if chosen:
-            return Next(tuple(chosen), why, None, answer)
+            return Next(tuple(self.places[place] for place in chosen), why, None, answer)
         if self.pending:
             return Next((), "What runs is expected to teach enough for now.", None, answer)
         loss = f" or the loss's doubt of {self.spread:.2g}" * (
@@ -196,7 +208,41 @@ class _Decision:
         )
         return Next((), stop, stop, answer)
 
-    def _hours(self, places: tuple[int, ...]) -> float:
+    def spend(self, hours_left: float, free: int) -> tuple[tuple[int, ...], str]:
+        """Return the places that are worth so many GPU-hours, and why the first ones are."""
+        sets = self.sets
+        known, chosen, why = self.pending, tuple[int, ...](), ""
+        lacking = self._lacking(self.law.regret, self.spread)
+        while len(chosen) < free:
+            before = self._gain(known) * (1, 0, 1, 1)
+            fitting = [each for each in sets if self.hours(each) <= hours_left]
+            gains = [(each, self._gain(known + each) - before) for each in fitting]
+            if max((gain[0] for _, gain in gains), default=0.0) < _LITTLE * lacking:
+                break
+            best, gain = max(gains, key=lambda e: (e[1][0] - e[1][1]) / self.hours(e[0]))
+            why = why or self._why(best, gain)
+            some = best[: free - len(chosen)]
+            chosen, known, hours_left = chosen + some, known + some, hours_left - self.hours(some)
+            sets = [each for each in sets if not set(each) & set(best)]
+        return chosen, why
+
+    def left(self, places: tuple[int, ...]) -> tuple[float, ...]:
+        """Return what trials are expected to leave of the width of each decided value's interval,
+        and of the loss's: shares of standard deviations.
+        """
+        import numpy as np
+
+        best = [
+            np.log(own) if f.log else own
+            for f, own in zip(self.law.fields, self.law.best.T, strict=True)
+        ]
+        asked = np.c_[*best, self.losses]
+        off = asked - self._expected(places, asked)
+        variance = np.minimum((off**2).mean(axis=0), now := asked.var(axis=0))
+        around = np.append(np.zeros(len(best)), self.around)
+        return tuple(np.sqrt((variance + around) / (now + around + 1e-30)).tolist())
+
+    def hours(self, places: tuple[int, ...]) -> float:
         return sum(self.question.rungs[self.places[place].rung].hours for place in places)
 
     def _why(self, places: tuple[int, ...], gain: Array) -> str:
@@ -205,7 +251,7 @@ class _Decision:
         trials = f"{len(places)} trial{'s' * (len(places) > 1)}"
         rung = self.question.rungs[self.places[places[0]].rung].name
         return (
-            f"{trials} of {rung} for {self._hours(places):.2g} GPU-hours: expected to lower the "
+            f"{trials} of {rung} for {self.hours(places):.2g} GPU-hours: expected to lower the "
             f"regret by {regret}{loss}, the most for each GPU-hour."
         )
 
@@ -261,17 +307,11 @@ class _Decision:
 
         if not places:
             return np.zeros(4)
-        terms = np.concatenate(
-            [np.ones((len(self.half), 1)), *(self.features[place] for place in places)], axis=1
-        )
         asked = np.c_[self.excess, self.losses]
-        falls, left = np.empty(len(terms)), np.empty(len(terms))
-        for some in (self.half, ~self.half):
-            square = terms[some].T @ terms[some] + _RIDGE * np.eye(terms.shape[1])
-            expected = terms[~some] @ np.linalg.solve(square, terms[some].T @ asked[some])
-            then, excess = expected[:, :-1].argmin(axis=1), self.excess[~some]
-            falls[~some] = excess[:, self.now] - excess[np.arange(len(then)), then]
-            left[~some] = self.losses[~some] - expected[:, -1]
+        expected = self._expected(places, asked)
+        rows = np.arange(len(asked))
+        falls = self.excess[:, self.now] - self.excess[rows, expected[:, :-1].argmin(axis=1)]
+        left = self.losses - expected[:, -1]
         regret, unit = float(falls.mean()), max(self.question.regret, 1e-9)
         variance = min(float((left**2).mean()), float(self.losses.var()))
         spread = math.sqrt(variance + self.around)
@@ -280,3 +320,15 @@ class _Decision:
         error = float(falls.std()) / math.sqrt(len(falls)) / unit
         error *= 1.0 if self.law.regret > unit else _ENOUGH
         return np.array([value, error, regret, self.spread - spread])
+
+    def _expected(self, places: tuple[int, ...], asked: Array) -> Array:
+        """Return what each half of the draws expects of the other, by the losses at the places."""
+        import numpy as np
+
+        terms = np.ones((len(self.half), 1))
+        terms = np.concatenate([terms, *(self.features[place] for place in places)], axis=1)
+        expected = np.empty_like(asked)
+        for some in (self.half, ~self.half):
+            square = terms[some].T @ terms[some] + _RIDGE * np.eye(terms.shape[1])
+            expected[~some] = terms[~some] @ np.linalg.solve(square, terms[some].T @ asked[some])
+        return expected

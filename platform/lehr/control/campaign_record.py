@@ -167,8 +167,7 @@ def next_trial(spec: SweepSpec, trials: Sequence[TrialState]) -> NextTrial:
         first = PROBE * campaign.gpu_hours / MARGIN
         hours = [first * rung.flops / campaign.rungs[0].flops for rung in campaign.rungs]
     most = costs(campaign, trials, at_most=True) or hours
-    question, order = asked(spec, hours)
-    told = [replace(one, rung=order.index(one.rung)) for one in observed(spec, trials)]
+    question, told, order = asked(spec, hours, trials)
     room = max((left - STOP_S * campaign.rungs[0].ranks / 3600) / MARGIN, 0.0)
     decided = choose(question, told, room, 1, spec.seed)
     stop = decided.stop
@@ -201,8 +200,12 @@ def refuse(spec: SweepSpec, hours: Sequence[float | None]) -> None:
     raise SpecError([SpecProblem("budget", f"budget is {budget}; {problem}.", hint)])
 
 
-def asked(spec: SweepSpec, hours: Sequence[float]) -> tuple[Question, list[int]]:
-    """Return the question, and the campaign's rung of each of its rungs: they ascend in hours."""
+def asked(
+    spec: SweepSpec, hours: Sequence[float], trials: Sequence[TrialState]
+) -> tuple[Question, list[CampaignTrial], list[int]]:
+    """Return the question, what the trials tell, and the campaign's rung of each of the question's:
+    these ascend in hours.
+    """
     campaign, target = campaign_of(spec), setting_of(spec.run.own)
     order = sorted(range(len(hours)), key=lambda index: hours[index])
     rungs = []
@@ -210,14 +213,14 @@ def asked(spec: SweepSpec, hours: Sequence[float]) -> tuple[Question, list[int]]
         rung = campaign.rungs[index]
         names = ("width", "depth", "non_embedding", "batch", "tokens")
         setting = replace(target, **{name: getattr(rung, name) for name in names})
-        name = f"width {rung.width:,}, {formats.millions(rung.tokens)} tokens"
-        rungs.append(Rung(name, setting, hours[index]))
+        rungs.append(Rung(rung.title, setting, hours[index]))
     fields = []
     for path, one in campaign.decide.items():
         by, log = scale(spec, one), one.role != "other" or one.min > 0.0
         fields.append(Field(path, one.role, one.min * by, one.max * by, log))
     limits = (campaign.answer.lr_regret, campaign.answer.loss_within, campaign.published)
-    return Question(target, tuple(fields), tuple(rungs), *limits), order
+    told = [replace(one, rung=order.index(one.rung)) for one in observed(spec, trials)]
+    return Question(target, tuple(fields), tuple(rungs), *limits), told, order
 
 
 def scale(spec: SweepSpec, decided: Decided) -> int:

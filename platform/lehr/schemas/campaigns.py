@@ -28,8 +28,10 @@ class CampaignTrialView(View):
     loss: Measured | None = None  # At its end; infinite: it diverged; null: it tells nothing yet.
     doubt: float = 0.0  # Standard deviation of a loss that is a forecast: it was ended early.
     hours: float  # GPU-hours of its attempts until now.
+    used: float | None = None  # GPU-hours of all trials by the time that it had ended.
     reserved: float  # GPU-hours that its attempt may use at most; 0 once it has ended.
     why: str = ""  # Why it was started.
+    text: str  # What it was and ended at, in words.
 
 
 class BudgetUse(View):
@@ -52,6 +54,16 @@ class AnswerView(View):
     outside: str | None = None  # How far the target lies outside of what was measured.
 
 
+class CourseView(View):
+    """What was believed when so many trials had told something, after so many GPU-hours."""
+
+    hours: float
+    trials: int
+    decide: dict[str, DecidedView]
+    answer: AnswerView
+    text: str  # The answer in words.
+
+
 class CampaignView(View):
     sweep_id: str
     name: str
@@ -63,10 +75,15 @@ class CampaignView(View):
     rungs: list[LadderRung]  # From the one with the fewest FLOPs.
     hours: list[float] | None = None  # GPU-hours of a trial of each; null before one has ended.
     trials: list[CampaignTrialView]
+    rung_table: list[list[str]]  # What was tried at each rung, in words, after a head.
+    course: list[CourseView] = []  # As it narrowed, if asked.
+    figures: dict[str, str] = {}  # SVG of the course by title.
     budget: BudgetUse
     facts: list[tuple[str, str]] = []  # What is known, spent and next, in words: name and text.
     answer: AnswerView | None = None  # null: too little is known.
     why: str = ""  # Why the next trial is what it is, or why there is none now.
     stopped: str | None = None  # Why nothing more is started; null: it goes on.
+    cost: str | None = None  # Estimated for the target, in words; null: not known.
     rollout: str | None = None
-    """The target with the recommended values as YAML, for ``lehr rollout``."""
+    """The target with the recommended values as YAML, for ``lehr rollout``; then as a spec."""
+    rollout_spec: dict[str, Any] | None = None

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from lehr.base import formats
 from lehr.specs.overrides import name_the_run
 from lehr.specs.run import LONGEST_NOTE, Name, RunSpec
 from lehr_trainer.configs.base import Config, PositiveInt
@@ -103,6 +104,10 @@ class LadderRung(Config):
     @property
     def ranks(self) -> int:
         return max(self.gpus, 1)
+
+    @property
+    def title(self) -> str:
+        return f"width {self.width:,}, {formats.millions(self.tokens)} tokens"
 
     def start(self, decided: Decided) -> float:
         """Return the target's value, or this rung's batch, to check it with."""

@@ -160,9 +160,7 @@ class SweepPresenter:
         several = any(len(point.run_ids) > 1 for point in verdict.points)
         fields = _fields(sweep, judged)
         # Until the sweep ends, trials are compared at an early step: too early for a fit.
-        # A campaign's trials differ in size, so none of them is best.
-        sizes = sweep.stored.method == "campaign"
-        fitted = fields["state"] == "finished" and fields["parameters"] and not sizes
+        fitted = fields["state"] == "finished" and fields["parameters"] and verdict.step is not None
         outlined = outlined or bool(fitted)
         detail = SweepDetail(
             **fields,
@@ -191,7 +189,7 @@ class SweepPresenter:
                     judged.standings,
                     verdict,
                     metric=metric,
-                    tried={} if sizes else _tried(judged.trials),
+                    tried=_tried(judged.trials),
                     unit="step" if judged.spans else "tokens",
                 ),
                 *seed_notes(verdict.points, noise, metric, sweep.stored.goal),
@@ -269,7 +267,9 @@ class SweepPresenter:
         goal = sweep.stored.goal
         steps = {run_id: last.step for run_id, last in newest.items()}
         held_out = self._store.events.held_out(steps, metric) if is_measured(metric) else None
-        verdict = rank(standings, goal, value_at, held_out, statuses[len(trials) :])
+        verdict = SweepVerdict(None, {}, {})  # Of a campaign: its trials differ in size.
+        if sweep.stored.method != "campaign":
+            verdict = rank(standings, goal, value_at, held_out, statuses[len(trials) :])
         note = None
         # Trials are alike in what they record: where none has a digest, a comparison says so.
         if verdict.held_out is not None and verdict.held_out.sets:

@@ -7,20 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from lehr.app.presenters.campaign_course import (
+    answer_text,
+    course,
+    decided,
+    drawn_course,
+    rung_table,
+    trial_views,
+)
 from lehr.app.services.budget import planned_hours
-from lehr.base.formats import dollars, gpu_hours, parameter
+from lehr.base.formats import dollars, gpu_hours
 from lehr.cluster.group_loader import campaign_trials
 from lehr.control import campaign_record as record
 from lehr.control.lifecycle import RunState
 from lehr.control.sweeps import decide
 from lehr.errors import NotFound, SpecError, SpecProblem
-from lehr.schemas.campaigns import (
-    AnswerView,
-    BudgetUse,
-    CampaignTrialView,
-    CampaignView,
-    DecidedView,
-)
+from lehr.schemas.campaigns import AnswerView, BudgetUse, CampaignView
 from lehr.specs import RunSpec, SweepSpec
 from lehr.specs.overrides import with_changes
 from lehr.specs.sweep_expand import TrialSpec, trials_at
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
     from lehr.store.tables import SweepRow
 
 
+_MORE = {"with what is left": 0.0, "a tenth more": 0.1, "half more": 0.5}  # Of the budget.
+
+
 def first_trial(context: Context, spec: SweepSpec) -> list[TrialSpec]:
     """Return the first trial of a campaign, unless its budget holds none that says enough."""
     runs = trials_at(spec, spec.rung_points())
@@ -45,71 +50,73 @@ def first_trial(context: Context, spec: SweepSpec) -> list[TrialSpec]:
     return trials_at(spec, first.points, **first.changes)
 
 
-def campaign_view(context: Context, sweep: SweepRow) -> CampaignView:
-    """Return what a campaign was asked, has tried and believes, from its record."""
+def campaign_view(context: Context, sweep: SweepRow, steps: int = 0) -> CampaignView:
+    """Return what a campaign was asked, has tried and believes, from its record.
+
+    ``steps``: at how many trials to tell what was believed then, each a fit.
+    """
     spec = SweepSpec.model_validate(sweep.spec)
-    campaign = spec.campaign
+    campaign, metric = spec.campaign, spec.metric.name
     if campaign is None:
         raise NotFound(f"{sweep.name} ({sweep.id}) is a {spec.method} sweep, not a campaign.")
     trials = campaign_trials(context.store, spec, sweep.id)
     notes = {run.id: run.note for run in context.store.runs.by_ids([t.run_id for t in trials])}
     use, now = record.ledger(campaign, trials), record.next_trial(spec, trials)
     answer = now.answer
-    ends = {trial.run_id: record.ending(trial) or (None, 0.0) for trial in trials}
-    shown = [
-        CampaignTrialView(
-            number=trial.number, run_id=trial.run_id, state=trial.state.value,
-            rung=record.rung_of(campaign, trial), seed=trial.parameters[spec.seed_path],
-            values={path: trial.parameters[path] for path in campaign.decide},
-            loss=ends[trial.run_id][0], doubt=ends[trial.run_id][1],
-            reserved=record.reserved(campaign, trial),
-            hours=trial.hours + (trial.living_hours or 0.0), why=notes.get(trial.run_id, ""),
-        )
-        for trial in trials
-    ]  # fmt: skip
     ladder = campaign.model_copy(update={"rungs": [*campaign.rungs, campaign.target]})
-    hours = record.costs(ladder, trials)
+    hours, shown = record.costs(ladder, trials), trial_views(spec, trials, notes)
+    narrowed = course(spec, trials, shown, steps)
+    rollout = answer and rollout_yaml(context, spec, answer, trials)
     view = CampaignView(
-        sweep_id=sweep.id, name=sweep.name, metric=spec.metric.name, target=campaign.target,
-        decide=_decided(spec, answer), enough=campaign.answer, published=campaign.published,
+        sweep_id=sweep.id, name=sweep.name, metric=metric, target=campaign.target,
+        decide=decided(spec, answer), enough=campaign.answer, published=campaign.published,
         rungs=campaign.rungs, hours=hours and hours[:-1], trials=shown,
+        rung_table=rung_table(spec, shown), course=narrowed,
+        figures=drawn_course(metric, narrowed, shown),
         budget=BudgetUse(**use._asdict(), left=use.left, dollars_per_gpu_hour=campaign.price),
         answer=answer and AnswerView.model_validate(answer, from_attributes=True), why=now.why,
-        stopped=sweep.stopped,
-        rollout=answer and rollout_yaml(context, spec, answer, trials),
+        stopped=sweep.stopped, cost=hours and _cost(hours[-1], campaign.price),
+        rollout=rollout, rollout_spec=rollout and yaml.safe_load(rollout),
     )  # fmt: skip
-    return view.model_copy(update={"facts": _facts(view, hours)})
+    stopped = sweep.stopped is not None
+    more = _more(spec, trials, hours[:-1], stopped=stopped) if hours else []
+    return view.model_copy(update={"facts": [*_facts(view), *more]})
 
 
-def _facts(view: CampaignView, hours: Sequence[float] | None) -> list[tuple[str, str]]:
-    """Return a campaign in words. ``hours``: of a trial of each rung, and of the target."""
-    use, answer, price = view.budget, "too little is known yet", view.budget.dollars_per_gpu_hour
-    both = (use.spent, hours[-1] if hours else 0.0)
-    spent, own = (gpu_hours(n) + (f", {dollars(n * price)}" if price else "") for n in both)
+def _cost(hours: float, price: float | None) -> str:
+    return gpu_hours(hours) + (f", {dollars(hours * price)}" if price else "")
+
+
+def _facts(view: CampaignView) -> list[tuple[str, str]]:
+    """Return a campaign in words."""
+    use, answer = view.budget, "too little is known yet"
     if view.answer is not None:
-        half = (view.answer.likely[1] - view.answer.likely[0]) / 2
-        answer = f"{view.metric} {view.answer.loss:.3f} ± {half:.2g}"
-        for path, one in view.decide.items():
-            known = (one.value or 0.0, *(one.likely or ()))
-            shown = (parameter(float(f"{each:.2g}"), path) for each in known)
-            answer += ", {} {} ({} to {})".format(path.rpartition(".")[2], *shown)
-        answer += " with 68 %" + (f"; estimated for the run itself: {own}" if hours else "")
+        answer = answer_text(view.metric, view.decide, view.answer)
+        answer += f"; estimated for the run itself: {view.cost}" if view.cost else ""
         answer += f". {view.answer.outside or ''}"
     left = f"{use.reserved:.2f} reserved for trials, {use.left:.2f} left"
+    spent = _cost(use.spent, use.dollars_per_gpu_hour)
     facts = [("answer", answer), ("spent", f"{spent} of {gpu_hours(use.total)}; {left}")]
     return [*facts, ("stopped" if view.stopped else "next", view.stopped or view.why)]
 
 
-def _decided(spec: SweepSpec, answer: CampaignAnswer | None) -> dict[str, DecidedView]:
-    views = {}
-    for number, (path, one) in enumerate(record.campaign_of(spec).decide.items()):
-        known: dict[str, Any] = {}
-        if answer is not None:
-            by = record.scale(spec, one)
-            likely, sure = ((low / by, high / by) for low, high in answer.intervals[number])
-            known = {"value": answer.values[number] / by, "likely": likely, "sure": sure}
-        views[path] = DecidedView(**one.model_dump(), **known)
-    return views
+def _more(
+    spec: SweepSpec, trials: Sequence[TrialState], hours: Sequence[float], *, stopped: bool
+) -> list[tuple[str, str]]:
+    """Return what more GPU-hours are expected to do to the intervals, in words."""
+    from lehr.control.campaign_choice import prospects
+
+    use = record.ledger(record.campaign_of(spec), trials)
+    more = {name: share * use.total for name, share in _MORE.items() if share or not stopped}
+    question, told, _ = record.asked(spec, hours, trials)
+    found = prospects(question, told, [max(use.left, 0.0) + own for own in more.values()])
+    names, parts = [*(f.path.rpartition(".")[2] for f in question.fields), "loss"], []
+    for (name, own), (used, left) in zip(more.items(), found, strict=False):
+        falls = ", ".join(f"{of} by {1 - kept:.0%}" for of, kept in zip(names, left, strict=True))
+        text = falls if used else "no trial would be worth it"
+        parts.append(f"{name} ({gpu_hours(own or use.left)}): {text}")
+    text = f"{'; '.join(parts)}. On average, by the law's losses of possible trials."
+    return [("expected to narrow", text)] if parts else []
 
 
 def rollout_yaml(
@@ -123,7 +130,7 @@ def rollout_yaml(
     alerts = run.setdefault("alerts", {})
     alerts["actions"] = {"nan": "stop", "diverging": "stop", **alerts.get("actions", {})}
     lines = [f"What campaign {spec.name} recommends: lehr rollout FILE", ""]
-    for path, own in _decided(spec, answer).items():
+    for path, own in decided(spec, answer).items():
         lines.append(f"{path}: {values[path]:g}, {_span(own.likely)} with 68 %.")
     ends = f"{_span(answer.likely)} with 68 %, {_span(answer.sure)} with 95 %"
     lines += [f"{spec.metric.name} at the end: {answer.loss:.3f}, {ends}.", answer.outside or ""]

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _RATE = "train.optimizer.lr"
 _RUNS, _SIZES = 4, 2  # With a finite loss, without which there is no law.
 _BY_SIZE = attrgetter("non_embedding", "tokens")
-_MOST, _LESSONS = 300, 40  # A fit of so many takes 20 s; of so many is told what they taught.
+_MOST = 300  # A fit of so many takes 20 s.
 _RANGE = 8.0  # How far beyond the rates tried, carried to the target, its best one may lie.
 
 
@@ -46,13 +46,11 @@ def law_of(
     parameters: float | None = None,
     tokens: float | None = None,
     published: bool = True,
-    course: bool = False,
 ) -> LawView:
     """Fit the law of sweeps and runs, and predict a target by it. Nothing is recorded.
 
     The target is ``spec``, a run or a rollout, or has the shape of the largest run, with other
     ``parameters`` (without embeddings) or ``tokens``; of a campaign alone by default its own.
-    ``course``: also what each run taught.
 
     Raises:
         UserError: the runs have no common law, or too few have ended.
@@ -103,13 +101,8 @@ def law_of(
         raise UserError(f"no law explains {metric} of these runs; name fewer of them.")
     target = _prediction(law, name if goal != largest else "the largest run", goal)
     views = []
-    for n, ((run, _, end), off) in enumerate(zip(told, law.residuals, strict=True), start=1):
+    for (run, _, end), off in zip(told, law.residuals, strict=True):
         known = f", {off:+.1f} standard deviations off the law" if math.isfinite(off) else ""
-        wanted = course and n > max(_RUNS - 1, len(told) - _LESSONS)
-        then = fit_law(observations[:n], fields, goal, published=published) if wanted else None
-        if then is not None:
-            low, high = then.answer().likely
-            known += f". Then: loss ± {(high - low) / 2:.2g}, regret of the rate {then.regret:.2g}"
         size, length, rate = end.setting.non_embedding, end.setting.tokens, end.values[0]
         known = (f" ± {end.doubt:.2g} by its forecast" if end.doubt else "") + known
         text = f"{_size(size, length)}, rate {scientific(rate, 3)}: {metric} {end.loss:.4g}{known}"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lehr.analysis.sweep_figure import drawn_sweep
 from lehr.app import presenters
 from lehr.app.presenters.streams import series_view
 from lehr.app.report import reports
-from lehr.app.report.document import ReportFigure, Section, render
+from lehr.app.report.document import ReportFigure, Section, Table, render
 from lehr.app.report.reports import CURVES, LOSSES, rollout_report, run_report, sweep_report
 from lehr.app.services.campaigns import campaign_view
 from lehr.app.services.law import law_of
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 _POINTS = 300
 """Points of a curve of a run; those of several runs share them."""
 _FEWEST = 60
+_STEPS = 24  # Of the course of a campaign: each is a fit of up to half a second.
 
 
 def report_of(context: Context, ref: str) -> tuple[RunRow | SweepRow | RolloutRow, str]:
@@ -56,7 +58,8 @@ def report_sweep(context: Context, sweep: SweepRow) -> str:
     detail = presenter.detail(sweep, limit=reports.LISTED)
     listed = {trial.number: trial for trial in [*detail.trials, *detail.best_trials]}
     detail = detail.model_copy(update={"trials": list(listed.values())})
-    figure = drawn_sweep(presenter.outline(sweep), None) if listed else None
+    campaign = _campaign(context, sweep) if detail.method == "campaign" else None
+    figure = drawn_sweep(presenter.outline(sweep), None) if listed and not campaign else None
     ordered = sorted(
         detail.trials, key=lambda trial: (trial.rank is None, trial.rank or 0, trial.number)
     )
@@ -70,19 +73,24 @@ def report_sweep(context: Context, sweep: SweepRow) -> str:
         _provenance(context, [trial.run.id for trial in drawn]),
         _diagnosed(context, [trial.run.id for trial in detail.seeded]),
     )
-    if detail.method == "campaign":
-        document.sections.insert(0, _campaign(context, sweep))
+    if campaign is not None:
+        document.sections[:2] = [campaign, *document.sections[:1]]
+        document = replace(document, headline=campaign.facts[0][1])
     return render(document, context.store.clock())
 
 
 def _campaign(context: Context, sweep: SweepRow) -> Section:
-    view = campaign_view(context, sweep)
-    if view.answer is None:
-        return Section("Campaign", facts=view.facts)
-    law = law_of(context, [sweep.id], course=True)
-    figures = [ReportFigure(*each) for each in law.figures.items()]
-    taught = [(run.name, run.text) for run in law.runs]
-    return Section("Campaign", facts=[*view.facts, *law.facts, *taught], figures=figures)
+    view = campaign_view(context, sweep, steps=_STEPS)
+    law = law_of(context, [sweep.id]) if view.answer is not None else None
+    drawn = {f"{title}, as it narrows": svg for title, svg in view.figures.items()}
+    drawn |= {f"{title}, by the law": svg for title, svg in (law.figures if law else {}).items()}
+    head, *rows = view.rung_table
+    return Section(
+        "Campaign",
+        facts=[*view.facts, *(law.facts if law else ())],
+        figures=[ReportFigure(*each) for each in drawn.items()],
+        tables=[Table(head, rows, "By rung", right=frozenset({1, 4, 5}))],
+    )
 
 
 def report_rollout(context: Context, rollout: RolloutRow) -> str:

@@ -37,11 +37,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lehr.faces.client import Rollout, Run, Sweep
+    from lehr.schemas.campaigns import CampaignView
     from lehr.schemas.runs import RunDetail, WandbView
     from lehr.schemas.streams import EventView
 
 app = typer.Typer(rich_markup_mode=None)
 _LAST_EVENTS = 12
+_STEPS = 8  # Of a campaign's course.
 _AT_WORK = frozenset({"starting", "running", "stopping"})
 
 
@@ -89,10 +91,12 @@ def print_sweep(sweep: Sweep) -> None:
     out = console()
     out.print(headline(view))
     rule = view.spec.get("pruning")
-    how = f"{view.method} over {', '.join(view.parameters)}   {view.metric}, {view.goal}"
+    campaign = sweep.campaign(_STEPS) if view.method == "campaign" else None
+    over = ", ".join(campaign.decide if campaign else view.parameters)
+    how = f"{view.method} over {over}   {view.metric}, {view.goal}"
     pruned = f"   pruned by {rule['name']} from step {rule['min_steps']:,}" if rule else ""
     out.print(f"  {view.id}   {how}{pruned}", style="dim")
-    for name, text in sweep.campaign().facts if view.method == "campaign" else ():
+    for name, text in campaign.facts if campaign else ():
         out.print(f"  [bold]{name}[/]: {escaped(text)}", highlight=False)
     _print_note(view.note)
     if view.held_out_note:
@@ -100,7 +104,10 @@ def print_sweep(sweep: Sweep) -> None:
     for warning in view.warnings:
         warn(warning)
     out.print()
-    out.print(fitting(trials_table(view), out, fold="state", spare=SPARE))
+    if campaign is None:
+        out.print(fitting(trials_table(view), out, fold="state", spare=SPARE))
+    else:
+        _print_course(campaign)
     for note in view.notes:
         if note != view.held_out_note:
             out.print(f"  {note}", markup=False)
@@ -109,11 +116,24 @@ def print_sweep(sweep: Sweep) -> None:
         names = formats.short_paths(list(shares))
         parts = (f"{n} {formats.share(s)}" for n, s in zip(names, shares.values(), strict=True))
         out.print(f"  importance: {', '.join(parts)}", markup=False)
-    if (view.spec.get("pruning") or {}).get("name") == "forecast":
+    if campaign is None and (view.spec.get("pruning") or {}).get("name") == "forecast":
         out.print(f"  {sweep.audit().text}", markup=False)
     if view.cost is not None:
         out.print(f"  {view.cost.text}", markup=False)
     out.print(f"  {sweep.url}", style="dim")
+
+
+def _print_course(view: CampaignView) -> None:
+    """Print what a campaign has tried, a line for each rung, and how its answer has narrowed."""
+    head, *rows = view.rung_table
+    rungs = table(*head, right=("trials", view.metric, "GPU-hours"))
+    for row in rows:
+        rungs.add_row(*map(escaped, row))
+    console().print(fitting(rungs, console(), fold="rung"))
+    for step in view.course:
+        after = f"{step.trials} trials, {step.hours:.2g} GPU-hours"
+        console().print(f"  after {after}: {escaped(step.text)}", highlight=False)
+    console().print(f"  Its trials: lehr ls --sweep {view.sweep_id}", style="dim")
 
 
 def _print_note(note: str) -> None:

@@ -89,7 +89,8 @@ class Sweep(ObjectMethods[SweepView, SweepDetail]):
         """Return the best run, by the sweep's metric at equal step.
 
         Raises:
-            Conflict: its trials were evaluated on different held-out sets, so they have no ranking.
+            Conflict: its trials were evaluated on different held-out sets, or are those of a
+                campaign, of different sizes: they have no ranking.
             NotFound: no run has a finite value yet.
         """
         view = self._whole
@@ -98,6 +99,9 @@ class Sweep(ObjectMethods[SweepView, SweepDetail]):
                 f"sweep {self.name} has no best run. {view.held_out_note}",
                 hint="Every trial's value and held-out set: frame()",
             )
+        if view.method == "campaign":
+            hint = "The best of each size: campaign().rung_table"
+            raise Conflict(f"the trials of {self.name} differ in size, so none is best.", hint=hint)
         for trial in view.best_trials:
             if trial.best:
                 return Run(self._transport, trial.run)
@@ -125,9 +129,12 @@ class Sweep(ObjectMethods[SweepView, SweepDetail]):
         """Queue its failed trials again, and those that never ran because it was stopped."""
         return self._act("retry", key=idempotency_key or uuid.uuid4().hex)
 
-    def campaign(self) -> CampaignView:
-        """Return what a campaign was asked, has tried, and believes of its target now."""
-        return CampaignView.model_validate_json(self._transport.get(f"/sweeps/{self.id}/campaign"))
+    def campaign(self, steps: int = 0) -> CampaignView:
+        """Return what a campaign was asked, has tried, and believes of its target now; after so
+        many ``steps`` of its trials also what was believed then (``course``).
+        """
+        answer = self._transport.get(f"/sweeps/{self.id}/campaign", {"steps": steps})
+        return CampaignView.model_validate_json(answer)
 
     def pause(self) -> Self:
         """Save and stop its live runs. A campaign adds none until they are resumed."""

@@ -111,11 +111,32 @@ def test_a_campaign_is_told_in_words_with_its_law_and_its_lessons(context: Conte
     assert re.fullmatch(r"val/loss \d\.\d{3} ± 0\.\d+, lr \S+ \(\S+ to \S+\) with 68 %", answer)
     assert re.match(r".*GPU-hours, .*\$[\d.]+\. Outside of what was measured: param", cost)
     assert "of 2.00 GPU-hours; 0.00 reserved for trials, " in facts["spent"]
-    law = law_of(context, [sweep.id], course=True)
+    law = law_of(context, [sweep.id])
     assert (law.target.name, law.target.tokens) == ("the target", 4000 * 2048)
-    taught = [". Then: loss ± " in run.text for run in law.runs]
-    assert taught == [False] * 3 + [True] * 6
     [fact] = [text for name, text in law.facts if name == "published runs"]
     assert fact == "do not count"
     page = html.unescape(report_sweep(context, sweep))
-    assert all(f"<dd>{text}</dd>" in page for text in (*facts.values(), law.runs[-1].text))
+    assert all(f"<dd>{text}</dd>" in page for text in (*facts.values(), *dict(law.facts).values()))
+    assert f'<p class="headline">{facts["answer"]}' in page
+    assert page.count("as it narrows</title>") == 2
+    assert "against" not in page.lower()
+
+
+def test_trials_of_a_campaign_are_compared_within_their_rungs_only(context: Context) -> None:
+    sweep = recorded(context.store)
+    detail = context.sweep(sweep.id)
+    assert (detail.best_run_id, detail.best_trials, detail.state) == (None, [], "running")
+    assert {trial.rank for trial in detail.trials} == {None}
+    view = campaign_view(context, sweep, steps=4)
+    head, *rows = view.rung_table
+    assert head == ["rung", "trials", "tried", "best", "val/loss", "GPU-hours"]
+    assert [row[1:4] for row in rows[2:4]] == [
+        ["3", "1.0e-3 to 9.0e-3", "3.0e-3"],
+        ["0", "", ""],
+    ]
+    assert rows[0][4] == f"{min(trial.loss for trial in view.trials if trial.rung == 0):.4g}"
+    assert [step.trials for step in view.course] == [3, 5, 7, 9]
+    assert view.course[-1].answer == view.answer
+    low, high = zip(*(step.answer.likely for step in view.course[::3]), strict=True)
+    assert high[1] - low[1] < high[0] - low[0]
+    assert campaign_view(context, sweep).course == []

@@ -120,6 +120,7 @@ function drawHead() {
   body.style.visibility = "";
   showTabState(sweep.name, sweep.state, sweep.steps_total ? sweep.steps_done / sweep.steps_total : null);
   showNote(`/sweeps/${sweep.id}`, sweep);
+  const over = sweep.spec.campaign ? Object.keys(sweep.spec.campaign.decide) : sweep.parameters;
   fill(
     head,
     h("div.crumbs", {}, h("a", { href: "/sweeps" }, "Sweeps"), ` / ${sweep.project}`),
@@ -135,7 +136,7 @@ function drawHead() {
       "div.status-line",
       {},
       countsLine(sweep.counts),
-      h("span", {}, `${sweep.method} over ${sweep.parameters.join(" × ")}, ${sweep.metric} ${sweep.goal}d`),
+      h("span", {}, `${sweep.method} over ${over.join(" × ")}, ${sweep.metric} ${sweep.goal}d`),
       sweep.trials_remaining > 0 && h("span", {}, `${sweep.trials_remaining} to come`),
       h("span", {}, "submitted ", f.time(sweep.created_at)),
       sweep.cost && h("span.cost", { title: f.COST }, sweep.cost.text),
@@ -177,7 +178,7 @@ function hide(id) {
 }
 
 function drawTrials() {
-  if (!sweep) return;
+  if (!sweep || sweep.method === "campaign") return; // Its trials differ in size: they are shown by rung.
   const { scale, of } = looksOf(sweep, parameter);
   const mark = (/** @type {SweepDetail["trials"][number]} */ trial) => s(
     "svg", { width: 14, height: 14, color: scale.colour(of(trial).value) }, shapeOf(of(trial).shape, 7, 7),
@@ -201,7 +202,8 @@ function drawTrials() {
 const IMPORTANCE = "How much the parameter affects the metric, where that is known. PED-ANOVA compares its values among the better half of the trials with those among all.";
 
 function drawParameterChoice() {
-  figureBar.hidden = !sweep || sweep.parameters.length < 2;
+  figurePlace.hidden = sweep?.method === "campaign";
+  figureBar.hidden = !sweep || sweep.parameters.length < 2 || figurePlace.hidden;
   if (!sweep || figureBar.hidden) return;
   const { parameters } = sweep;
   const choose = (/** @type {string} */ path) => {
@@ -230,7 +232,7 @@ function drawPlot() {
 
 /** @param {string | null} asked the parameter on the x axis @returns {Promise<SweepFigure>} as large as its place */
 const readFigure = (asked) => get(`${path}/figure`, {
-  parameter: asked, width: figurePlace.clientWidth, height: Math.max(LOWEST, figurePlace.clientHeight),
+  parameter: asked, width: figurePlace.clientWidth || null, height: Math.max(LOWEST, figurePlace.clientHeight),
 });
 
 /** Read the figure again if its place has another width. */
@@ -308,7 +310,7 @@ async function load() {
     drawn = curves;
     if (isNew) drawPlot();
     const isCampaign = isNew && sweep.method === "campaign";
-    if (isCampaign) showCampaign(campaign, sweep.id).catch((error) => showFailure(campaign, error));
+    if (isCampaign) showCampaign(campaign, trials, sweep.id).catch((error) => showFailure(campaign, error));
     await loadMetrics();
     failure.replaceChildren();
   } catch (error) {

@@ -1,30 +1,84 @@
-/** What a campaign answers: its law, its budget, what each trial taught, and the rollout. */
+/** What a campaign answers and has tried: how it narrows, its law, its budget, its rungs, the rollout. */
 
 import { get, post } from "../api.js";
 import { showFigure } from "../charts/drawing.js";
-import { h } from "../dom.js";
+import { dataTable, h } from "../dom.js";
+import { acts } from "../form.js";
 import { percent } from "../format.js";
-import { toast } from "../notices.js";
+import { confirmed, toast, tryTo } from "../notices.js";
 
-/** @param {[string, string][]} facts name and text of each */
-const list = (facts) => h("dl.facts", {}, facts.map(([name, text]) => [h("dt", {}, name), h("dd", {}, text)]));
+/** @typedef {{run_id: string, number: number, rung: number, state: string, text: string, why: string}} Trial */
 
-/** @param {HTMLElement} place @param {string} id of the campaign */
-export async function showCampaign(place, id) {
-  const { answer, budget: { total, spent, reserved }, facts, rollout } = await get(`/sweeps/${id}/campaign`);
-  const used = [spent, reserved].map((hours) => h("i", { vars: { "--share": hours / total } }));
-  const label = `${percent(spent / total)} of the budget is spent, ${percent(reserved / total)} reserved`;
-  const copy = () => navigator.clipboard.writeText(rollout).then(() => toast("Copied."));
-  for (const course of [false, true]) { // What each trial taught takes a fit for each: it comes second.
-    const law = answer ? await post("/sweeps/law", { refs: [id], course }) : {};
-    const figures = h("div.figure");
-    showFigure(figures, Object.values(law.figures ?? {}).join(""));
+/** How many steps of its course are drawn. Each takes a fit, so at first the page comes without them. */
+const STEPS = [0, 40];
+/** Calls so far: only the newest one draws. */
+let calls = 0;
+
+/**
+ * Show figures and what they say.
+ *
+ * @param {string} title
+ * @param {Record<string, string>} figures SVG by title
+ * @param {[string, string][]} facts name and text of each
+ */
+export function evidence(title, figures, facts) {
+  const place = h("div.figure.several");
+  showFigure(place, Object.values(figures).join(""));
+  const texts = facts.map(([name, text]) => [h("dt", {}, name), h("dd", {}, text)]);
+  return [title && h("h2", {}, title), Object.keys(figures).length > 0 && place, h("dl.facts", {}, texts)];
+}
+
+/** Launch the recommended rollout. @param {any} view of the campaign */
+async function launch({ cost, facts, rollout_spec: spec }) {
+  const yes = await confirmed({
+    title: `Launch ${spec.name}?`,
+    body: h(
+      "div", {}, h("p", {}, facts[0][1]),
+      h("p", {}, `Estimated for the run itself: ${cost ?? "not known yet"}. A failed gate of a stage stops it.`),
+    ),
+    yes: "Launch the rollout",
+  });
+  if (yes) await tryTo(async () => location.assign(`/rollouts/${(await post("/rollouts", { spec })).id}`));
+}
+
+/** Make a table with a line for each rung, and its trials. @param {{rung_table: string[][], trials: Trial[]}} view */
+function rungs({ rung_table: [head, ...rows], trials }) {
+  /** @param {string} text @param {number} rung */
+  const behind = (text, rung) => h("details", {}, h("summary", {}, text), h(
+    "ol", {}, trials.filter((trial) => trial.rung === rung).map((trial) => h(
+      "li", { value: trial.number },
+      h("a", { href: `/runs/${trial.run_id}` }, trial.text), ` ${trial.state}. ${trial.why}`,
+    )),
+  ));
+  const heads = head.map((name, i) => `${i ? ".num" : ""} ${name}`);
+  return dataTable("Trials", heads, rows.map((row, rung) => h(
+    "tr", {}, row.map((text, i) => h(i ? "td.num" : "td", {}, i || row[1] === "0" ? text : behind(text, rung))),
+  )), { kind: ".rungs" });
+}
+
+/** @param {HTMLElement} place @param {HTMLElement} trials @param {string} id of the campaign */
+export async function showCampaign(place, trials, id) {
+  const call = ++calls;
+  let law = null;
+  for (const steps of STEPS.slice(place.children.length)) {
+    const view = await get(`/sweeps/${id}/campaign`, { steps });
+    law ??= view.answer && await post("/sweeps/law", { refs: [id] });
+    if (call !== calls) return;
+    const { total, spent, reserved } = view.budget;
+    const used = [spent, reserved].map((hours) => h("i", { vars: { "--share": hours / total } }));
+    const label = `${percent(spent / total)} of the budget is spent, ${percent(reserved / total)} reserved`;
+    const copy = () => navigator.clipboard.writeText(view.rollout ?? "").then(() => toast("Copied."));
     place.replaceChildren(h(
-      "div", {}, figures, h("div.meter.budget", { role: "img", "aria-label": label }, used), list(facts),
-      law.facts && [h("h2", {}, "The law"), list(law.facts), h("h2", {}, "What each trial taught")],
-      law.runs && list(law.runs.map((/** @type {any} */ run) => [run.name, run.text])),
-      rollout && h("button", { type: "button", onclick: copy }, "Copy the rollout"),
-      rollout && h("details", {}, h("summary", {}, "Recommended rollout"), h("pre", {}, rollout)),
+      "div", {}, h("div.meter.budget", { role: "img", "aria-label": label }, used), evidence("", {}, view.facts),
+      view.rollout && h(
+        "div.bar", {},
+        h("button.main", acts({ type: "button", onclick: () => launch(view) }), "Launch this rollout"),
+        h("button", { type: "button", onclick: copy }, "Copy it"),
+      ),
+      view.rollout && h("details", {}, h("summary", {}, "Recommended rollout"), h("pre", {}, view.rollout)),
+      view.course.length > 1 && evidence("As it narrows", view.figures, []),
+      law && evidence("The law", law.figures, law.facts),
     ));
+    trials.replaceChildren(rungs(view));
   }
 }
