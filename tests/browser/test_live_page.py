@@ -13,7 +13,7 @@ pytestmark = pytest.mark.browser
 
 
 def expect_filtered(page: Page, text: str, names: list[str]) -> None:
-    page.get_by_role("searchbox", name="Filter runs").fill(text)
+    page.get_by_role("combobox", name="Filter runs").fill(text)
     page.wait_for_function(
         """(wanted) => [...document.querySelectorAll("tbody tr[data-run] .col-name")]
             .map((cell) => cell.textContent).sort().join() === wanted""",
@@ -31,10 +31,10 @@ def test_filter_finds_runs_by_any_value_of_their_config(look: Visit, world: Worl
         page, "optimizer.name=adamw name:lr-grid", [f"lr-grid-{n}" for n in range(1, 6)]
     )
     problem = page.get_by_role("alert")
-    page.get_by_role("searchbox", name="Filter runs").fill("lrr<1")
+    page.get_by_role("combobox", name="Filter runs").fill("lrr<1")
     expect(problem).to_contain_text("lrr is no key of the filter")
     expect(problem).to_contain_text("Did you mean lr?")
-    page.get_by_role("searchbox", name="Filter runs").fill("lr<fast")
+    page.get_by_role("combobox", name="Filter runs").fill("lr<fast")
     expect(problem).to_contain_text("fast is not a number")
 
 
@@ -84,6 +84,6 @@ def test_curves_beside_the_table_are_tied_to_its_rows(look: Visit, world: World)
     assert len(text) > 400
 
     # Where no run is listed, no curve is.
-    page.get_by_role("searchbox", name="Filter runs").fill("none-of-them")
+    page.get_by_role("combobox", name="Filter runs").fill("none-of-them")
     expect(page.locator("#runs-table")).to_contain_text("No run matches this filter")
     expect(page.locator("#runs-curves .trace.line")).to_have_count(0)

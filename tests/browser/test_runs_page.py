@@ -20,7 +20,7 @@ def row(page, name: str):
 
 
 def test_rows_show_state_reason_and_metrics(look: Visit):
-    page = look.page
+    page = look.open("/?curves=0")
     expect(row(page, "probe-fp8")).to_contain_text("waits for 1 x H100")
     big = row(page, "big-run")
     expect(big.locator(".col-state")).to_contain_text("running")
@@ -54,7 +54,7 @@ def test_sweep_is_one_row_that_can_be_expanded(look: Visit, world: World):
 
 
 def test_running_runs_update_and_new_runs_appear(visit: Visit, lehr: Lehr):
-    page = visit.page
+    page = visit.open("/?curves=0")
     run = lehr.store.runs.create(seeding.run_spec("live", steps=500))
     expect(row(page, "live").locator(".col-state")).to_contain_text("waits")
 
@@ -89,13 +89,13 @@ def test_runs_are_found_selected_and_compared_by_keyboard(look: Visit):
 
 
 def test_selected_columns_are_remembered(look: Visit):
-    page = look.page
+    page = look.open("/?curves=0")
     expect(page.locator("th.col-id")).to_have_count(0)
-    page.get_by_text("Columns", exact=True).click()
+    page.locator("#runs-options").get_by_text("View", exact=True).click()
     page.get_by_role("checkbox", name="id", exact=True).check()
     page.get_by_role("checkbox", name="MFU").uncheck()
     expect(page.locator("th.col-id")).to_be_visible()
-    look.open("/")
+    look.open("/?curves=0")
     expect(page.locator("th.col-id")).to_be_visible()
     expect(page.locator("th.col-mfu")).to_have_count(0)
 
@@ -111,3 +111,59 @@ def test_cancelling_a_selection_needs_confirmation(visit: Visit, lehr: Lehr):
     with page.expect_response("**/cancel"):
         page.get_by_role("dialog").get_by_role("button", name="Cancel them").click()
     assert lehr.store.runs.get(run.id).desired == "cancel"
+
+
+LINES = """() => document.querySelectorAll('[data-metric="train/loss"] .trace.line').length"""
+
+
+def test_a_group_is_one_row_and_one_line_until_it_is_opened(look: Visit):
+    page = look.open("/?filter=lr-grid&colour=lr")
+    page.wait_for_function(f"() => ({LINES})() === 5")
+    expect(page.locator("#runs-curves .scale")).to_contain_text("lr1.0e-43.0e-4")
+    page.get_by_text("Group: sweep").click()
+    page.get_by_role("textbox", name="Group by").fill("optimizer.name")
+    page.keyboard.press("Enter")
+    group = page.locator("tr.group")
+    expect(group).to_have_text(re.compile(r"name adamw\(5\)"))
+    expect(group.locator(".col-val")).to_have_text(re.compile(r"^[\d.]+ ±[\d.]+$"))
+    page.wait_for_function(f"() => ({LINES})() === 1")
+    page.locator('[data-metric="train/loss"] .plot').hover()
+    expect(page.locator("tr.group.lit")).to_have_count(1)
+
+    page.get_by_role("button", name="Unfold name adamw").click()
+    page.wait_for_function(f"() => ({LINES})() === 5")
+    expect(page.locator("tr.member .eye")).to_have_count(5)
+    expect(page.locator("tr.group .eye")).to_have_count(0)
+    expect(page).to_have_url(re.compile("by=optimizer.name&open=name"))
+
+
+def test_list_beside_the_charts_fits_and_becomes_the_table(look: Visit):
+    page = look.open("/?flat=1&sort=val")
+    heads = page.locator("table.runs thead th")
+    expect(heads).to_have_count(6)
+    expect(heads.nth(3)).to_have_text("val ↑")
+    expect(page.locator("td.is-best")).to_have_count(1)
+    expect(row(page, "lr-grid-4").locator(".is-best")).to_be_visible()
+    expect(page.locator("tr.alike")).to_contain_text("all:")
+    for element in (page.locator(".runs-room"), page.locator("html")):
+        assert element.evaluate("(one) => one.scrollWidth <= one.clientWidth")
+    edge = page.get_by_role("separator", name="Width of the list")
+    edge.focus()
+    for _ in range(9):
+        page.keyboard.press("ArrowRight")
+    expect(page.locator("th.col-trend")).to_be_visible()
+    expect(page.locator("#runs-curves .chart-svg").first).to_be_visible()
+
+
+def test_parts_of_the_filter_are_chips(look: Visit):
+    page = look.open("/?filter=project:default+lr-grid+lr>2e-4")
+    expect(page.get_by_role("combobox", name="Project")).to_have_value("default")
+    field = page.get_by_role("combobox", name="Filter runs")
+    field.fill("-name:grid-5")
+    page.keyboard.press("Enter")
+    expect(page.locator("tbody tr[data-run]")).to_have_count(3)
+    page.get_by_role("button", name="Remove lr>2e-4").click()
+    expect(page.locator("tbody tr[data-run]")).to_have_count(4)
+    field.focus()
+    page.keyboard.press("Backspace")
+    expect(field).to_have_value("-name:grid-5")

@@ -5,10 +5,10 @@ import { test } from "node:test";
 
 import { nearest } from "../../api/lehr_api/dashboard/static/js/nearest.js";
 import { drawnOf } from "../../api/lehr_api/dashboard/static/js/runs/beside.js";
-import { COLUMNS, withValues } from "../../api/lehr_api/dashboard/static/js/runs/columns.js";
+import { bestOf, COLUMNS, parted, withValues } from "../../api/lehr_api/dashboard/static/js/runs/columns.js";
 import { columnOf, Configs, shortName, varyingPaths } from "../../api/lehr_api/dashboard/static/js/runs/configs.js";
-import { numberOf, parseFilter, unknownKey } from "../../api/lehr_api/dashboard/static/js/runs/filter.js";
-import { grouped, unfolded, withCurves, withRows } from "../../api/lehr_api/dashboard/static/js/runs/groups.js";
+import { completions, numberOf, parseFilter, unknownKey } from "../../api/lehr_api/dashboard/static/js/runs/filter.js";
+import { grouped, linesOf, unfolded, withRows } from "../../api/lehr_api/dashboard/static/js/runs/groups.js";
 import { markOf, ordersOf, pressed, RunList, textOf } from "../../api/lehr_api/dashboard/static/js/runs/list.js";
 import { between } from "../../api/lehr_api/dashboard/static/js/runs/selection.js";
 import { factorsOf } from "../../api/lehr_api/dashboard/static/js/compare/tables.js";
@@ -256,22 +256,55 @@ test("runs that are all alike have no such column", () => {
   assert.deepEqual(pathsOf({ [LR]: [1, 1] }, [[LR], [LR]]), []);
 });
 
-test("trials of a folded sweep have no row, so that no config is fetched of them, and the best or newest stands for it", () => {
-  const runs = [run({ id: "a", sweep_id: "s" }), run({ id: "b", sweep_id: "s" }), run({ id: "c" }), run({ id: "d", sweep_id: "t" })];
-  const items = (/** @type {string | null} */ best) => grouped(runs, (id) => id === "t", () => best);
-  assert.deepEqual(withRows(items(null)).map(({ id }) => id), ["c", "d"]);
-  assert.deepEqual(["b", null].map((best) => withCurves(items(best)).map(({ id }) => id)), [["b", "c", "d"], ["a", "c", "d"]]);
-  const { runs: drawn, note } = drawnOf([...withCurves(items("b")), run({ id: "e", step: null })], false, { total: 5, folded: true });
-  assert.deepEqual(drawn.map(({ id }) => id), ["b", "c", "d"]);
-  assert.match(note, /^The curves of 3 of 5 runs: .* Unfold a sweep/);
-  assert.equal(drawnOf(Array.from({ length: 20 }, (_, i) => run({ id: `r${i}` })), false, { total: 38, folded: true }).note, "");
+const SWEEPS = (/** @type {any} */ one) => (one.sweep_id ? { id: one.sweep_id, name: `sweep ${one.sweep_id}`, href: null } : null);
+
+test("a folded group is one row and one line, the mean of its runs; of an open one each run has both", () => {
+  const runs = [run({ id: "a", sweep_id: "s" }), run({ id: "c" }), run({ id: "b", sweep_id: "s" }), run({ id: "d", sweep_id: "t" })];
+  const items = grouped(runs, SWEEPS, (id) => id === "t");
+  // No config is fetched of runs without a row.
+  assert.deepEqual(withRows(items).map(({ id }) => id), ["c", "d"]);
+  assert.deepEqual(linesOf(items).map((line) => [line.key, line.name, line.runs.map(({ id }) => id).join("")]), [["s", "sweep s", "ab"], ["c", null, "c"], ["d", null, "d"]]);
 });
 
-test("the note above the curves has the count of the table, not of the runs that are loaded", () => {
-  const listed = Array.from({ length: 60 }, (_, i) => run({ id: `r${i}` }));
-  assert.match(drawnOf(listed, false, { total: 83, folded: false }).note, /^The curves of the first 20 of 83 runs\./);
-  assert.equal(drawnOf(listed, true, { total: 60, folded: false }).note, "");
-  assert.deepEqual(drawnOf([], false, { total: 0, folded: false }), { runs: [], note: "" });
+test("sorted groups come by their means among the runs, unknown ones last", () => {
+  const loss = (/** @type {number} */ value) => ({ latest: { "val/loss": { value, step: 1 } } });
+  const column = COLUMNS.find(({ key }) => key === "val");
+  const runs = [run({ id: "a", sweep_id: "s", ...loss(1) }), run({ id: "b", ...loss(2) }), run({ id: "c", sweep_id: "s", ...loss(5) }), run({ id: "d" })];
+  const order = (/** @type {boolean} */ down) => grouped(runs, SWEEPS, () => false, /** @type {any} */ ({ column, down })).map((one) => (one.kind === "run" ? one.run.id : one.id)).join("");
+  assert.deepEqual([order(false), order(true)], ["bsd", "sbd"]);
+});
+
+test("rows are drawn whole, up to 20 lines of 200 runs", () => {
+  const row = (/** @type {string} */ key, /** @type {any[]} */ runs) => ({ key, name: null, runs });
+  const many = (/** @type {number} */ n) => Array.from({ length: n }, (_, i) => run({ id: `r${i}` }));
+  assert.deepEqual(drawnOf([row("a", [run({ step: null })]), row("b", many(1))]).drawn.map(({ key }) => key), ["b"]);
+  assert.deepEqual(drawnOf(many(20).map((one) => row(one.id, [one]))).note, "");
+  assert.deepEqual(drawnOf(many(21).map((one) => row(one.id, [one]))).note, "The first 20 rows are drawn.");
+  const { drawn, note } = drawnOf([row("a", many(150)), row("b", many(60))]);
+  assert.deepEqual([drawn.map(({ runs }) => runs.length), note], [[150], "The first row is drawn."]);
+  assert.equal(drawnOf([row("a", many(300))]).drawn[0].runs.length, 200);
+});
+
+test("columns whose values are all the same are parted from those that differ, and each has its best", () => {
+  const of = (/** @type {number} */ loss, /** @type {number} */ mfu, /** @type {number} */ gpus) => run({ gpus, latest: { "train/loss": { value: loss, step: 1 }, mfu: { value: mfu, step: 1 } } });
+  const columns = COLUMNS.filter(({ key }) => ["loss", "mfu", "gpus", "val"].includes(key));
+  const runs = [of(2, 0.4, 8), of(NaN, 0.5, 8), of(3, 0.4, 8)];
+  const { differ, alike } = parted(columns, runs, () => false);
+  assert.deepEqual([differ, alike].map((all) => all.map(({ key }) => key).join()), ["loss,val,mfu", "gpus"]);
+  assert.deepEqual(parted(columns, runs, ({ key }) => key === "gpus").alike, []);
+  assert.deepEqual([...bestOf(columns, runs)], [["loss", 2], ["mfu", 0.5]]);
+});
+
+test("the filter completes keys, and values that runs have", () => {
+  const runs = [run({ tags: ["omk", "old one"], project: "p1" }), run({ id: "b", tags: ["omk"], project: "p2" })];
+  const configs = new Configs();
+  configs.take({ runs: [runs[0].id, "b"], same: { "train.steps": 9 }, differing: { "train.optimizer.lr": [1e-3, 2e-3] }, metrics: {} });
+  const complete = (/** @type {string} */ text) => completions(text, runs, configs);
+  assert.deepEqual(complete("-pro"), ["-project:"]);
+  assert.deepEqual(complete("lr"), ["lr=", "train.optimizer.lr="]);
+  assert.deepEqual(complete("lr="), ["lr=0.001", "lr=0.002"]);
+  assert.deepEqual(complete("tag:o"), ["tag:omk", 'tag:"old one"']);
+  assert.deepEqual(complete("state:running,fa"), ["state:running,failed"]);
 });
 
 test("the newest sweep that has trained is unfolded, not one of seeds; with a filter each with a match, unless it is large", () => {

@@ -115,9 +115,12 @@ export async function ancestorsOf(parent) {
  * @property {number} smooth weight of earlier points; 0 for no smoothing
  * @property {boolean} old whether to include superseded attempts
  * @property {[number, number | null] | null} range first and last step
+ * @property {number} [points] the most of a curve
  */
 
 const POINTS = 500;
+/** Points of all curves of a metric: of many, each has fewer, but at least so many. */
+const [ALL, FEWEST] = [5000, 125];
 const LEARN_MS = 1000;
 
 /** @param {Reading} reading the axis to request from the server */
@@ -287,7 +290,9 @@ export class Feed {
   async #fetch(names, reading, from, to) {
     const cost = this.#cost(reading);
     if (!names.length || Number.isNaN(cost)) return [];
-    const common = { name: names, x: axisOf(reading), points: POINTS, to: to === null ? null : to / cost };
+    const common = {
+      name: names, x: axisOf(reading), points: reading.points ?? POINTS, to: to === null ? null : to / cost,
+    };
     const first = from ? from / cost : null;
     // Evaluations are few and cover all held-out tokens: draw them without smoothing.
     const rough = names.filter((name) => !name.startsWith("val/"));
@@ -322,6 +327,7 @@ export class Feed {
  * @param {Reading} reading
  */
 export async function fetchCurves({ feeds, ancestors }, runs, names, reading) {
+  reading.points = Math.min(POINTS, Math.max(FEWEST, Math.round(ALL / runs.length)));
   /** @param {Pick<BoardRun, "id" | "metrics" | "flopsPerToken" | "ended" | "attempt">} run */
   const follow = async (run) => {
     const feed = feeds.get(run.id) ?? new Feed(run.id, run.metrics, run.flopsPerToken);

@@ -172,6 +172,7 @@ export function bySeeds(lines, groupOf, noun = "seeds") {
   return [...inGroups(lines, (line) => groupOf(line) ?? line.run)].map(([key, all]) => {
     const group = all.filter(({ curve }) => curve.step.length);
     const [first = all[0]] = group;
+    if (groupOf(all[0]) === null) return first;
     if (group.length < 2) return { ...first, label: noun === "seeds" ? first.label : `${key}, one run` };
     return {
       ...all[0], label: `${key}, mean of ${group.length} ${noun}${dropouts(group)}`, cut: false,

@@ -1,19 +1,20 @@
-/** The page of runs: the table, newest first and live, and the curves of what it shows beside it. */
+/** The page of runs: the rows, newest first and live, and the charts of what they show beside them. */
 
-import { get } from "../api.js";
 import { byId, fill, h, mount, scrollable, throttled } from "../dom.js";
 import { integer } from "../format.js";
 import { listFilter } from "../grouplist.js";
 import { shortcut } from "../keys.js";
 import { empty, showFailure } from "../notices.js";
 import { installPage } from "../page.js";
-import { Beside } from "../runs/beside.js";
-import { COLUMNS, withValues } from "../runs/columns.js";
-import { columnNames, columnOf, Configs, forLabels, LOOKED_AT, varyingPaths } from "../runs/configs.js";
-import { parseFilter, unknownKey } from "../runs/filter.js";
-import { grouped as inGroups, sweepRow, unfolded, withCurves, withRows } from "../runs/groups.js";
+import { Beside, edgeOf } from "../runs/beside.js";
+import { bestOf, COLUMNS } from "../runs/columns.js";
+import {
+  columnNamed, columnNames, columnsOf, Configs, forLabels, LOOKED_AT, varyingPaths,
+} from "../runs/configs.js";
+import { completions, parseFilter, parts, unknownKey } from "../runs/filter.js";
+import { cellOf, grouped, groupRow, Groups, linesOf, unfolded, withRows } from "../runs/groups.js";
 import { fits, markOf, pressed, RunList, textOf } from "../runs/list.js";
-import { drawOptions, welcome } from "../runs/options.js";
+import { drawOptions, FilterBar, welcome } from "../runs/options.js";
 import { Rows } from "../runs/rows.js";
 import { runsKeys, Selection } from "../runs/selection.js";
 import { state } from "../runs/state.js";
@@ -26,22 +27,24 @@ import { memory, read, write } from "../urlstate.js";
  * @typedef {import("../runs/columns.js").Column} Column
  */
 
-/** From this width on there is room for table and curves side by side. */
-const WIDE = 1700;
+/** From this width on there is room for the rows and charts side by side. */
+const WIDE = 1280;
 const list = new RunList();
 const configs = new Configs();
 const input = /** @type {HTMLInputElement} */ (byId("filter"));
 const room = byId("runs-table");
 const curvesRoom = byId("runs-curves");
-/** @type {Map<string, import("../types.js").SweepView>} */
-const sweeps = new Map();
-const opened = new Set((read("open") ?? "").split(",").filter(Boolean));
-const folded = new Set((read("fold") ?? "").split(",").filter(Boolean));
+const split = byId("runs-split");
+const [opened, folded] = ["open", "fold"].map(
+  (key) => new Set((read(key) ?? "").split(",").filter(Boolean).map(decodeURIComponent))
+);
+const groups = new Groups(state.by, () => redraw());
 const selection = new Selection(byId("selection"), (ids) => {
   for (const id of ids) {
     rows.touch(`run ${id}`);
-    const sweep = list.runs.get(id)?.sweep_id;
-    if (sweep) rows.touch(`sweep ${sweep}`);
+    const run = list.runs.get(id);
+    const group = run && groups.of(run, state.orders.length > 0);
+    if (group) rows.touch(`group ${group.id}`);
   }
   drawHead();
 }, () => load());
@@ -53,30 +56,27 @@ async function chooseAll(yes) {
   selection.select(state.shown, yes);
 }
 
-/** @returns {Column[]} the columns in their order: what differs stands beside the name */
+/** @returns {Column[]} */
 function columnsNow() {
-  const names = columnNames(state.chosen, state.varying, state.beside !== null);
-  const others = names.map((name) => columnOf(name, names, configs));
-  const base = withValues(state.base, state.shown);
-  return [...base.slice(0, 2), ...others, ...base.slice(2)];
+  const most = state.beside ? edgeOf(split) : Infinity;
+  table.classList.toggle("rail", most < Infinity);
+  const { columns, alike } = columnsOf(state, configs, most);
+  state.alike = alike;
+  return columns;
 }
-state.columns = columnsNow();
 
 /** @param {string} id */
-const isOpen = (id) => opened.has(id) || (state.usual.has(id) && !folded.has(id));
+const isOpen = (id) => opened.has(id) || (groups.by === "sweep" && state.usual.has(id) && !folded.has(id));
 
 function arrange() {
-  const rules = state.orders.flatMap(({ key, down }) => {
-    const column = [...state.columns, ...COLUMNS].find((one) => one.key === key) ?? columnOf(key, [key], configs);
-    return column.sort ? [{ by: column.sort, down }] : [];
-  });
+  const orders = state.orders.map(({ key, down }) => ({ column: columnNamed(key, configs), down }));
+  const rules = orders.flatMap(({ column, down }) => (column.sort ? [{ by: column.sort, down }] : []));
   const runs = rules.length ? list.sorted(rules) : [...list.runs.values()];
   const { test } = state.filter;
   state.shown = test ? runs.filter((run) => test(run, configs)) : runs;
+  groups.ask(state.shown);
   state.usual = unfolded(state.shown, Boolean(read("filter")));
-  state.items = state.grouped && !state.orders.length
-    ? inGroups(state.shown, isOpen, (id) => sweeps.get(id)?.best_run_id)
-    : state.shown.map((run) => ({ kind: "run", run, member: false }));
+  state.items = grouped(state.shown, (run) => groups.of(run, orders.length > 0), isOpen, orders[0] ?? null);
   state.listed = withRows(state.items);
 }
 
@@ -88,24 +88,18 @@ function runRow(run, member) {
       "data-run": run.id, "aria-selected": String(selection.has(run.id)),
       onpointerenter: () => state.beside?.board.light(run.id), onpointerleave: () => state.beside?.board.light(null),
     },
-    h("td.shrink", {}, selection.box(run, () => state.listed), state.beside?.eye(run)),
+    h("td.shrink", {}, selection.box(run, () => state.listed), state.beside?.eye(run.id, run.name)),
     state.columns.map(
-      (column) => h(`td.col-${column.key.replace(/\W/g, "-")}${column.num ? ".num" : ""}`, {}, column.cell(run))
+      (column) => cellOf(column, column.cell(run), column.sort?.(run) === (state.best.get(column.key) ?? NaN))
     ),
   );
 }
 
-/** @param {string} id @param {RunView[]} runs @param {RunView | null} curve */
-const groupRow = (id, runs, curve) =>
-  sweepRow(id, runs, sweeps.get(id), {
-    open: isOpen(id),
-    columns: state.columns.length,
-    curve,
-    mark: curve && state.beside?.eye(curve),
-    isSelected: (run) => selection.has(run.id),
-    onSelect: (yes) => selection.select(runs, yes),
-    onToggle: () => toggle(id),
-  });
+/** @param {import("../runs/groups.js").Group} group */
+const rowOfGroup = (group) => groupRow(group, groups.sweep(group.id), state.columns, {
+  box: selection.boxOf(group.runs, `the runs of ${group.name}`), mark: state.beside?.eye(group.id, group.name),
+  onToggle: () => toggle(group.id), onPoint: (run) => state.beside?.board.light(run),
+});
 
 /** @param {string} id */
 function toggle(id) {
@@ -114,30 +108,29 @@ function toggle(id) {
   folded.delete(id);
   if (open) folded.add(id);
   else opened.add(id);
-  write({ open: [...opened].join(","), fold: [...folded].join(",") });
-  rows.touch(`sweep ${id}`);
+  const text = (/** @type {Set<string>} */ ids) => [...ids].map(encodeURIComponent).join(",");
+  write({ open: text(opened), fold: text(folded) });
+  rows.touch(`group ${id}`);
   redraw();
 }
 
 const body = h("tbody");
 const headRow = h("tr");
+const alikeRow = h("tr.alike");
 const foot = h("p.runs-foot", { id: "runs-foot" });
-const table = scrollable(h("table.runs", { "aria-label": "Runs" }, h("thead", {}, headRow), body));
-table.classList.add("runs-room");
+const table = h("table.runs", { "aria-label": "Runs" }, h("thead", {}, headRow, alikeRow), body);
+const scrolled = scrollable(table);
+scrolled.classList.add("runs-room");
 /** @type {Rows<Item>} */
 const rows = new Rows(
   body,
   {
-    key: (item) => (item.kind === "run" ? `run ${item.run.id}` : `sweep ${item.id}`),
-    row: (item) => (item.kind === "run" ? runRow(item.run, item.member) : groupRow(item.id, item.runs, item.curve)),
+    key: (item) => (item.kind === "run" ? `run ${item.run.id}` : `group ${item.id}`),
+    row: (item) => (item.kind === "run" ? runRow(item.run, item.member) : rowOfGroup(item)),
     same: (a, b) => {
       if (a.kind === "run") return b.kind === "run" && a.run === b.run && a.member === b.member;
-      // Its figures come from the sweep's view; loading it redraws the row.
-      return b.kind === "sweep"
-        && a.runs.length === b.runs.length
-        && sweeps.has(a.id)
-        && a.open === b.open
-        && a.curve?.id === b.curve?.id;
+      return b.kind === "group" && a.name === b.name && a.open === b.open && a.runs.length === b.runs.length
+        && a.runs.every((run, i) => run === b.runs[i]);
     },
   },
   async (drawn, atEnd) => {
@@ -147,8 +140,14 @@ const rows = new Rows(
 );
 
 function drawHead() {
-  const box = selection.boxOfAll(state.shown, chooseAll);
+  const box = selection.boxOf(state.shown, "all runs", chooseAll);
   fill(headRow, h("th.shrink", { key: "select" }, box), state.columns.map(head));
+  const [first] = state.shown;
+  const words = first ? state.alike.map(({ title, cell }) => [`${title} `, cell(first)]) : [];
+  alikeRow.hidden = !words.length;
+  fill(alikeRow, h("td", { colspan: String(state.columns.length + 1) }, h(
+    "div", {}, "all: ", words.map((word, i) => [i > 0 && " · ", word]),
+  )));
 }
 
 /** @param {Column} column */
@@ -197,6 +196,7 @@ async function loadConfigs() {
     ...(state.chosen ?? "").split(","),
     ...state.orders.map(({ key }) => key).filter((key) => !COLUMNS.some((column) => column.key === key)),
     ...state.filter.keys,
+    state.beside ? state.colour.toLowerCase() : "",
   ].filter((name) => name && name !== "none");
   const wide = names.length > 0;
   const drawn = withRows([...rows.drawn.values()].map(({ item }) => item));
@@ -216,44 +216,43 @@ async function loadConfigs() {
 function redraw(all = false) {
   if (!state.loaded) return;
   arrange();
-  const before = state.columns.map((column) => column.key).join();
+  // Rows by themselves would stand for a moment where their groups will.
+  if (groups.waits && !room.contains(table)) return;
   const sign = `${configs.runs.size} ${state.listed.slice(0, LOOKED_AT).map((run) => run.id).join()}`;
   if (all || sign !== state.looked) {
     state.varying = varyingPaths(state.listed, configs);
     state.looked = sign;
   }
   state.columns = columnsNow();
-  if (all || before !== state.columns.map((column) => column.key).join()) {
+  const best = bestOf(state.columns, state.shown);
+  const after = `${state.columns.map((column) => column.key).join()} ${state.alike.map(({ key }) => key)} ${[...best]}`;
+  state.best = best;
+  const paths = forLabels(state.varying);
+  // Their marks are in the rows.
+  const marks = state.beside?.show(
+    linesOf(state.items), (run) => configs.label(run.id, paths) || run.name, state.colour, configs,
+    [...state.varying, "val/loss", "train/loss", ...configs.paths],
+  );
+  if (all || marks || state.looks !== after) {
+    state.looks = after;
     drawHead();
     rows.renew();
     drawOptionsNow();
   }
-  const paths = forLabels(state.varying);
-  const total = list.total ?? list.runs.size;
-  state.beside?.show(
-    withCurves(state.items),
-    { total: state.filter.test ? state.shown.length : total, folded: state.listed.length < state.shown.length },
-    (run) => configs.label(run.id, paths) || run.name, state.by,
-  );
   showProblem(state.filter.problem ?? (
     state.filter.keys.length ? unknownKey(state.filter, list.runs.values(), configs) : null
-  ) ?? state.beside?.problem ?? null);
+  ) ?? groups.problem);
   if (!state.shown.length) {
     fill(room, nothing());
     return;
   }
   if (!room.contains(table)) {
     drawHead();
-    mount(room, table, foot);
+    mount(room, scrolled, foot);
   }
   rows.set(state.items);
-  const count = (/** @type {number} */ n) => `${integer(n)} ${n === 1 ? "run" : "runs"}`;
-  const among = list.complete ? `of ${count(total)}` : `among the newest ${integer(list.runs.size)} of ${count(total)}`;
-  foot.textContent = state.filter.test
-    ? `${integer(state.shown.length)} ${among}`
-    : !list.complete && state.orders.length
-    ? among
-    : count(total);
+  const counted = list.count(state.filter.test ? state.shown.length : null, state.orders.length > 0);
+  foot.textContent = [counted, state.beside?.note].filter(Boolean).join(". ");
 }
 
 /** @param {string | null} problem */
@@ -264,11 +263,11 @@ function showProblem(problem) {
 }
 
 function nothing() {
-  if (input.value.trim()) {
+  if (bar.text) {
     const what = list.complete || !state.filter.test
       ? "No run matches this filter"
       : `None of the newest ${integer(list.runs.size)} runs matches this filter`;
-    return empty(what, h("p", {}, h("button", { type: "button", onclick: () => setFilter("") }, "Show all runs")));
+    return empty(what, h("p", {}, h("button", { type: "button", onclick: () => bar.set([]) }, "Show all runs")));
   }
   return welcome();
 }
@@ -282,34 +281,36 @@ async function load() {
     state.loaded = true;
     redraw();
     // The rows fetch their configs as they are drawn.
-    if (state.orders.length || state.filter.test) await complete();
+    if (state.orders.length || state.filter.test || groups.byKey || state.colour) await complete();
   } catch (error) {
     showFailure(room, error);
   }
 }
 
 async function loadSweeps() {
-  const page = await get("/sweeps", { limit: 100 });
-  for (const sweep of page.items) {
-    sweeps.set(sweep.id, sweep);
-    rows.touch(`sweep ${sweep.id}`);
-  }
+  for (const id of await groups.load()) rows.touch(`group ${id}`);
 }
 
-/** @param {string} text */
-function setFilter(text) {
-  input.value = text;
-  state.filter = parseFilter(text);
-  write({ filter: text.trim() });
+function applyFilter() {
+  state.filter = parseFilter(bar.text);
+  write({ filter: bar.text });
+  drawOptionsNow();
   load();
 }
 
 /** @param {boolean} yes */
 function showCurves(yes) {
-  document.getElementById("runs-split")?.classList.toggle("split", yes);
+  split.classList.toggle("split", yes);
   curvesRoom.hidden = !yes;
   if (yes) {
-    state.beside ??= new Beside(curvesRoom, (run) => rows.light(run), () => redraw(true));
+    state.beside ??= new Beside(curvesRoom, (run) => rows.light(run), (colour) => {
+      if (colour !== undefined) {
+        state.colour = colour;
+        write({ colour });
+        if (colour) complete();
+      }
+      redraw(true);
+    });
   } else {
     state.beside?.destroy();
     state.beside = null;
@@ -318,25 +319,29 @@ function showCurves(yes) {
   redraw(true);
 }
 
-const drawOptionsNow = () =>
+function drawOptionsNow() {
+  const shown = [...list.runs.values()].map((run) => run.project);
+  const known = new Set([...memory.get("projects", []), ...shown, bar.project]);
+  memory.set("projects", [...known]);
   drawOptions(byId("runs-options"), {
-    grouped: state.grouped,
+    by: groups.by,
     curves: state.beside !== null,
     base: state.base,
-    values: columnNames(state.chosen, state.varying, state.beside !== null),
+    values: columnNames(state.chosen, state.varying),
     varying: state.varying,
-    by: state.by,
     paths: [...configs.paths],
-    onBy: (next) => {
-      state.by = next;
-      write({ by: state.by });
-      drawOptionsNow(); // A later drawing would put this value over what is typed meanwhile.
-      redraw();
-    },
-    onGrouped: (yes) => {
-      state.grouped = yes;
-      write({ flat: !state.grouped });
-      redraw();
+    project: bar.project,
+    projects: [...known].filter(Boolean).sort(),
+    onProject: (next) => bar.set([...(next ? [`project:${next}`] : []), ...bar.parts], input.value),
+    onBy: async (next) => {
+      groups.by = next;
+      opened.clear();
+      folded.clear();
+      write({ by: next === "sweep" ? null : next || "none", flat: null, open: null, fold: null });
+      drawOptionsNow();
+      if (groups.byKey) await complete();
+      else await loadSweeps();
+      redraw(true);
     },
     onCurves: (yes) => {
       memory.set("curves-beside", yes);
@@ -357,6 +362,7 @@ const drawOptionsNow = () =>
       loadConfigs().catch(() => undefined);
     },
   });
+}
 
 const update = throttled(async () => redraw(), 250);
 const refresh = throttled(async () => {
@@ -372,10 +378,12 @@ const fetchConfigs = throttled(() => loadConfigs().catch(() => undefined), 250);
 const refreshSweeps = throttled(() => loadSweeps().then(() => redraw()).catch(() => undefined), 2000);
 
 installPage();
-listFilter(() => setFilter(input.value));
+listFilter(applyFilter);
+const given = parts(input.value);
+const bar = new FilterBar(input, applyFilter, (text) => completions(text, [...list.runs.values()], configs));
 const wanted = read("curves");
 showCurves(wanted === null ? memory.get("curves-beside", innerWidth >= WIDE) : wanted === "1");
-drawOptionsNow();
+edgeOf(split, () => redraw(true));
 runsKeys(input, rows, selection, () => state.items, toggle);
 shortcut("a", "select all runs, or none", () => chooseAll(!selection.hasAll(state.shown)));
 on("run", (/** @type {RunView} */ run) => {
@@ -395,4 +403,6 @@ onCatchUp(() => {
   refresh();
   state.beside?.board.reload();
 });
-load().then(() => selection.learn());
+document.addEventListener("lehr:theme", () => redraw(true));
+bar.set(given);
+selection.learn();

@@ -1,161 +1,160 @@
-/** The curves beside the runs table: of the first runs that have a row. */
+/** The charts beside the rows: a line for each run that has a row, and of each folded group the mean. */
 
 import { get } from "../api.js";
 import { Board, SEVERAL_MS } from "../charts/board.js";
 import { swatch } from "../charts/drawing.js";
-import { inGroups } from "../charts/lines.js";
-import { slots, stroke } from "../colour.js";
-import { h, mount, throttled } from "../dom.js";
-import { message } from "../notices.js";
-import { read, write } from "../urlstate.js";
+import { keyOf, scaleOf, slots, stroke } from "../colour.js";
+import { fill, h, mount, throttled } from "../dom.js";
+import { metric, specValue } from "../format.js";
+import { keep } from "../patch.js";
+import { memory, read, write } from "../urlstate.js";
+import { valueOf } from "./filter.js";
 
 /** @typedef {import("../types.js").RunView} RunView */
+/** @typedef {ReturnType<typeof import("./groups.js").linesOf>[0]} Row */
 
-/** The most runs that are drawn: more lines cannot be distinguished, and each is a request. */
-const MOST_DRAWN = 20;
-/** As means of groups, more runs make few lines. */
-const MOST_GROUPED = 60;
+/** The most lines that are drawn: more cannot be distinguished. */
+const MOST_LINES = 20;
+/** The most runs whose curves they are made of. */
+const MOST_RUNS = 200;
 
 /**
- * Return the runs whose curves are drawn, and what is said of the others.
+ * Return the rows that are drawn, whole, and what is said of the others.
  *
- * @param {RunView[]} all the runs for which a row stands, in the order of the table
- * @param {boolean} grouped whether they are drawn as means
- * @param {{total: number, folded: boolean}} table how many runs it counts, and whether some are in folded sweeps
+ * @param {Row[]} rows in the order of the table
+ * @returns {{drawn: Row[], note: string}}
  */
-export function drawnOf(all, grouped, { total, folded }) {
-  const most = grouped ? MOST_GROUPED : MOST_DRAWN;
-  const trained = all.filter((run) => run.step !== null);
-  const runs = trained.slice(0, most);
-  const of = `${runs.length} of ${total} runs`;
-  if (trained.length > most) return { runs, note: `The curves of the first ${of}. Filter or sort to choose others.` };
-  return {
-    runs,
-    note: folded && runs.length < most
-      ? `The curves of ${of}: of a folded sweep that of its best trial. Unfold a sweep to see the others.`
-      : "",
-  };
+export function drawnOf(rows) {
+  const trained = rows.map((row) => ({ ...row, runs: row.runs.filter((run) => run.step !== null) }))
+    .filter((row) => row.runs.length);
+  let size = 0;
+  const drawn = trained.slice(0, MOST_LINES).filter((row, i) => (size += row.runs.length) <= MOST_RUNS || i === 0)
+    .map((row) => ({ ...row, runs: row.runs.slice(0, MOST_RUNS) }));
+  const count = drawn.length === 1 ? "row is" : `${drawn.length} rows are`;
+  return { drawn, note: drawn.length < trained.length ? `The first ${count} drawn.` : "" };
 }
 
 export class Beside {
   /**
    * @param {HTMLElement} place
    * @param {(run: string | null) => void} onLine called with the run whose line is under the pointer
-   * @param {() => void} onChange called when a run is hidden or shown, and when its groups are here
+   * @param {(colour?: string) => void} onChange called when a row is hidden or shown, and with another key of colours
    */
   constructor(place, onLine, onChange) {
     this.onChange = onChange;
     this.hidden = new Set((read("hide") ?? "").split(",").filter(Boolean));
-    this.note = h("p.hint");
-    /** @type {RunView[]} */
-    this.runs = [];
+    /** What is said of the rows that are not drawn. */
+    this.note = "";
+    this.key = h("div");
+    this.choice = keep(h("span"));
+    /** @type {Row[]} */
+    this.rows = [];
     /** @type {Map<string, number>} */
     this.slots = new Map();
+    /** @type {Map<string, string>} by row, where colours show a value */
+    this.colours = new Map();
     this.drawn = "";
-    /** What the names of groups were asked for. */
-    this.asked = "";
-    /** @type {Map<string, string> | null} by run, the name of its group; null until the server has answered */
-    this.groups = null;
-    /** @type {string | null} why there are no groups */
-    this.problem = null;
     const charts = h("div");
     this.board = new Board(
       charts, [], { onLine, superseded: false, open: ["train", "val"], pins: "runs-pins", pauseMs: SEVERAL_MS },
     );
-    mount(place, this.board.bar.element, this.note, charts);
+    this.board.search.element.before(this.choice);
+    mount(place, this.board.bar.element, this.key, charts);
     this.learn = throttled(() => this.#learn(), 5000);
   }
 
   /**
-   * Show the curves of these runs.
+   * Show the curves of these rows.
    *
-   * @param {RunView[]} all those for which a row stands, in the order of the table
-   * @param {{total: number, folded: boolean}} table see `drawnOf`
+   * @param {Row[]} rows in the order of the table
    * @param {(run: RunView) => string} label
-   * @param {string} by what they are grouped by, to be drawn as means: paths of the config, metrics, tags; "" for
-   *   nothing
+   * @param {string} colour the setting or metric that colours show; "" for a colour for each row
+   * @param {import("./configs.js").Configs} configs
+   * @param {string[]} offered what else colours can show
+   * @returns {boolean} whether a mark in the rows is another
    */
-  show(all, table, label, by) {
-    const { runs, note } = drawnOf(all, by !== "", table);
-    this.runs = runs;
-    this.#askGroups(by);
-    if (by && runs.length && !this.groups && !this.problem) return;
-    const { groups: names } = this;
-    const group = names && ((/** @type {RunView} */ run) => names.get(run.id) ?? run.name);
-    // Each row has the mark of its line: a mean has that of the first of its runs that are shown.
-    const groups = [...inGroups(this.runs, (run) => (group ? group(run) : run.id)).values()]
-      .map((members) => ({ members, first: (members.find((run) => !this.hidden.has(run.id)) ?? members[0]).id }));
-    const own = slots(groups.map(({ first }) => first));
-    this.slots = new Map(groups.flatMap(({ members, first }) => members.map((run) => [run.id, own.get(first) ?? 0])));
-    this.note.textContent = note;
-    const key = (/** @type {RunView} */ run) => (group ? group(run) : null);
-    const now = this.runs.map(
-      (run) => `${run.id} ${label(run)} ${key(run)} ${this.hidden.has(run.id)} ${run.attempt} ${run.ended_at !== null}`
-    ).join();
-    if (now !== this.drawn) {
-      this.drawn = now;
-      this.board.bar.offer(this.runs);
-      this.board.meanOfGroups = group !== null;
-      this.board.setRuns(
-        this.runs.map((run) => ({
-          id: run.id, label: label(run), group: key(run), hidden: this.hidden.has(run.id),
-          stroke: () => this.strokeOf(run.id), parent: run.forked_from, flopsPerToken: run.flops_per_token,
-          attempt: run.attempt, ended: run.ended_at !== null,
-        }))
-      );
-      if (runs.length) this.learn();
-      else this.board.setMetrics([]);
-    }
+  show(rows, label, colour, configs, offered) {
+    const { drawn, note } = drawnOf(rows);
+    this.rows = drawn;
+    this.slots = slots(drawn.map(({ key }) => key));
+    const value = (/** @type {RunView} */ run) => valueOf(run, colour.toLowerCase(), configs) ?? null;
+    const isSetting = configs.pathsOf(colour.toLowerCase()).length > 0;
+    const scale = colour ? scaleOf(
+      rows.flatMap((row) => row.runs.map(value)), colour,
+      (one) => (isSetting || typeof one !== "number" ? specValue(one, colour) : metric(colour, one)),
+    ) : null;
+    this.colours = new Map(scale ? drawn.map(({ key, runs }) => [key, scale.colour(together(runs.map(value)))]) : []);
+    this.note = note;
+    this.#drawKey(colour, scale, offered);
+    const all = drawn.flatMap((row) => row.runs.map((run) => ({ run, row, hidden: this.hidden.has(row.key) })));
+    const now = all.map(({ run, row, hidden }) => [
+      run.id, label(run), row.name, this.colours.get(row.key), hidden, run.attempt, run.ended_at !== null,
+    ].join(" ")).join();
+    if (now === this.drawn) return false;
+    this.drawn = now;
+    const runs = all.map(({ run }) => run);
+    this.board.bar.offer(runs);
+    this.board.meanOfGroups = drawn.some(({ name }) => name !== null);
+    this.board.setRuns(all.map(({ run, row, hidden }) => ({
+      id: run.id, label: label(run), group: row.name, hidden, stroke: () => this.strokeOf(row.key),
+      metrics: Object.keys(run.latest), parent: run.forked_from, flopsPerToken: run.flops_per_token,
+      attempt: run.attempt, ended: run.ended_at !== null,
+    })));
+    if (runs.length) this.learn();
+    else this.board.setMetrics([]);
+    return true;
   }
 
-  /** Ask the server for the groups of the runs, if others are shown. @param {string} by */
-  async #askGroups(by) {
-    const run = by ? this.runs.map(({ id }) => id) : [];
-    const asked = `${by} ${run}`;
-    if (asked === this.asked) return;
-    this.asked = asked;
-    this.groups = this.problem = null;
-    if (!run.length) return;
-    try {
-      const { runs, groups } = await get("/values", { run, by });
-      if (asked !== this.asked) return;
-      this.groups = new Map(runs.map((/** @type {string} */ id, /** @type {number} */ i) => [id, groups[i]]));
-    } catch (error) {
-      if (asked !== this.asked) return;
-      this.problem = message(error);
-    }
-    this.onChange();
+  /** @param {string} colour @param {import("../colour.js").Scale | null} scale @param {string[]} offered */
+  #drawKey(colour, scale, offered) {
+    fill(
+      this.choice,
+      h("label.field", {}, "colour", h("input", {
+        type: "search", list: "colour-keys", value: colour, placeholder: "by run", spellcheck: "false",
+        title: "A setting or a metric: ordered colours for numbers, distinct ones for words",
+        onchange: (/** @type {any} */ { target }) => this.onChange(target.value.trim()),
+      })),
+      h("datalist", { id: "colour-keys" }, offered.map((path) => h("option", { key: path, value: path }))),
+    );
+    fill(this.key, scale && keyOf(scale));
   }
 
   /** New points have come. @param {string} id */
   tick(id) {
-    if (this.slots.has(id)) this.board.announce(id);
+    if (this.rows.some(({ runs }) => runs.some((run) => run.id === id))) this.board.announce(id);
   }
 
-  /** @param {string} id */
-  strokeOf(id) {
-    return stroke(this.slots.get(id) ?? 0);
+  /** @param {string} key of a row */
+  strokeOf(key) {
+    const own = this.colours.get(key);
+    return own ? { colour: own, dash: /** @type {const} */ ("solid") } : stroke(this.slots.get(key) ?? 0);
   }
 
-  /** Return the mark of a run's line, with the button that hides it; null if it has no line. @param {RunView} run */
-  eye(run) {
-    if (!this.slots.has(run.id)) return null;
-    const off = this.hidden.has(run.id);
+  /**
+   * Return the mark of a row's line, with the button that hides it; null if it has no line.
+   *
+   * @param {string} key
+   * @param {string} name
+   */
+  eye(key, name) {
+    if (!this.slots.has(key)) return null;
+    const off = this.hidden.has(key);
     return h(off ? "button.eye.off" : "button.eye", { key: "eye", type: "button", "aria-pressed": String(!off),
-      "aria-label": `${off ? "Show" : "Hide"} the curves of ${run.name}`, onclick: () => {
-      if (off) this.hidden.delete(run.id);
-      else this.hidden.add(run.id);
+      "aria-label": `${off ? "Show" : "Hide"} the curves of ${name}`, onclick: () => {
+      if (off) this.hidden.delete(key);
+      else this.hidden.add(key);
       write({ hide: [...this.hidden].join(",") });
       this.onChange();
-    } }, swatch(this.strokeOf(run.id)));
+    } }, swatch(this.strokeOf(key)));
   }
 
   /** Take the metrics of all runs that are drawn. */
   async #learn() {
     try {
-      if (!this.runs.length) return;
+      const run = this.rows.flatMap(({ runs }) => runs.map(({ id }) => id));
+      if (!run.length) return;
       const asked = this.drawn;
-      const { metric_names: names } = await get("/values", { run: this.runs.map((run) => run.id), names: true });
+      const { metric_names: names } = await get("/values", { run, names: true });
       if (asked === this.drawn) this.board.setMetrics(names);
     } catch (error) {
       this.board.failed(error);
@@ -165,4 +164,46 @@ export class Beside {
   destroy() {
     this.board.destroy();
   }
+}
+
+/** A wider list is the whole table. */
+const WHOLE_PX = 760;
+/** What select box, mark, name and state take of a rail, and a column more. */
+const [NAMED_PX, COLUMN_PX] = [232, 60];
+
+/**
+ * Return how many columns the list beside the charts has room for, besides name and state; Infinity: all, it scrolls.
+ *
+ * @param {HTMLElement} split
+ * @param {() => void} [onChange] called after the edge between the two was moved, by drag or arrow keys
+ */
+export function edgeOf(split, onChange) {
+  const edge = /** @type {HTMLElement} */ (split.querySelector("[role=separator]"));
+  const width = () => (innerWidth < 1000 ? WHOLE_PX : split.offsetWidth && edge.offsetLeft - split.offsetLeft);
+  if (onChange) {
+    const set = (/** @type {number} */ px) => {
+      const next = Math.round(Math.max(280, Math.min(px, split.offsetWidth - 320)));
+      split.style.setProperty("--rail", `${next}px`);
+      edge.setAttribute("aria-valuenow", String(next));
+      memory.set("rail", next);
+      onChange();
+    };
+    set(memory.get("rail", 420));
+    edge.onpointerdown = (event) => edge.setPointerCapture(event.pointerId);
+    edge.onpointermove = ({ pointerId, clientX }) => (
+      edge.hasPointerCapture(pointerId) && set(clientX - split.offsetLeft - 12)
+    );
+    edge.onkeydown = ({ key }) => {
+      if (key === "ArrowLeft" || key === "ArrowRight") set(width() + (key === "ArrowLeft" ? -40 : 40));
+    };
+    edge.ondblclick = () => set(width() >= WHOLE_PX ? 420 : WHOLE_PX);
+  }
+  return width() >= WHOLE_PX ? Infinity : Math.max(1, Math.floor((width() - NAMED_PX) / COLUMN_PX));
+}
+
+/** Return the value of a group: the mean of numbers, or what all have in common. @param {any[]} values */
+function together(values) {
+  const numbers = values.filter((value) => typeof value === "number" && Number.isFinite(value));
+  if (numbers.length) return numbers.reduce((a, b) => a + b, 0) / numbers.length;
+  return values.every((value) => Object.is(value, values[0])) ? values[0] : null;
 }

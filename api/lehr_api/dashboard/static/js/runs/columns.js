@@ -14,12 +14,31 @@ import { progress, runReason, runState } from "../status.js";
  * @property {string} [hint]
  * @property {boolean} [num]
  * @property {boolean} [off] hidden by default
+ * @property {boolean} [setting] of the config
+ * @property {(value: number) => string} [mean] of a metric: writes the mean of a group
+ * @property {number} [goal] of a metric: 1 where the highest value is the best, -1 where the lowest is
  * @property {(run: RunView) => import("../dom.js").Child} cell
  * @property {(run: RunView) => number | string | null} [sort]
  */
 
-/** @param {RunView} run @param {string} name */
-const latest = (run, name) => f.fromWire(run.latest[name]?.value ?? null);
+const LOWER = /loss|perplexity|ppl|bits_per_byte|err(or)?s?\b|step_time/;
+const HIGHER = /acc(uracy)?\b|mfu|per_s\b|f1|reward|utilization/;
+
+/**
+ * Return the column of a metric's newest value.
+ *
+ * @param {string} name
+ * @param {string} [title]
+ * @param {(value: any) => string} [mean] writes a value
+ * @param {(run: RunView) => unknown} [valueOf]
+ * @returns {Column}
+ */
+export const metricColumn = (
+  name, title = name, mean = (value) => f.metric(name, value), valueOf = (run) => run.latest[name]?.value,
+) => ({
+  key: name, title, hint: `${name}, last`, num: true, mean, goal: LOWER.test(name) ? -1 : Number(HIGHER.test(name)),
+  cell: (run) => mean(valueOf(run)), sort: (run) => f.fromWire(valueOf(run) ?? null),
+});
 
 /** @param {RunView} run */
 function where(run) {
@@ -55,7 +74,9 @@ export const COLUMNS = [
       const reason = runReason(run);
       return [
         runState(run),
-        run.alerts.length > 0 && h("span.warn", { title: run.alerts.join("\n") }, `  ⚠ ${run.alerts.length}`),
+        run.alerts.length > 0 && h(
+          "span.warn", { title: run.alerts.join("\n") }, " ⚠", h("span.n", {}, ` ${run.alerts.length}`),
+        ),
         reason && h("span.reason", { title: reason }, reason),
       ];
     },
@@ -70,43 +91,16 @@ export const COLUMNS = [
     ]),
     sort: (run) => progress(run),
   },
-  {
-    key: "loss",
-    title: "loss",
-    hint: "train/loss, last",
-    num: true,
-    cell: (run) => f.number(run.latest["train/loss"]?.value),
-    sort: (run) => latest(run, "train/loss"),
-  },
+  { ...metricColumn("train/loss", "loss", f.number), key: "loss" },
   {
     key: "trend",
     title: "trend",
     hint: "train/loss over the run so far",
     cell: (run) => sparkline(run.trend, `train/loss of ${run.name}`) ?? h("span.dim", {}, f.NONE),
   },
-  {
-    key: "val",
-    title: "val",
-    hint: "val/loss, last",
-    num: true,
-    cell: (run) => f.number(run.latest["val/loss"]?.value),
-    sort: (run) => latest(run, "val/loss"),
-  },
-  {
-    key: "tokens",
-    title: "tok/s",
-    hint: "tokens_per_s, last",
-    num: true,
-    cell: (run) => f.si(run.latest.tokens_per_s?.value),
-    sort: (run) => latest(run, "tokens_per_s"),
-  },
-  {
-    key: "mfu",
-    title: "MFU",
-    num: true,
-    cell: (run) => f.percent(run.latest.mfu?.value),
-    sort: (run) => latest(run, "mfu"),
-  },
+  { ...metricColumn("val/loss", "val", f.number), key: "val" },
+  { ...metricColumn("tokens_per_s", "tok/s", f.si), key: "tokens" },
+  metricColumn("mfu", "MFU", f.percent),
   {
     key: "eta",
     title: "ETA",
@@ -127,22 +121,6 @@ export const COLUMNS = [
   { key: "project", title: "project", off: true, cell: (run) => run.project, sort: (run) => run.project },
   { key: "id", title: "id", off: true, cell: (run) => h("span.mono", {}, run.id), sort: (run) => run.id },
   {
-    key: "grad",
-    title: "grad norm",
-    off: true,
-    num: true,
-    cell: (run) => f.number(run.latest["train/grad_norm"]?.value),
-    sort: (run) => latest(run, "train/grad_norm"),
-  },
-  {
-    key: "lr",
-    title: "lr now",
-    off: true,
-    num: true,
-    cell: (run) => f.scientific(run.latest["train/lr"]?.value),
-    sort: (run) => latest(run, "train/lr"),
-  },
-  {
     key: "params",
     title: "parameters",
     off: true,
@@ -157,3 +135,46 @@ export const COLUMNS = [
 export const withValues = (columns, runs) => columns.filter(
   ({ sort }) => !sort || !runs.length || runs.some((run) => sort(run) !== null)
 );
+
+/**
+ * Return number, mean and standard deviation of the finite values of a column.
+ *
+ * @param {Column} column
+ * @param {RunView[]} runs
+ */
+export function spreadOf({ sort }, runs) {
+  const values = runs.map((run) => Number(sort?.(run) ?? NaN)).filter(Number.isFinite);
+  const mean = values.reduce((a, b) => a + b, 0) / values.length;
+  const squares = values.reduce((sum, value) => sum + (value - mean) ** 2, 0);
+  return { n: values.length, mean, sd: values.length > 1 ? Math.sqrt(squares / (values.length - 1)) : null };
+}
+
+/**
+ * Return the best value of each column that has a goal; nothing where all are alike.
+ *
+ * @param {Column[]} columns
+ * @param {RunView[]} runs
+ * @returns {Map<string, number>} by key
+ */
+export function bestOf(columns, runs) {
+  return new Map(columns.filter(({ goal }) => goal).flatMap(({ key, goal = 0, sort }) => {
+    const values = runs.map((run) => Number(sort?.(run) ?? NaN)).filter(Number.isFinite);
+    return new Set(values).size > 1 ? [[key, goal * Math.max(...values.map((value) => value * goal))]] : [];
+  }));
+}
+
+/**
+ * Part columns from those whose values are all the same, which one line can say.
+ *
+ * @param {Column[]} columns
+ * @param {RunView[]} runs
+ * @param {(column: Column) => boolean} stays
+ * @returns {{differ: Column[], alike: Column[]}}
+ */
+export function parted(columns, runs, stays) {
+  const alike = columns.filter((column) => {
+    const first = runs.length > 1 && !stays(column) ? (column.sort?.(runs[0]) ?? null) : null;
+    return first !== null && runs.every((run) => column.sort?.(run) === first);
+  });
+  return { differ: columns.filter((column) => !alike.includes(column)), alike };
+}

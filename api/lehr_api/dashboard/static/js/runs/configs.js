@@ -3,6 +3,7 @@
 import { get } from "../api.js";
 import { specValue } from "../format.js";
 import * as f from "../format.js";
+import { COLUMNS, metricColumn, parted, withValues } from "./columns.js";
 
 /**
  * @typedef {{runs: string[], same: Record<string, any>, differing: Record<string, any[]>, metrics: Record<string,
@@ -160,12 +161,8 @@ export class Configs {
  * @typedef {import("./columns.js").Column} Column
  */
 
-/**
- * How many differing paths get a column by themselves: as many as there is room for.
- *
- * @param {boolean} beside whether the curves take half of the room
- */
-const byThemselves = (beside) => (globalThis.innerWidth >= (beside ? 1600 : 1300) ? 3 : 2);
+/** How many differing paths get a column by themselves, where there is room. */
+const BY_THEMSELVES = 3;
 /** How many differing paths the label of a run has. */
 const IN_LABELS = 4;
 /** How many of the newest runs are compared to find what differs. */
@@ -234,22 +231,17 @@ export const forLabels = (varying) => varying.slice(0, IN_LABELS);
  * @returns {Column}
  */
 export function columnOf(name, others, configs) {
-  const ofMetric = (/** @type {RunView} */ run) => run.latest[name]?.value ?? configs.metrics.get(run.id)?.get(name);
   if (!configs.paths.has(name)) {
-    return {
-      key: name,
-      title: name,
-      hint: `${name}, last`,
-      num: true,
-      cell: (run) => f.metric(name, ofMetric(run)),
-      sort: (run) => f.fromWire(ofMetric(run)),
-    };
+    return metricColumn(
+      name, name, undefined, (run) => run.latest[name]?.value ?? configs.metrics.get(run.id)?.get(name),
+    );
   }
   const value = (/** @type {RunView} */ run) => configs.value(run.id, name);
   return {
     key: name,
     title: shortName(name, others),
     hint: name,
+    setting: true,
     num: !configs.isText(name),
     cell: (run) => (value(run) === undefined ? "…" : f.specCell(value(run), name)),
     sort: (run) => {
@@ -268,8 +260,32 @@ export function columnOf(name, others, configs) {
  *
  * @param {string | null} chosen names with commas between them; null for what differs
  * @param {string[]} varying
- * @param {boolean} beside whether curves are shown beside the table
  */
-export const columnNames = (chosen, varying, beside) => (
-  chosen === null ? varying.slice(0, byThemselves(beside)) : chosen.split(",").filter((name) => name && name !== "none")
+export const columnNames = (chosen, varying) => (
+  chosen === null ? varying.slice(0, BY_THEMSELVES) : chosen.split(",").filter((name) => name && name !== "none")
 );
+
+/** @param {string} key @param {Configs} configs @returns {Column} */
+export const columnNamed = (key, configs) => COLUMNS.find((one) => one.key === key) ?? columnOf(key, [key], configs);
+
+/**
+ * Return the columns in their order, what differs beside the name; and those of which all values are the same.
+ *
+ * @param {{base: Column[], chosen: string | null, varying: string[], shown: RunView[], orders: {key: string}[]}} state
+ * @param {Configs} configs
+ * @param {number} fits how many there is room for, besides name and state; then what they are sorted by is first
+ */
+export function columnsOf({ base, chosen, varying, shown, orders }, configs, fits) {
+  const names = columnNames(chosen, varying);
+  const own = withValues(base, shown);
+  const ends = own.filter(({ key }) => key === "name" || key === "state");
+  const others = [...names.map((name) => columnOf(name, names, configs)), ...own.filter((one) => !ends.includes(one))];
+  const { differ, alike } = parted(others, shown, ({ key }) => orders.some((one) => one.key === key));
+  if (fits === Infinity) return { columns: [...ends, ...differ], alike };
+  const sorted = orders.filter(({ key }) => !ends.some((one) => one.key === key))
+    .map(({ key }) => columnNamed(key, configs));
+  const main = ["val", "loss"].flatMap((key) => (sorted.length ? [] : differ.filter((one) => one.key === key)));
+  const rest = [...sorted, ...main.slice(0, 1), ...differ.filter((one) => one.sort)];
+  const distinct = rest.filter((one, i) => rest.findIndex(({ key }) => key === one.key) === i);
+  return { columns: [...ends, ...distinct.slice(0, fits)], alike };
+}

@@ -104,10 +104,42 @@ export function numberOf(text) {
  * Cut the line into parts. Spaces around an operator belong to it, and quotes keep words together.
  *
  * @param {string} text
+ * @returns {string[]}
  */
-function parts(text) {
+export function parts(text) {
   const joined = text.replace(/([\w.)])\s*(<=|>=|!=|<|>|=)\s*(?=\S|$)/g, "$1$2").replace(/,\s+/g, ",");
-  return (joined.match(/(?:"[^"]*"?|[^\s"])+/g) ?? []).map((part) => part.replaceAll('"', ""));
+  return joined.match(/(?:"[^"]*"?|[^\s"])+/g) ?? [];
+}
+
+/** The most completions. */
+const MOST = 60;
+
+/**
+ * Return what may complete a part of the filter: a key, or a value that runs have.
+ *
+ * @param {string} text
+ * @param {RunView[]} runs
+ * @param {Configs} configs
+ */
+export function completions(text, runs, configs) {
+  const [, not, bare = ""] = /^([-!]?)(.*)$/.exec(text) ?? [];
+  const [, key, operator, wanted] = /^([\w./-]+?)(<=|>=|!=|<|>|=|:)(.*)$/.exec(bare) ?? [];
+  const starts = (/** @type {string} */ one) => one.toLowerCase().includes((wanted ?? bare).toLowerCase());
+  if (!key) {
+    const last = new Set([...configs.paths].map((path) => path.split(".").at(-1) ?? path));
+    const keys = [...KEYS.map((one) => `${one}:`), ...["loss", "val", ...Object.keys(FIELDS)].map((one) => `${one}<`)];
+    return [...keys, ...[...last, ...configs.paths].map((one) => `${one}=`)].filter(starts).slice(0, MOST)
+      .map((one) => `${not}${one}`);
+  }
+  const before = wanted.includes(",") ? wanted.slice(0, wanted.lastIndexOf(",") + 1) : "";
+  const own = (/** @type {RunView} */ run) => (
+    key === "tag" ? run.tags : key === "project" ? [run.project] : key === "name" ? [run.name]
+      : valuesOf(run, key.toLowerCase(), configs)
+  );
+  const known = key === "state" ? STATES : key === "archived" ? ["yes"] : runs.flatMap(own);
+  const values = known.filter((value) => value !== null && value !== undefined).map((value) => `${before}${value}`);
+  return [...new Set(values)].filter(starts).slice(0, MOST)
+    .map((value) => `${not}${key}${operator}${/\s/.test(value) ? `"${value}"` : value}`);
 }
 
 /**
@@ -165,7 +197,7 @@ export function parseFilter(text) {
   const keys = new Set();
   const words = [];
   const wrong = (/** @type {string} */ problem) => ({ query, test: null, problem, keys: [] });
-  for (const part of parts(text)) {
+  for (const part of parts(text).map((one) => one.replaceAll('"', ""))) {
     const not = /^[-!](?=[a-z/])/i.test(part);
     const bare = not ? part.slice(1) : part;
     const add = (/** @type {Test} */ test) => tests.push(not ? (run, configs) => !test(run, configs) : test);

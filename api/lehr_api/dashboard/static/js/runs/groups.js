@@ -1,15 +1,20 @@
-/** The rows of the runs table: runs, and sweeps that fold their trials. */
+/** The rows of the runs table: runs, and groups that fold them. */
 
+import { get } from "../api.js";
 import { byNumber } from "../charts/metric_groups.js";
-import { checkbox, h } from "../dom.js";
-import { atPoint, isSeed, metric } from "../format.js";
+import { h } from "../dom.js";
+import { atPoint, integer, isSeed, metric, NONE, percent } from "../format.js";
+import { message } from "../notices.js";
 import { countsLine } from "../status.js";
+import { spreadOf } from "./columns.js";
+import { compared } from "./list.js";
 
 /**
  * @typedef {import("../types.js").RunView} RunView
- * @typedef {{kind: "run", run: RunView, member: boolean} | {kind: "sweep", id: string, runs: RunView[], open: boolean,
- *   curve: RunView | null}} Item
- *   `curve`: the run whose curve stands for a folded sweep
+ * @typedef {import("../types.js").SweepView} SweepView
+ * @typedef {import("./columns.js").Column} Column
+ * @typedef {{kind: "group", id: string, name: string, href: string | null, runs: RunView[], open: boolean}} Group
+ * @typedef {{kind: "run", run: RunView, member: boolean} | Group} Item
  */
 
 /** The most trials with which a sweep is unfolded by itself. */
@@ -34,95 +39,203 @@ export function unfolded(runs, filtered) {
   );
 }
 
-/** Return the runs that have a row: the trials of a folded sweep have none. @param {Item[]} items */
+/** Return the runs that have a row: those of a folded group have none. @param {Item[]} items */
 export const withRows = (items) => items.flatMap((item) => (item.kind === "run" ? [item.run] : []));
 
-/** Return the runs whose curves the rows stand for. @param {Item[]} items */
-export const withCurves = (items) => items.flatMap((item) => (item.kind === "run" ? item.run : item.curve) ?? []);
+/**
+ * Return the lines that the rows stand for: one of each run, and of a folded group the mean.
+ *
+ * @param {Item[]} items
+ * @returns {{key: string, name: string | null, runs: RunView[]}[]} `name`: of a group
+ */
+export const linesOf = (items) => items.flatMap((item) => (
+  item.kind === "run" ? { key: item.run.id, name: null, runs: [item.run] }
+    : item.open ? [] : { key: item.id, name: item.name, runs: item.runs }
+));
 
 /**
  * @param {RunView[]} runs in the order of the table
- * @param {(sweep: string) => boolean} isOpen
- * @param {(sweep: string) => string | null | undefined} bestOf the best trial; without one, the first with a step
- *   stands for it
- * @returns {Item[]} each sweep at the place of its first run
+ * @param {(run: RunView) => Pick<Group, "id" | "name" | "href"> | null} groupOf null for a run by itself
+ * @param {(group: string) => boolean} isOpen
+ * @param {{column: Column, down: boolean} | null} order by which groups come in that of their means
+ * @returns {Item[]} each group at the place of its first run
  */
-export function grouped(runs, isOpen, bestOf) {
-  /** @type {Map<string, RunView[]>} */
-  const members = new Map();
+export function grouped(runs, groupOf, isOpen, order = null) {
+  /** @type {Map<string, Group | RunView>} */
+  const rows = new Map();
   for (const run of runs) {
-    if (run.sweep_id) members.set(run.sweep_id, [...(members.get(run.sweep_id) ?? []), run]);
+    const group = groupOf(run);
+    const known = rows.get(group?.id ?? run.id);
+    if (known && "runs" in known) known.runs.push(run);
+    else rows.set(group?.id ?? run.id, group ? { ...group, kind: "group", runs: [run], open: isOpen(group.id) } : run);
   }
-  /** @type {Item[]} */
-  const result = [];
-  for (const run of runs) {
-    if (!run.sweep_id) {
-      result.push({ kind: "run", run, member: false });
-      continue;
-    }
-    const group = members.get(run.sweep_id);
-    if (!group) continue;
-    members.delete(run.sweep_id);
-    const open = isOpen(run.sweep_id);
-    const best = bestOf(run.sweep_id);
-    const curve = open ? undefined : (group.find(({ id }) => id === best) ?? group.find(({ step }) => step !== null));
-    result.push({ kind: "sweep", id: run.sweep_id, runs: group, open, curve: curve ?? null });
-    if (!open) continue;
-    // Show trials in the order of the grid, not newest first.
-    for (const member of [...group].sort((a, b) => byNumber(a.name, b.name))) {
-      result.push({ kind: "run", run: member, member: true });
-    }
+  const all = [...rows.values()];
+  if (order?.column.mean) {
+    const value = new Map(all.map((one) => {
+      const { n, mean } = spreadOf(order.column, "runs" in one ? one.runs : [one]);
+      return [one, n ? mean : null];
+    }));
+    all.sort((a, b) => compared(value.get(a) ?? null, value.get(b) ?? null, order.down));
   }
-  return result;
+  return all.flatMap((one) => {
+    if (!("runs" in one)) return [/** @type {Item} */ ({ kind: "run", run: one, member: false })];
+    // Trials are in the order of the grid, not newest first.
+    const members = order ? one.runs : [...one.runs].sort((a, b) => byNumber(a.name, b.name));
+    return [one, ...(one.open ? members.map((run) => /** @type {Item} */ ({ kind: "run", run, member: true })) : [])];
+  });
 }
 
-/** @typedef {import("../types.js").SweepView} SweepView */
+/** The most runs whose groups one request asks for. */
+const BATCH = 200;
+/** Groups that have a page: a sort lists their runs one by one. */
+const LAUNCHED = ["sweep", "rollout"];
+
+/** What groups runs belong to: sweeps, rollouts, or by any key, as the server names them. */
+export class Groups {
+  /** @param {string} by @param {() => void} onChange */
+  constructor(by, onChange) {
+    this.by = by;
+    this.onChange = onChange;
+    /** @type {Map<string, any>} the newest sweeps, and rollouts if they are asked for */
+    this.launches = new Map();
+    /** @type {Map<string, string>} by run, the name of its group */
+    this.names = new Map();
+    this.asked = this.answered = "";
+    /** @type {string | null} */
+    this.problem = null;
+  }
+
+  /** Whether groups are by a key, so that all runs must be here. */
+  get byKey() { return this.by !== "" && !LAUNCHED.includes(this.by); }
+
+  get waits() { return this.byKey && this.asked !== this.answered; }
+
+  /** @param {RunView} run @param {boolean} sorted @returns {Pick<Group, "id" | "name" | "href"> | null} */
+  of(run, sorted) {
+    if (this.byKey) {
+      const name = this.names.get(run.id);
+      return name === undefined ? null : { id: name, name, href: null };
+    }
+    const id = this.by === "sweep" ? run.sweep_id : this.by ? run.rollout_id : null;
+    if (!id || sorted) return null;
+    return { id, name: this.launches.get(id)?.name ?? run.name.replace(/-\d+$/, ""), href: `/${this.by}s/${id}` };
+  }
+
+  /** @param {string} group @returns {SweepView | undefined} */
+  sweep(group) { return this.by === "sweep" ? this.launches.get(group) : undefined; }
+
+  /** Fetch the newest sweeps or rollouts. @returns {Promise<string[]>} their ids */
+  async load() {
+    if (!LAUNCHED.includes(this.by)) return [];
+    const { items } = await get(`/${this.by}s`, { limit: 100 });
+    for (const one of items) this.launches.set(one.id, one);
+    return items.map((/** @type {{id: string}} */ { id }) => id);
+  }
+
+  /** Ask for the groups of these runs, unless they are here. @param {RunView[]} runs */
+  async ask(runs) {
+    const { by } = this;
+    const ids = runs.map(({ id }) => id);
+    const asked = `${by} ${[...ids].sort()}`;
+    if (asked === this.asked) return;
+    this.asked = asked;
+    this.problem = null;
+    if (!this.byKey || !ids.length) return;
+    try {
+      const names = new Map();
+      for (let i = 0; i < ids.length; i += BATCH) {
+        const found = await get("/values", { run: ids.slice(i, i + BATCH), by });
+        found.runs.forEach((/** @type {string} */ id, /** @type {number} */ n) => names.set(id, found.groups[n]));
+      }
+      if (asked !== this.asked) return;
+      this.names = names;
+    } catch (error) {
+      if (asked !== this.asked) return;
+      this.names = new Map();
+      this.problem = message(error);
+    }
+    this.answered = asked;
+    this.onChange();
+  }
+}
 
 /**
- * @param {string} id
- * @param {RunView[]} runs those of its trials that the table shows
- * @param {SweepView | undefined} sweep undefined until its view is here
- * @param {{open: boolean, columns: number, curve: RunView | null, mark: HTMLElement | null | undefined, isSelected:
- *   (run: RunView) => boolean,
- * onSelect: (yes: boolean) => void, onToggle: () => void}} options `curve`: the run whose curve stands for it; `mark`:
- * that of this curve
+ * Return what a column shows of a group: the mean of a metric with its standard deviation, what all have in common, or
+ * the ends of a setting.
+ *
+ * @param {Column} column
+ * @param {RunView[]} runs
+ * @returns {import("../dom.js").Child}
  */
-export function sweepRow(id, runs, sweep, { open, columns, curve, mark, isSelected, onSelect, onToggle }) {
+function common(column, runs) {
+  const { cell, mean: write, setting, sort } = column;
+  if (write) {
+    const { n, mean, sd } = spreadOf(column, runs);
+    if (!n) return NONE;
+    const of = `mean of ${integer(n)} of ${integer(runs.length)} runs`;
+    // As many digits as the deviation leaves certain.
+    const digits = Math.min(3, Math.max(0, 1 - Math.floor(Math.log10(sd || 1e-3))));
+    return sd === null || Math.abs(mean) >= 1000 || write === percent
+      ? h("span", { title: of }, write(mean))
+      : h(
+        "span", { title: `${of}, ± standard deviation ${sd}` }, mean.toFixed(digits),
+        h("span.dim.sd", {}, ` ±${sd.toFixed(digits)}`),
+      );
+  }
+  if (!sort) return null;
+  const values = new Set(runs.map(sort));
+  if (values.size === 1 && !values.has(null)) return cell(runs[0]);
+  return setting && values.size > 1 ? h("span.dim", {}, `${values.size} values`) : null;
+}
+
+/**
+ * @param {Group} group
+ * @param {SweepView | undefined} sweep undefined until its view is here, and where the group is none
+ * @param {Column[]} columns
+ * @param {{box: HTMLElement, mark: HTMLElement | null | undefined, onToggle: () => void, onPoint: (run: string | null)
+ *   => void}} parts `onPoint`: called with a run whose line is that of the row under the pointer
+ */
+export function groupRow({ id, name, href, runs, open }, sweep, columns, { box, mark, onToggle, onPoint }) {
   /** @type {Record<string, number>} */
-  const counts = sweep?.counts ?? {};
-  if (!sweep) for (const run of runs) counts[run.state] = (counts[run.state] ?? 0) + 1;
-  const size = Object.values(counts).reduce((a, b) => a + b, 0);
-  const name = sweep?.name ?? runs[0].name.replace(/-\d+$/, "");
-  const all = runs.every(isSelected);
-  return h(
-    "tr.group",
-    { "data-sweep": id, "data-curve": curve?.id },
-    h("td.shrink", {}, h("label.box", {}, checkbox(all, onSelect, {
-      "aria-label": `Select the runs of ${name}`, indeterminate: !all && runs.some(isSelected),
-    })), mark),
-    h(
-      "td.col-name",
-      {},
-      h(
-        "button.twist",
-        {
+  const counts = {};
+  for (const run of runs) counts[run.state] = (counts[run.state] ?? 0) + 1;
+  const size = sweep ? Object.values(sweep.counts).reduce((a, b) => a + b, 0) : runs.length;
+  const cells = (/** @type {Column} */ column) => {
+    if (column.key === "name") {
+      return h(
+        "span.group-name", {},
+        h("button.twist", {
           type: "button", "aria-expanded": String(open), "aria-label": `${open ? "Fold" : "Unfold"} ${name}`,
           onclick: onToggle,
-        },
-        open ? "▾" : "▸",
-      ),
-      h("a.name", { href: `/sweeps/${id}`, title: name }, name),
-      h("span.dim", {}, runs.length < size ? ` (${runs.length} of ${size})` : ` (${size})`),
-    ),
-    h(
-      "td",
-      { colspan: String(columns - 1) },
-      countsLine(counts),
+        }, open ? "▾" : "▸"),
+        href ? h("a.name", { href, title: name }, name) : h("span.name", { title: name, onclick: onToggle }, name),
+        h("span.dim", {}, runs.length < size ? `(${runs.length} of ${size})` : `(${size})`),
+      );
+    }
+    if (column.key !== "state") return common(column, runs);
+    return [
+      countsLine(sweep?.counts ?? counts),
       sweep?.held_out === "different"
         && h("span.reason", { title: sweep.held_out_note }, "no best: different held-out sets"),
       sweep?.best_parameters && h(
         "span.reason", {}, "best ", h("b", {}, metric(sweep.metric, sweep.best_value)), atPoint(sweep.best_parameters),
       ),
-    ),
+    ];
+  };
+  return h(
+    "tr.group",
+    {
+      "data-sweep": id, "data-curves": open ? "" : runs.map((run) => run.id).join(" "),
+      onpointerenter: () => onPoint(open ? null : runs[0].id), onpointerleave: () => onPoint(null),
+    },
+    h("td.shrink", {}, box, mark), columns.map((column) => cellOf(column, cells(column))),
   );
+}
+
+/** @param {Column} column @param {import("../dom.js").Child} content @param {boolean} [best] */
+export function cellOf({ key, num }, content, best = false) {
+  const cell = h(`td.col-${key.replace(/\W/g, "-")}${num ? ".num" : ""}${best ? ".is-best" : ""}`, {}, content);
+  // In a rail it is a mark alone.
+  if (key === "state") cell.title = [...cell.children].map((one) => one.textContent).join(" ");
+  return cell;
 }

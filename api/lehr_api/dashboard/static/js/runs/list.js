@@ -1,7 +1,7 @@
 /** The runs that match a filter, fetched page by page and kept up to date, and their order. */
 
 import { get } from "../api.js";
-import { fromWire } from "../format.js";
+import { integer } from "../format.js";
 
 /** @typedef {{key: string, down: boolean}} Order */
 
@@ -61,6 +61,20 @@ export function fits(run, { state, tag, project, archived = false }) {
     && (run.archived ?? false) === archived;
 }
 
+/**
+ * Compare two values: NaN after numbers, unknown values last, in either direction.
+ *
+ * @param {number | string | null} a
+ * @param {number | string | null} b
+ * @param {boolean} down
+ */
+export function compared(a, b, down) {
+  const [first, second] = [a, b].map((v) => (v === null ? 2 : Number(typeof v === "number" && Number.isNaN(v))));
+  if (first !== second || a === null || b === null) return first - second;
+  const order = typeof a === "string" ? a.localeCompare(String(b)) : a - Number(b);
+  return (down ? -order : order) || 0;
+}
+
 export class RunList {
   constructor() {
     /** @type {Map<string, RunView>} */
@@ -77,6 +91,15 @@ export class RunList {
 
   get complete() {
     return this.cursor === null;
+  }
+
+  /** Count the runs in words. @param {number | null} shown by a filter of this page @param {boolean} sorted */
+  count(shown, sorted) {
+    const count = (/** @type {number} */ n) => `${integer(n)} ${n === 1 ? "run" : "runs"}`;
+    const total = count(this.total ?? this.runs.size);
+    if (this.complete) return shown === null ? total : `${integer(shown)} of ${total}`;
+    const among = `among the newest ${integer(this.runs.size)} of ${total}`;
+    return shown !== null ? `${integer(shown)} ${among}` : sorted ? among : total;
   }
 
   /** @param {Record<string, unknown>} query */
@@ -168,24 +191,13 @@ export class RunList {
   /**
    * @param {{by: (run: RunView) => number | string | null, down: boolean}[]} orders a later one decides where those
    *   before are equal
-   * @returns {RunView[]} sorted; NaN after numbers, unknown values last
+   * @returns {RunView[]}
    */
   sorted(orders) {
-    const rank = (/** @type {number | string | null} */ v) => (
-      v === null ? 2 : typeof v === "number" && Number.isNaN(fromWire(v)) ? 1 : 0
-    );
-    const compare = (
-      /** @type {number | string | null} */ a, /** @type {number | string | null} */ b, /** @type {boolean} */ down,
-    ) => {
-      const order = rank(a) - rank(b);
-      if (order || a === null || b === null) return order;
-      const cmp = typeof a === "string" ? a.localeCompare(String(b)) : a - Number(b);
-      return (down ? -cmp : cmp) || 0;
-    };
     const keyed = [...this.runs.values()].map((run) => ({ run, values: orders.map(({ by }) => by(run)) }));
     keyed.sort((a, b) => {
       for (const [i, { down }] of orders.entries()) {
-        const order = compare(a.values[i], b.values[i], down);
+        const order = compared(a.values[i], b.values[i], down);
         if (order) return order;
       }
       return 0;

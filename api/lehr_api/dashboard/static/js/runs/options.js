@@ -1,97 +1,175 @@
-/** What the runs page shows: groups, curves beside the table, columns; and what it says before there is a run. */
+/** The line above the runs: filter, project, Group and View; and what is said before there is a run. */
 
-import { checkbox, fill, h } from "../dom.js";
+import { byId, checkbox, fill, h } from "../dom.js";
 import { empty } from "../notices.js";
+import { memory } from "../urlstate.js";
 import { COLUMNS } from "./columns.js";
+import { parts } from "./filter.js";
 
-/**
- * @typedef {object} Choices
- * @property {boolean} grouped
- * @property {boolean} curves
- * @property {import("./columns.js").Column[]} base
- * @property {string[]} values names of the columns for configs and metrics
- * @property {string[]} varying paths by which the runs differ
- * @property {string} by what the curves are grouped by
- * @property {string[]} paths all that configs have
- * @property {(by: string) => void} onBy
- * @property {(yes: boolean) => void} onGrouped
- * @property {(yes: boolean) => void} onCurves
- * @property {(key: string, yes: boolean) => void} onColumn
- * @property {(names: string[] | null) => void} onValues null for what differs
- */
+/** @typedef {import("../dom.js").Child} Child */
+
+/** @param {string[]} values */
+const optionsOf = (values) => values.map((value) => h("option", { key: value, value }, value));
 
 const OFFERED = 12;
 /** A list of suggestions may be long: the browser shows those that match what is typed. */
 const MOST_OFFERED = 300;
 
+/**
+ * Make a form of one field that hands on what was typed.
+ *
+ * @param {string} label
+ * @param {string} placeholder
+ * @param {(text: string) => void} act
+ * @param {import("../patch.js").Props} [more]
+ */
+const asking = (label, placeholder, act, more = {}) => h(
+  "form", { key: label, onsubmit: (/** @type {any} */ event) => {
+    event.preventDefault();
+    const field = event.currentTarget.elements[0];
+    if (field.value.trim()) act(field.value.trim());
+    field.value = "";
+  } },
+  h("input", { type: "text", "aria-label": label, placeholder, spellcheck: "false", ...more }),
+);
+
+/** @param {string} name @param {string} title @param {...Child} children */
+const menu = (name, title, ...children) => h(
+  "details.menu", { key: name }, h("summary", {}, title), h("div.menu-list", {}, children),
+);
+
+/** The filter: chips, a field with the part that is being typed, and the project, which has a menu. */
+export class FilterBar {
+  /**
+   * @param {HTMLInputElement} field
+   * @param {() => void} onChange
+   * @param {(text: string) => string[]} complete
+   */
+  constructor(field, onChange, complete) {
+    this.field = field;
+    this.onChange = onChange;
+    /** @type {string[]} */
+    this.parts = [];
+    this.project = "";
+    const offers = byId("filter-offers");
+    const offer = () => fill(offers, optionsOf(complete(field.value.trim())));
+    const commit = () => this.set([...this.#whole, ...parts(field.value)]);
+    field.addEventListener("focus", offer);
+    field.addEventListener("input", (event) => {
+      // A value that was chosen is no typed letter; a key waits for its value.
+      if (!("data" in event) && /[:=<>]./.test(field.value)) commit();
+      else offer();
+    });
+    field.addEventListener("keydown", (event) => {
+      if (event.key !== "Backspace" || field.value || !this.parts.length) return;
+      event.preventDefault();
+      this.#edit(this.parts.length - 1);
+    });
+    byId("filter-form").addEventListener("submit", commit);
+  }
+
+  get #whole() { return [...(this.project ? [`project:${this.project}`] : []), ...this.parts]; }
+
+  get text() { return [...this.#whole, this.field.value.trim()].filter(Boolean).join(" "); }
+
+  /** @param {string[]} all @param {string} [typed] what stays in the field */
+  set(all, typed = "") {
+    const own = all.filter((part) => /^project:[^,]+$/.test(part));
+    this.project = own.length === 1 ? own[0].slice("project:".length) : "";
+    this.parts = own.length === 1 ? all.filter((part) => part !== own[0]) : all;
+    this.field.value = typed;
+    this.draw();
+    this.onChange();
+  }
+
+  /** @param {number} at */
+  #edit(at) {
+    const typed = this.parts[at];
+    this.#remove(at, typed);
+    this.field.focus();
+  }
+
+  /** @param {number} at @param {string} typed */
+  #remove(at, typed) {
+    this.parts.splice(at, 1);
+    this.set(this.#whole, typed);
+  }
+
+  draw() {
+    fill(byId("chips"), this.parts.map((part, i) => h(
+      "span.part", { key: part },
+      h("button", { type: "button", title: "Change this part", onclick: () => this.#edit(i) }, part),
+      h("button", {
+        key: "out", type: "button", "aria-label": `Remove ${part}`, onclick: () => this.#remove(i, this.field.value),
+      }, "×"),
+    )));
+  }
+}
+
+/**
+ * @typedef {object} Choices
+ * @property {string} by what rows are grouped by; "" for nothing
+ * @property {boolean} curves
+ * @property {import("./columns.js").Column[]} base
+ * @property {string[]} values names of the columns for configs and metrics
+ * @property {string[]} varying paths by which the runs differ
+ * @property {string[]} paths all that configs have
+ * @property {string} project the chosen one; "" for all
+ * @property {string[]} projects
+ * @property {(project: string) => void} onProject
+ * @property {(by: string) => void} onBy
+ * @property {(yes: boolean) => void} onCurves
+ * @property {(key: string, yes: boolean) => void} onColumn
+ * @property {(names: string[] | null) => void} onValues null for what differs
+ */
+
 /** @param {HTMLElement} place @param {Choices} choices */
 export function drawOptions(place, choices) {
-  const { values, varying } = choices;
-  const add = (/** @type {Event} */ event) => {
-    event.preventDefault();
-    const form = /** @type {HTMLFormElement} */ (event.currentTarget);
-    const field = /** @type {HTMLInputElement} */ (form.elements.namedItem("value"));
-    const name = field.value.trim();
-    field.value = "";
-    if (name && !values.includes(name)) choices.onValues([...values, name]);
+  const { by, values, varying } = choices;
+  /** @type {Record<string, string>} */
+  const views = memory.get("views", {});
+  const keep = (/** @type {Record<string, string>} */ next) => {
+    memory.set("views", next);
+    drawOptions(place, choices);
   };
-  const offered = [...new Set([...values, ...varying])].slice(0, OFFERED);
+  const group = (/** @type {string} */ one) => h("button.quiet", {
+    key: one, type: "button", "aria-pressed": String(one === by), onclick: () => choices.onBy(one),
+  }, one || "nothing");
+  const tick = (/** @type {string} */ name, /** @type {boolean} */ yes, /** @type {(yes: boolean) => void} */ act) =>
+    h("label.check", { key: name }, checkbox(yes, act), name);
   fill(
     place,
-    h(
-      "button",
-      {
-        key: "curves", type: "button", "aria-pressed": String(choices.curves),
-        title: "Curves of the filtered runs, beside the table", onclick: () => choices.onCurves(!choices.curves),
-      },
-      "Curves",
+    h("select", {
+      key: "project", "aria-label": "Project", value: choices.project,
+      onchange: (/** @type {any} */ { target }) => choices.onProject(target.value),
+    }, h("option", { value: "" }, "all projects"), optionsOf(choices.projects)),
+    menu(
+      "group", `Group: ${by || "nothing"}`,
+      [...new Set(["", "sweep", "rollout", ...varying.slice(0, 6), "tag", "project", by])].map(group),
+      asking("Group by", "any key: lr, tag:omk", choices.onBy, { list: "group-paths" }),
+      h("datalist", { id: "group-paths" }, optionsOf(choices.paths.slice(0, MOST_OFFERED))),
     ),
-    h("label.check", { key: "groups" }, checkbox(choices.grouped, choices.onGrouped), "group sweeps"),
-    choices.curves &&
-      h(
-        "label.field",
-        { key: "by" },
-        "mean by",
-        h("input", {
-          type: "search", list: "group-paths", size: "14", value: choices.by, placeholder: "lr, tag",
-          spellcheck: "false",
-          title: "Draw runs with the same value as one curve: their mean, with the range as a band.",
-          onchange: (/** @type {Event} */ event) =>
-            choices.onBy(/** @type {HTMLInputElement} */ (event.target).value.trim()),
-        }),
-        h("datalist", { id: "group-paths" }, [
-          ...varying, "tag", "project", ...choices.paths,
-        ].slice(0, MOST_OFFERED).map((path) => h("option", { key: path, value: path }))),
-      ),
-    h(
-      "details.menu",
-      { key: "columns" },
-      h("summary", {}, "Columns"),
-      h(
-        "div.menu-list",
-        {},
-        COLUMNS.filter((column) => column.key !== "name").map((column) =>
-          h(
-            "label.check", { key: column.key },
-            checkbox(choices.base.includes(column), (yes) => choices.onColumn(column.key, yes)), column.title,
-          ),
-        ),
-        h("b", { key: "differs" }, "config and metrics"),
-        offered.map((name) =>
-          h(
-            "label.check", { key: `value ${name}` },
-            checkbox(values.includes(name), (yes) => choices.onValues(
-              yes ? [...values, name] : values.filter((other) => other !== name)
-            )),
-            name,
-          ),
-        ),
-        h("form", { key: "add", onsubmit: add }, h("input", {
-          type: "text", name: "value", "aria-label": "Add a column", placeholder: "config path or metric",
-          spellcheck: "false",
-        })),
-        h("button.quiet", { key: "auto", type: "button", onclick: () => choices.onValues(null) }, "what differs"),
-      ),
+    menu(
+      "view", "View",
+      tick("charts", choices.curves, choices.onCurves),
+      h("b", { key: "views" }, "saved views"),
+      Object.entries(views).map(([name, search]) => h(
+        "span.part", { key: `view ${name}` }, h("a.button", { href: `/${search}` }, name),
+        h("button", { type: "button", "aria-label": `Remove the view ${name}`, onclick: () => {
+          keep(Object.fromEntries(Object.entries(views).filter(([other]) => other !== name)));
+        } }, "×"),
+      )),
+      asking("Save this view", "save this view as", (name) => keep({ ...views, [name]: location.search })),
+      h("b", { key: "columns" }, "columns"),
+      COLUMNS.filter((column) => column.key !== "name").map((column) => tick(
+        column.title, choices.base.includes(column), (yes) => choices.onColumn(column.key, yes),
+      )),
+      h("b", { key: "differs" }, "config and metrics"),
+      [...new Set([...values, ...varying])].slice(0, OFFERED).map((name) => tick(name, values.includes(name), (yes) => (
+        choices.onValues(yes ? [...values, name] : values.filter((other) => other !== name))
+      ))),
+      asking("Add a column", "config path or metric", (name) => choices.onValues([...new Set([...values, name])])),
+      h("button.quiet", { key: "auto", type: "button", onclick: () => choices.onValues(null) }, "what differs"),
     ),
   );
 }

@@ -40,7 +40,8 @@ export class Rows {
     this.before = h("tr.spacer", { "aria-hidden": "true" });
     this.after = h("tr.spacer", { "aria-hidden": "true" });
     this.soon = onceAFrame(() => this.#draw());
-    addEventListener("scroll", this.soon, { passive: true });
+    // Also of the room that the table scrolls in.
+    addEventListener("scroll", this.soon, { passive: true, capture: true });
     addEventListener("resize", this.soon, { passive: true });
   }
 
@@ -64,7 +65,8 @@ export class Rows {
 
   /** @param {HTMLElement} row */
   #light(row) {
-    row.classList.toggle("lit", this.lit !== null && [row.dataset.run, row.dataset.curve].includes(this.lit));
+    const { run, curves = "" } = row.dataset;
+    row.classList.toggle("lit", this.lit !== null && (run === this.lit || curves.split(" ").includes(this.lit)));
   }
 
   /** Draw the row of an item again, if it is visible. @param {string} key */
@@ -83,9 +85,12 @@ export class Rows {
 
   /** @param {number} index */
   scrollTo(index) {
-    const top = this.body.getBoundingClientRect().top + scrollY + index * this.px;
-    if (top < scrollY + 80) scrollTo({ top: top - 80 });
-    else if (top > scrollY + innerHeight - 120) scrollTo({ top: top - innerHeight + 120 });
+    const top = this.body.getBoundingClientRect().top + index * this.px;
+    const room = this.body.closest(".runs-room");
+    const scroller = room && room.scrollHeight > room.clientHeight ? room : document.documentElement;
+    const first = scroller === room ? room.getBoundingClientRect().top + 60 : 80;
+    const last = innerHeight - 120;
+    if (top < first || top > last) scroller.scrollTop += top - (top < first ? first : last);
     this.soon();
   }
 

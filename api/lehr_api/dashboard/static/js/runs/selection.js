@@ -98,11 +98,11 @@ export class Selection {
     }));
   }
 
-  /** @param {RunView[]} shown @param {(yes: boolean) => void} onAll */
-  boxOfAll(shown, onAll) {
-    const all = this.hasAll(shown);
-    return h("label.box", {}, checkbox(all, onAll, {
-      "aria-label": "Select all runs", indeterminate: !all && this.size > 0, title: "Select all runs: a",
+  /** @param {RunView[]} runs @param {string} of what they are @param {(yes: boolean) => void} [act] */
+  boxOf(runs, of, act = (yes) => this.select(runs, yes)) {
+    const all = this.hasAll(runs);
+    return h("label.box", {}, checkbox(all, act, {
+      "aria-label": `Select ${of}`, indeterminate: !all && runs.some(({ id }) => this.has(id)),
     }));
   }
 
@@ -177,7 +177,7 @@ export class Selection {
  * @param {import("./rows.js").Rows<import("./groups.js").Item>} rows
  * @param {Selection} selection
  * @param {() => import("./groups.js").Item[]} items
- * @param {(sweep: string) => void} toggle fold or unfold a sweep
+ * @param {(group: string) => void} toggle fold or unfold a group
  */
 export function runsKeys(filter, rows, selection, items, toggle) {
   shortcut("/", "filter", () => {
@@ -192,7 +192,9 @@ export function runsKeys(filter, rows, selection, items, toggle) {
     },
     open: (index) => {
       const one = items()[index];
-      if (one) location.assign(one.kind === "run" ? `/runs/${one.run.id}` : `/sweeps/${one.id}`);
+      const address = one?.kind === "run" ? `/runs/${one.run.id}` : one?.href;
+      if (address) location.assign(address);
+      else if (one?.kind === "group") toggle(one.id);
     },
     select: (index) => {
       const one = items()[index];

@@ -18,18 +18,23 @@ export const state = {
   filter: parseFilter(read("filter") ?? ""),
   /** What the table is sorted by; nothing: newest first. */
   orders: ordersOf(read("sort")),
-  grouped: read("flat") !== "1",
   /**
-   * What the curves are grouped by: paths of the config or their ends, metrics, "tag", "tag:name", "project", with
-   * commas.
+   * What rows are grouped by: "sweep", "rollout", paths of the config or their ends, metrics, "tag", "tag:name",
+   * "project", with commas; "" for nothing.
    */
-  by: read("by") ?? "",
+  by: read("flat") === "1" || read("by") === "none" ? "" : (read("by") ?? "sweep"),
+  /** The setting or metric that colours show; "" for a colour for each row. */
+  colour: read("colour") ?? "",
   /** The columns of figures that every run has. */
   base: COLUMNS.filter((column) => shownKeys().includes(column.key) || column.key === "name"),
   /** Names of chosen columns for configs and metrics; null for what differs. */
   chosen: read("values"),
   /** The paths by which the shown runs differ. */
   varying: /** @type {string[]} */ ([]),
+  /** The best values of columns, by key. */
+  best: /** @type {Map<string, number>} */ (new Map()),
+  /** The columns of which all shown values are the same. */
+  alike: /** @type {import("./columns.js").Column[]} */ ([]),
   /** All columns in their order. */
   columns: /** @type {import("./columns.js").Column[]} */ ([]),
   beside: /** @type {import("./beside.js").Beside | null} */ (null),
@@ -42,6 +47,8 @@ export const state = {
   listed: /** @type {RunView[]} */ ([]),
   /** The runs whose differences were looked for. */
   looked: "",
+  /** The columns and best values that are drawn. */
+  looks: "",
   /** Whether the first answer is here. */
   loaded: false,
 };
