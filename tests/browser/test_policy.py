@@ -69,7 +69,7 @@ def settle(page: Page) -> None:
     page.wait_for_function(
         """() => ![...document.querySelectorAll('.plot')].some((plot) => {
           const box = plot.getBoundingClientRect();
-          return box.height > 0 && box.bottom > 0 && box.top < innerHeight
+          return plot.checkVisibility() && box.bottom > 0 && box.top < innerHeight
             && !plot.querySelector('.chart-svg') && plot.textContent === '…';
         })"""
     )

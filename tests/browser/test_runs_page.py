@@ -113,7 +113,8 @@ def test_cancelling_a_selection_needs_confirmation(visit: Visit, lehr: Lehr):
     assert lehr.store.runs.get(run.id).desired == "cancel"
 
 
-LINES = """() => document.querySelectorAll('[data-metric="train/loss"] .trace.line').length"""
+LINES = """() => new Set([...document.querySelectorAll('[data-metric="train/loss"] .trace.line')]
+    .map((line) => line.dataset.run)).size"""
 
 
 def test_a_group_is_one_row_and_one_line_until_it_is_opened(look: Visit):
@@ -121,7 +122,7 @@ def test_a_group_is_one_row_and_one_line_until_it_is_opened(look: Visit):
     page.wait_for_function(f"() => ({LINES})() === 5")
     expect(page.locator("#runs-curves .scale")).to_contain_text("lr1.0e-43.0e-4")
     page.get_by_text("Group: sweep").click()
-    page.get_by_role("textbox", name="Group by").fill("optimizer.name")
+    page.get_by_role("combobox", name="Group by").fill("optimizer.name")
     page.keyboard.press("Enter")
     group = page.locator("tr.group")
     expect(group).to_have_text(re.compile(r"name adamw\(5\)"))

@@ -274,15 +274,15 @@ test("sorted groups come by their means among the runs, unknown ones last", () =
   assert.deepEqual([order(false), order(true)], ["bsd", "sbd"]);
 });
 
-test("rows are drawn whole, up to 20 lines of 200 runs", () => {
+test("rows are drawn whole, up to 20 lines of 400 runs", () => {
   const row = (/** @type {string} */ key, /** @type {any[]} */ runs) => ({ key, name: null, runs });
   const many = (/** @type {number} */ n) => Array.from({ length: n }, (_, i) => run({ id: `r${i}` }));
   assert.deepEqual(drawnOf([row("a", [run({ step: null })]), row("b", many(1))]).drawn.map(({ key }) => key), ["b"]);
   assert.deepEqual(drawnOf(many(20).map((one) => row(one.id, [one]))).note, "");
   assert.deepEqual(drawnOf(many(21).map((one) => row(one.id, [one]))).note, "The first 20 rows are drawn.");
-  const { drawn, note } = drawnOf([row("a", many(150)), row("b", many(60))]);
-  assert.deepEqual([drawn.map(({ runs }) => runs.length), note], [[150], "The first row is drawn."]);
-  assert.equal(drawnOf([row("a", many(300))]).drawn[0].runs.length, 200);
+  const { drawn, note } = drawnOf([row("a", many(350)), row("b", many(60))]);
+  assert.deepEqual([drawn.map(({ runs }) => runs.length), note], [[350], "The first row is drawn."]);
+  assert.equal(drawnOf([row("a", many(500))]).drawn[0].runs.length, 400);
 });
 
 test("columns whose values are all the same are parted from those that differ, and each has its best", () => {

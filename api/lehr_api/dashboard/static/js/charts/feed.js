@@ -120,7 +120,7 @@ export async function ancestorsOf(parent) {
 
 const POINTS = 500;
 /** Points of all curves of a metric: of many, each has fewer, but at least so many. */
-const [ALL, FEWEST] = [5000, 125];
+const [ALL, FEWEST] = [5000, 50];
 const LEARN_MS = 1000;
 
 /** @param {Reading} reading the axis to request from the server */

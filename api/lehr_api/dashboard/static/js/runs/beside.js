@@ -16,7 +16,9 @@ import { valueOf } from "./filter.js";
 /** The most lines that are drawn: more cannot be distinguished. */
 const MOST_LINES = 20;
 /** The most runs whose curves they are made of. */
-const MOST_RUNS = 200;
+const MOST_RUNS = 400;
+/** The most runs whose metrics one request asks for. */
+const BATCH = 200;
 
 /**
  * Return the rows that are drawn, whole, and what is said of the others.
@@ -151,7 +153,7 @@ export class Beside {
   /** Take the metrics of all runs that are drawn. */
   async #learn() {
     try {
-      const run = this.rows.flatMap(({ runs }) => runs.map(({ id }) => id));
+      const run = this.rows.flatMap(({ runs }) => runs.map(({ id }) => id)).slice(0, BATCH);
       if (!run.length) return;
       const asked = this.drawn;
       const { metric_names: names } = await get("/values", { run, names: true });
