@@ -2,7 +2,7 @@
 
 import { get, post } from "../api.js";
 import { showFigure } from "../charts/drawing.js";
-import { dataTable, h } from "../dom.js";
+import { dataTable, fill, h } from "../dom.js";
 import { acts } from "../form.js";
 import { percent } from "../format.js";
 import { confirmed, toast, tryTo } from "../notices.js";
@@ -11,8 +11,8 @@ import { confirmed, toast, tryTo } from "../notices.js";
 
 /** How many steps of its course are drawn. Each takes a fit, so at first the page comes without them. */
 const STEPS = [0, 40];
-/** Calls so far: only the newest one draws. */
-let calls = 0;
+/** Calls since the drawing one began: it draws once more for them. */
+let asked = 0;
 
 /**
  * Show figures and what they say.
@@ -58,12 +58,23 @@ function rungs({ rung_table: [head, ...rows], trials }) {
 
 /** @param {HTMLElement} place @param {HTMLElement} trials @param {string} id of the campaign */
 export async function showCampaign(place, trials, id) {
-  const call = ++calls;
+  if (++asked > 1) return;
+  try {
+    for (let seen = 0; seen < asked;) {
+      seen = asked;
+      await draw(place, trials, id);
+    }
+  } finally {
+    asked = 0;
+  }
+}
+
+/** @param {HTMLElement} place @param {HTMLElement} trials @param {string} id */
+async function draw(place, trials, id) {
   let law = null;
   for (const steps of STEPS.slice(place.children.length)) {
     const view = await get(`/sweeps/${id}/campaign`, { steps });
     law ??= view.answer && await post("/sweeps/law", { refs: [id] });
-    if (call !== calls) return;
     const { total, spent, reserved } = view.budget;
     const used = [spent, reserved].map((hours) => h("i", { vars: { "--share": hours / total } }));
     const label = `${percent(spent / total)} of the budget is spent, ${percent(reserved / total)} reserved`;
@@ -79,6 +90,6 @@ export async function showCampaign(place, trials, id) {
       view.course.length > 1 && evidence("As it narrows", view.figures, []),
       law && evidence("The law", law.figures, law.facts),
     ));
-    trials.replaceChildren(rungs(view));
+    fill(trials, rungs(view));
   }
 }
