@@ -10,6 +10,7 @@ from playwright.sync_api import expect
 
 from lehr.app.presenters.streams import flops_per_token
 from lehr_testing import seeding
+from lehr_trainer.contract import records
 
 from .conftest import Lehr, Visit, World
 from .curves import LAST_STEP, traces, wait_for_step
@@ -142,3 +143,26 @@ def test_curves_are_drawn_over_flops(look: Visit, world: World):
     assert traces(page, "train/loss")[-1]["x"][0] == pytest.approx(
         100 * seeding.TOKENS_PER_STEP * cost
     )
+
+
+def test_system_tab_divides_a_step_over_the_axis_of_the_loss_and_finds_packages(
+    visit: Visit, lehr: Lehr
+):
+    attempt = seeding.start(lehr.store, lehr.store.runs.create(seeding.run_spec("live")))
+    attempt.train(range(1, 101))
+    packages = {"numpy": "2.4.1", "torch": "2.13.0", "torchvision": "0.28"}
+    attempt.add_record(
+        records.Started(
+            time=attempt.at, attempt=1, world_size=1, device="cpu", parameters=9, tokens_per_step=9,
+            total_steps=1000, versions={}, host={"distributions": packages}, startup_s={},
+        )
+    )  # fmt: skip
+    attempt.flush()
+    page = visit.open(f"/runs/{attempt.run.id}?tab=system")
+    split = page.locator('[data-metric="step_time_s - data_wait_s, data_wait_s"]')
+    loss = page.locator('[data-metric="train/loss"]')
+    expect(split.locator(".trace.line")).to_have_count(2)
+    assert split.locator(".xtick").all_inner_texts() == loss.locator(".xtick").all_inner_texts()
+    page.get_by_text("3 packages").click()
+    page.get_by_role("searchbox", name="Search packages").fill("Torch")
+    expect(page.locator("details p.mono")).to_have_text("torch 2.13.0, torchvision 0.28")

@@ -6,12 +6,14 @@ import { test } from "node:test";
 import { endsOf } from "../../api/lehr_api/dashboard/static/js/charts/chart.js";
 import { symbol } from "../../api/lehr_api/dashboard/static/js/charts/drawing.js";
 import { isComputed, metricsIn, partsOf, spread } from "../../api/lehr_api/dashboard/static/js/charts/expression.js";
-import { alike, keyOf, linesOf, roomy } from "../../api/lehr_api/dashboard/static/js/charts/lines.js";
+import { alike, keyOf, linesOf, ownParts, roomy } from "../../api/lehr_api/dashboard/static/js/charts/lines.js";
 import { ownFromAddress, ownToAddress } from "../../api/lehr_api/dashboard/static/js/charts/menu.js";
 import { byNumber, grouped, groupOf } from "../../api/lehr_api/dashboard/static/js/charts/metric_groups.js";
 import { completions, meaningOf, problemOf } from "../../api/lehr_api/dashboard/static/js/charts/search.js";
 import { sampleAt } from "../../api/lehr_api/dashboard/static/js/charts/tip.js";
+import { heatAxis, heatTraces } from "../../api/lehr_api/dashboard/static/js/charts/traces.js";
 import { whyNot } from "../../api/lehr_api/dashboard/static/js/charts/toolbar.js";
+import { along } from "../../api/lehr_api/dashboard/static/js/colour.js";
 import { curve, fc } from "./support.js";
 
 const points = curve([[1, 2], [2, 1]]);
@@ -150,6 +152,18 @@ test("a chart of several metrics has a key: colours for one run, dashes for seve
   const dashed = ["r", "q"].flatMap((id) => ["a", "b"].map((metric, i) => ({ ...line, run: id, metric, dash: ["solid", "dot"][i] })));
   assert.deepEqual(of(dashed), ["a currentColor solid", "b currentColor dot"]);
   assert.deepEqual(of([line]), []);
+});
+
+test("a metric of each layer is a line in the colour of its depth, or a row of a heat map", () => {
+  globalThis.document = /** @type {any} */ ({ documentElement: { dataset: { theme: "light" } } });
+  const names = [0, 1, 2, 3, 10].map((layer) => `norm/${layer}.attn.q`);
+  const stroke = () => ({ colour: "red", dash: /** @type {const} */ ("dash") });
+  const { lines } = linesOf(names.join(), [{ id: "a", label: "a", stroke }], (_, part) => curve([[1, 0], [2, names.indexOf(part)]]), null);
+  assert.deepEqual(lines.map(({ colour }) => colour), [0, 0.25, 0.5, 0.75, 1].map(along));
+  assert.deepEqual(ownParts(names), ["0", "1", "2", "3", "10"]);
+  assert.deepEqual(ownParts(["a", "aa"]), ["", "a"]);
+  assert.deepEqual(heatAxis(lines).ticks.at(-1), { value: 4, text: "10" });
+  assert.deepEqual(heatTraces(lines, 2).map(({ x, y, row }) => [x, y, row])[2], [[0.5, 1], [0, 0.5], 2]);
 });
 
 test("the ends of the values at the cursor are one where they read alike", () => {

@@ -35,7 +35,8 @@ export class Board {
    * @param {HTMLElement} place
    * @param {BoardRun[]} runs
    * @param {{onLine?: (run: string | null) => void, onData?: () => void, superseded?: boolean, pins?: string,
-   *   open?: string[], pauseMs?: number, onLog?: (step: number) => void}} options `onLog`: shows the log of its run;
+   *   open?: string[], charts?: string, pauseMs?: number, onLog?: (step: number) => void}} options
+   *   `charts`: those to begin with, of several metrics; `onLog`: shows the log of its run;
    *   `onData`: called when another axis, range or smoothing was chosen;
    *   `superseded`: whether earlier attempts can be drawn; `open`: prefixes that are open at first; all by default
    */
@@ -85,7 +86,7 @@ export class Board {
     this.lit = null;
     this.trouble = h("div");
     this.own = ownFromAddress(read("chart"));
-    this.search = new Search(() => this.#arrange());
+    this.search = new Search(() => this.#arrange(), options.charts);
     this.bar.element.querySelector(".menu")?.before(this.search.element);
     /** The step that the cursor goes to once there are points. @type {number | null} */
     this.sought = null;

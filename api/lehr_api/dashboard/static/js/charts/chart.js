@@ -3,13 +3,13 @@
 import { fill, h } from "../dom.js";
 import { integer, metric, NONE, scientific, si } from "../format.js";
 import { logOf, scaleOf, xAxis, yAxis } from "./axes.js";
-import { areaOf, drawing, fileOf, swatch } from "./drawing.js";
+import { areaOf, drawing, fileOf } from "./drawing.js";
 import { partsOf } from "./expression.js";
-import { keyOf } from "./lines.js";
+import { drawKey } from "./lines.js";
 import { menuOf } from "./menu.js";
 import { indexAt, nearestPoint, reaches, stepsBetween } from "./points.js";
 import { timeUnit } from "./scale.js";
-import { forecastTraces, marksNear, shapesOf, tracesOf } from "./traces.js";
+import { forecastTraces, heatAxis, heatTraces, marksNear, shapesOf, tracesOf, valuesOf } from "./traces.js";
 
 /**
  * @typedef {object} Line
@@ -164,7 +164,7 @@ export class Chart {
     this.marks = marks;
     this.forecast = marks?.forecast?.metric === this.name && !look.range ? marks.forecast : null;
     if (!this.element.isConnected) return;
-    fill(this.key, keyOf(lines).map((one) => h("span", { key: one.label }, swatch(one), " ", one.label)));
+    fill(this.key, drawKey(lines, this.#isHeat ? valuesOf(lines).map((one) => metric(this.unit, one)) : null));
     if (!lines.some((line) => line.curve.step.length)) {
       this.figure = null;
       Object.assign(this.plot, { figure: null });
@@ -182,6 +182,8 @@ export class Chart {
     this.reading(this.at);
     if (this.pointer) this.hooks.onHover(this.#placeOf(this.pointer), this);
   }
+
+  get #isHeat() { return this.own.heat && this.lines.some(({ curve }) => curve.step.length) && this.lines.length > 1; }
 
   /** Return the chart as an SVG file. @returns {{text: string, width: number, height: number} | null} null if empty */
   file() {
@@ -210,8 +212,8 @@ export class Chart {
       width,
       height,
       x: xAxis(first / unit, longest / unit, Math.max(4, Math.floor(width / 75)), { x: look.x, log: logx, suffix }),
-      y: y.axis,
-      traces,
+      y: this.#isHeat ? heatAxis(lines) : y.axis,
+      traces: this.#isHeat ? heatTraces(lines, unit) : traces,
       shapes: this.marks ? shapesOf(this.marks, lines[0].curve, unit) : [],
     };
   }
@@ -338,7 +340,7 @@ export class Chart {
     this.cursorIsRight = px > axes.width / 2;
     const inside = this.values(at.step)
       .map(({ line, value, x }) => ({ line, x: axes.x.pixel(x / this.scale), y: axes.y.pixel(value) }))
-      .filter(({ x, y }) => x >= -1 && y >= 0 && y <= axes.height);
+      .filter(({ x, y }) => x >= -1 && y >= 0 && y <= axes.height && !this.#isHeat);
     this.dots.replaceChildren(...inside.map(({ line, x, y }) => {
       const dot = h("i", { vars: { "--key": line.colour } });
       dot.style.transform = move(x, axes.top + y);

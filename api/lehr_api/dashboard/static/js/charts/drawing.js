@@ -5,7 +5,7 @@
  * well under a millisecond, and can be printed as it is. Plotly did the same with 1.47 MB of script.
  */
 
-import { isDark, stroke } from "../colour.js";
+import { along, isDark, stroke } from "../colour.js";
 import { s } from "../dom.js";
 import { fromWire } from "../format.js";
 import { scaleOf } from "./axes.js";
@@ -139,8 +139,15 @@ function linesOf(traces, px, py, width) {
     placed.set(x, known);
     return known;
   };
-  for (const { mode, x, y, line, marker, fill, fillcolor, run } of traces) {
+  for (const { mode, x, y, line, marker, fill, fillcolor, run, row = 0 } of traces) {
     const xs = columns(x);
+    if (mode === "cells") {
+      const [top, height] = [py(row + 0.5), py(row - 0.5) - py(row + 0.5)];
+      found.push(s("g", { "shape-rendering": "crispEdges" }, xs.map((at, i) => Number.isFinite(y[i]) && s("rect", {
+        x: at, y: top, width: Math.max(1, (xs[i + 1] ?? width) - at), height, fill: along(y[i]),
+      }))));
+      continue;
+    }
     const ys = y.map(py);
     const of = { "data-run": run ?? null };
     if (fill) {

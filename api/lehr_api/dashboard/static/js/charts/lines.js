@@ -1,7 +1,9 @@
 /** The lines of a chart: one for each run and metric, continuing its ancestors, or one for each group of runs. */
 
-import { DASHES, stroke } from "../colour.js";
+import { along, DASHES, keyOf as scaleKey, stroke } from "../colour.js";
+import { h } from "../dom.js";
 import { integer } from "../format.js";
+import { swatch } from "./drawing.js";
 import { computed, isExpression, parseExpression, partsOf } from "./expression.js";
 import { continued, indexAt } from "./points.js";
 
@@ -199,12 +201,11 @@ export function linesOf(name, runs, read, means) {
     const own = [];
     for (const run of shown) {
       const curve = read(run.id, part);
-      if (curve) {
-        own.push({
-          run: run.id, label: several ? labelOf(run, part, shown.length) : run.label,
-          ...strokeOf(run, i, shown.length), ...(several && { metric: part }), cut: run.cut, ended: run.ended, curve
-        });
-      }
+      if (!curve) continue;
+      own.push({
+        run: run.id, label: several ? labelOf(run, part, shown.length) : run.label, cut: run.cut, ended: run.ended,
+        ...strokeOf(run, i, shown.length, parts.length), ...(several && { metric: part }), curve,
+      });
     }
     if (!means) return own;
     const groups = new Map(shown.map(({ id, group }) => [id, group && (several ? `${group} · ${part}` : group)]));
@@ -213,6 +214,30 @@ export function linesOf(name, runs, read, means) {
     return drawn;
   });
   return { lines, drawnAs };
+}
+
+/** More metrics of one run than these are a family. */
+const FAMILY = 4;
+
+/** Return of each name the part that tells it from the others. @param {string[]} names */
+export function ownParts(names) {
+  const [first = ""] = names;
+  let [from, to] = [0, 0];
+  while (from < first.length && names.every((name) => name[from] === first[from])) from += 1;
+  while (to < first.length - from && names.every((name) => name.at(-1 - to) === first.at(-1 - to))) to += 1;
+  return names.map((name) => name.slice(from, name.length - to));
+}
+
+/** @param {Line[]} lines @param {string[] | null} values of a heat map: the lowest, one between, and the highest */
+export function drawKey(lines, values) {
+  const keys = keyOf(lines);
+  if (!values && keys.length <= FAMILY) {
+    return keys.map((one) => h("span", { key: one.label }, swatch(one), " ", one.label));
+  }
+  const parts = ownParts(keys.map(({ label }) => label));
+  const labels = values ?? [parts[0], parts[parts.length >> 1], parts[parts.length - 1]];
+  const ticks = labels.map((label) => ({ value: 0, label }));
+  return scaleKey({ kind: "number", title: "", ordered: true, ticks, colour: String });
 }
 
 /** Return the key of a chart of several metrics: for one run colours, for several dashes. @param {Line[]} lines */
@@ -232,9 +257,11 @@ const labelOf = (run, part, count) => (count === 1 ? part : `${run.label} · ${p
  * @param {BoardRun} run
  * @param {number} metric
  * @param {number} count of runs
+ * @param {number} of so many metrics: a family, such as one of each layer, has ordered colours
  * @returns {Pick<Line, "colour" | "dash">}
  */
-function strokeOf(run, metric, count) {
+function strokeOf(run, metric, count, of) {
+  if (count === 1 && of > FAMILY) return { colour: along(metric / (of - 1)), dash: "solid" };
   const own = run.stroke();
   if (metric === 0) return own;
   if (count > 1) return { colour: own.colour, dash: DASHES[(metric + DASHES.indexOf(own.dash)) % DASHES.length] };

@@ -2,6 +2,7 @@
 
 import { checkbox, h } from "../dom.js";
 import { toast } from "../notices.js";
+import { isComputed } from "./expression.js";
 
 /**
  * @typedef {import("./chart.js").Chart} Chart
@@ -9,6 +10,7 @@ import { toast } from "../notices.js";
  * @typedef {object} Own what one chart has for itself
  * @property {boolean} [log] whether the y axis is logarithmic; undefined: as the toolbar has it
  * @property {boolean} [all] outliers inside
+ * @property {boolean} [heat] a row for each line, its values as colours
  * @property {[number, number] | null} [range] of y
  */
 
@@ -79,6 +81,8 @@ export function menuOf(chart, own, onChange) {
       {},
       h("label.check", {}, checkbox(own.log ?? false, (log) => onChange({ ...own, log })), "log y"),
       h("label.check", {}, checkbox(!own.all, (clipped) => onChange({ ...own, all: !clipped })), "clip outliers"),
+      isComputed(chart.name)
+        && h("label.check", {}, checkbox(own.heat ?? false, (heat) => onChange({ ...own, heat })), "heat map"),
       h("label.field", {}, "y", h("input", {
         type: "text", size: "10", value: own.range ? own.range.join("..") : "", placeholder: "2.5..4",
         "aria-label": "Range of y", onchange: setRange,
@@ -115,6 +119,7 @@ export function ownFromAddress(text) {
     const range = words.map(rangeOf).find((one) => one);
     found.set(name, {
       log: words.includes("log") || (words.includes("linear") ? false : undefined), all: words.includes("all"),
+      heat: words.includes("heat"),
       range: range ?? null,
     });
   }
@@ -124,8 +129,8 @@ export function ownFromAddress(text) {
 /** @param {Map<string, Own>} own */
 export const ownToAddress = (own) =>
   [...own]
-    .map(([name, { log, all, range }]) => [
-      name.replace(/[%,:]/g, encodeURIComponent), log ? "log" : log === false && "linear", all && "all",
+    .map(([name, { log, all, heat, range }]) => [
+      name.replace(/[%,:]/g, encodeURIComponent), log ? "log" : log === false && "linear", all && "all", heat && "heat",
       range && range.join(".."),
     ].filter(Boolean).join(":"))
     .filter((text) => text.includes(":"))

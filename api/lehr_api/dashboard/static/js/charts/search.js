@@ -45,14 +45,14 @@ export function completions(text, names) {
 }
 
 export class Search {
-  /** @param {() => void} onChange */
-  constructor(onChange) {
+  /** @param {() => void} onChange @param {string} [first] the charts to begin with, where the address names none */
+  constructor(onChange, first = "") {
     this.onChange = onChange;
     /** All metrics of the page. @type {string[]} */
     this.names = [];
     this.text = read("metrics") ?? "";
     /** @type {string[]} */
-    this.expressions = (read("expr") ?? "")
+    this.expressions = (read("expr") ?? first)
       .split(";").map((one) => one.trim()).filter(isComputed);
     this.problem = h("span.problem", { role: "status" });
     this.chips = h("span");

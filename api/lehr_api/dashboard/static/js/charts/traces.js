@@ -3,6 +3,7 @@
 import { faded } from "../colour.js";
 import { integer } from "../format.js";
 import { ink } from "./drawing.js";
+import { ownParts } from "./lines.js";
 import { xOfStep } from "./points.js";
 
 /**
@@ -24,7 +25,7 @@ const INSIDE = 0.01;
 
 /**
  * @typedef {object} Trace
- * @property {"lines" | "markers" | "lines+markers"} mode
+ * @property {"lines" | "markers" | "lines+markers" | "cells"} mode
  * @property {number[]} x
  * @property {number[]} y a gap where it is not finite
  * @property {{width: number, color?: string, dash?: string}} [line]
@@ -32,6 +33,7 @@ const INSIDE = 0.01;
  * @property {"tonexty"} [fill] fill the area between it and the trace before
  * @property {string} [fillcolor]
  * @property {string} [run] the run whose main line it is
+ * @property {number} [row] of the cells, whose colours show `y`, from 0 to 1
  *
  * @typedef {object} Shape a line across the plot, at one x
  * @property {number} x0
@@ -39,6 +41,32 @@ const INSIDE = 0.01;
  * @property {{width: number, color: string, dash?: string}} line
  * @property {string} [name] written beside it
  */
+
+/** The most cells of a row in a heat map, and the most rows with a name. */
+const [CELLS, ROWS] = [100, 12];
+
+/** The lowest and the highest value of these lines. @param {Line[]} lines */
+export function valuesOf(lines) {
+  const all = lines.flatMap(({ curve }) => curve.y).filter(Number.isFinite).sort((a, b) => a - b);
+  return [all[0], (all[0] + all[all.length - 1]) / 2, all[all.length - 1]];
+}
+
+/** Return the lines as rows of a heat map. @param {Line[]} lines @param {number} unit @returns {Trace[]} */
+export function heatTraces(lines, unit) {
+  const [low, , high] = valuesOf(lines);
+  return lines.map(({ run, curve: { x, y } }, row) => {
+    const kept = x.flatMap((_, i) => (i % Math.ceil(x.length / CELLS) ? [] : i));
+    const share = (/** @type {number} */ i) => (y[i] - low) / (high - low || 1);
+    return { mode: "cells", run, row, x: kept.map((i) => x[i] / unit), y: kept.map(share) };
+  });
+}
+
+/** The axis of a heat map: what tells the lines apart. @param {Line[]} lines */
+export function heatAxis(lines) {
+  const ticks = ownParts(lines.map(({ label }) => label)).map((text, value) => ({ value, text: text.slice(-8) }));
+  const every = Math.ceil(lines.length / ROWS);
+  return { low: -0.5, high: lines.length - 0.5, log: false, ticks: ticks.filter(({ value }) => value % every === 0) };
+}
 
 /**
  * @param {Line} line

@@ -4,7 +4,7 @@ import { get } from "../api.js";
 import { Board } from "../charts/board.js";
 import { groupOf } from "../charts/metric_groups.js";
 import { slot, stroke } from "../colour.js";
-import { dataTable, fill, h, mount, throttled } from "../dom.js";
+import { dataTable, fill, h, input, mount, throttled } from "../dom.js";
 import * as f from "../format.js";
 
 /** @typedef {import("../types.js").RunDetail} RunDetail */
@@ -12,34 +12,19 @@ import * as f from "../format.js";
 const LOOK_MS = 20_000;
 /** From this share of a step on, waiting for data is something to look at. */
 const MUCH = 0.05;
+/** How a step's time divides, as a chart on the axis of the loss. */
+const SPLIT = "step_time_s - data_wait_s, data_wait_s";
 /** Prefixes of metrics about the machine rather than the model. */
 const GROUPS = ["speed", "ranks", "memory", "gpu", "system"];
 
-/**
- * Show how the time of a step divides, by metrics that every run has.
- *
- * @param {Record<string, import("../types.js").Latest>} latest
- */
+/** Say how much of the last step was spent waiting. @param {Record<string, import("../types.js").Latest>} latest */
 function stepTime(latest) {
-  const step = f.fromWire(latest.step_time_s?.value ?? null);
-  const wait = f.fromWire(latest.data_wait_s?.value ?? null);
+  const [step, wait] = [latest.step_time_s, latest.data_wait_s].map((one) => f.fromWire(one?.value ?? null));
   if (step === null || wait === null || !(step > 0)) return null;
   const share = Math.min(1, Math.max(0, wait / step));
-  return h(
-    "div.breakdown",
-    {},
-    h("div.breakdown-bar", { role: "img", "aria-label": `${f.percent(share)} of a step is spent waiting for data` }, h(
-      "i", { vars: { "--share": share } },
-    )),
-    h(
-      "p", {}, "The last step took ", h("b", {}, f.metric("step_time_s", step)), ": ",
-      h(
-        share < MUCH ? "span" : "span.warn", {},
-        `${f.metric("data_wait_s", wait)} (${f.percent(share)}) waiting for data`,
-      ),
-      `, ${f.metric("step_time_s", Math.max(0, step - wait))} (${f.percent(1 - share)}) computing and exchanging gradients.`,
-    ),
-  );
+  return h("p.breakdown", {}, "The last step took ", h("b", {}, f.metric("step_time_s", step)), ", of which ", h(
+    share < MUCH ? "span" : "span.warn", {}, `${f.metric("data_wait_s", wait)} (${f.percent(share)}) waiting for data.`,
+  ));
 }
 
 /** @param {import("../types.js").AttemptView} attempt */
@@ -93,11 +78,16 @@ export const packagesOf = (data) => [...f.flatten(data)].filter(([path]) => path
 function hardware(started) {
   if (!started) return h("p.hint", {}, "The trainer reports its device at the start.");
   const packages = packagesOf(started.data);
+  // Not by the list that is drawn here: drawn again, another one is in the page.
+  const search = (/** @type {any} */ { target: { value, nextElementSibling: list } }) =>
+    fill(list, packages.filter((one) => one.toLowerCase().includes(value.toLowerCase())).join(", "));
+  const field = { type: "search", placeholder: "search", "aria-label": "Search packages", oninput: search };
   return [h("dl.facts", {}, startFacts(started.data).map(([path, value]) => [
     h("dt", { title: path }, path.replaceAll("_", " ").replace(" s.", ": ").replaceAll(".", " ")),
     h("dd", {}, path.startsWith("startup_s.") ? f.metric("startup_s", value) : specValueOf(value, path)),
   ])), packages.length > 0 && h(
-    "details", {}, h("summary", {}, `${f.integer(packages.length)} packages`), h("p.mono", {}, packages.join(", ")),
+    "details", {}, h("summary", {}, `${f.integer(packages.length)} packages`), input(field),
+    h("p.mono", {}, packages.join(", ")),
   )];
 }
 
@@ -116,7 +106,7 @@ export function openSystem(place, run) {
   const breakdown = h("div");
   const board = new Board(
     charts, [{ id: run.id, label: run.name, flopsPerToken: run.flops_per_token, stroke: () => stroke(slot(run.id)) }],
-    { pins: "system-pins" },
+    { pins: "system-pins", charts: run.latest.data_wait_s ? SPLIT : "" },
   );
   board.bar.offer([run]);
   mount(
