@@ -45,6 +45,15 @@ def test_digest_is_another_when_a_file_changes_or_is_added(
     assert found[3] == found[2], "a file that no page uses does not count"
 
 
+def test_a_module_is_sent_without_the_comments_of_its_functions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.js").write_text('/**\n * Why.\n */\nlet a = "/** kept */"; // kept\n')
+    monkeypatch.setattr(assets, "STATIC", tmp_path)
+    answer = TestClient(assets.static_app()).get("/old/a.js")
+    assert answer.text == '\n\n\nlet a = "/** kept */"; // kept\n', "lines keep their numbers"
+
+
 def test_a_file_is_compressed_once_and_anew_when_it_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -92,6 +92,11 @@ test("values have ordered colours as numbers and distinct ones as texts; none is
   assert.deepEqual(scaleOf([5, 5]).colour(5), along(0.5));
   const many = scaleOf([0, 1, 2, 3, 4, 5, 6, 7, 10]);
   assert.deepEqual([many.ordered, many.ticks.map(({ label }) => label)], [true, ["0", "5", "10"]]);
+  // tests/platform/analysis/test_sweep_figure.py holds Python's rule to the same colours.
+  const hex = (/** @type {string} */ colour) => `#${channels(colour).map((one) => one.toString(16).padStart(2, "0")).join("")}`;
+  assert.deepEqual([1e-4, 3e-3, 1e-2].map((rate) => hex(scaleOf([1e-4, 1e-3, 3e-3, 1e-2]).colour(rate))), ["#440154", "#27818e", "#27a783"]);
+  const optimizers = ["adamw", "muon", "adamw8bit"];
+  assert.deepEqual(optimizers.map(scaleOf(optimizers).colour), ["#0099aa", "#663311", "#777744"]);
   // A text keeps its colour whatever others there are, unless it is taken.
   const names = ["adamw", "muon", "adamw8bit", "lion", "sgd"];
   assert.equal(new Set(names.map(scaleOf(names).colour)).size, 5);

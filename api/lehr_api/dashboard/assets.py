@@ -88,6 +88,7 @@ def digest() -> str:
     return _listing().digest
 
 
+_COMMENT = re.compile(rb"^[ \t]*/\*\*.*?\*/$", re.MULTILINE | re.DOTALL)
 # `import {a} from "./b.js";`, also over several lines, at the beginning of one.
 _IMPORT = re.compile(r"""^(?:import|export)\b[^"';]*?["'](\.[^"']+)["']""", re.MULTILINE)
 
@@ -128,6 +129,9 @@ def _headers(content_type: str) -> dict[str, str]:
 def _body(path: str, _changed_ns: int) -> tuple[bytes, bytes]:
     """Return a file's bytes, and the same compressed: a page opens 70 files at once."""
     body = Path(path).read_bytes()
+    if path.endswith(".js"):
+        # A fifth of what a browser would load. The lines stay those of the file.
+        body = _COMMENT.sub(lambda found: b"\n" * found[0].count(b"\n"), body)
     return body, gzip.compress(body, compresslevel=6, mtime=0)
 
 

@@ -6,9 +6,10 @@ The server draws it as SVG for pages and reports (``figure_svg``), a notebook by
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -69,6 +70,45 @@ def stroke(index: int) -> Stroke:
     return Stroke(PALETTE[index % COLOURS], DASHES[index // COLOURS % len(DASHES)])
 
 
+_ALONG = ("#440154", "#482878", "#3e4989", "#31688e", "#26828e", "#1f9e89", "#35b779")
+_END = 5.35
+"""Where the colours of numbers end on a light page: beyond, their contrast is too small."""
+_ABSENT, _BROKEN = "#6e7781", "#c2281b"
+
+
+def scale_of(values: Iterable[Any]) -> Callable[[Any], str]:
+    """Return what gives each of these values its colour, as the dashboard's ``scaleOf`` does."""
+    known = [value for value in values if value is not None]
+    ordered = all(isinstance(one, int | float) and not isinstance(one, bool) for one in known)
+    numbers = [value for value in known if ordered and math.isfinite(value)]
+    low, high = min(numbers, default=0.0), max(numbers, default=0.0)
+    bend = math.log if low > 0 and high / low >= 4 else float
+    taken: dict[str, int] = {}
+    for word in sorted({_text(value) for value in known}):
+        own = slot(word)
+        free = ((own + i) % COLOURS for i in range(COLOURS))
+        taken[word] = next((one for one in free if one not in taken.values()), own)
+
+    def colour(value: Any) -> str:
+        if value is None:
+            return _ABSENT
+        if not ordered:
+            return PALETTE[taken[_text(value)]]
+        if not math.isfinite(value):
+            return _BROKEN
+        share = 0.5 if low == high else (bend(value) - bend(low)) / (bend(high) - bend(low))
+        i = min(len(_ALONG) - 2, int(share * _END))
+        ends = ([int(end[n : n + 2], 16) for n in (1, 3, 5)] for end in _ALONG[i : i + 2])
+        mixed = (a + (b - a) * (share * _END - i) for a, b in zip(*ends, strict=True))
+        return "#{:02x}{:02x}{:02x}".format(*(math.floor(part + 0.5) for part in mixed))
+
+    return colour
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+
+
 Role = Literal["run", "points", "pending", "best", "diverged", "stopped", "fit"]
 Symbol = Literal["dot", "hollow", "ring", "cross"]
 _COLOURS: dict[Role, str] = {"diverged": "#bd1f01", "stopped": "#7d8f8d", "fit": "#7d8f8d"}
@@ -101,6 +141,8 @@ class FigurePoints:
     """None: a line."""
     slot: int | None = None
     """The colour among those of runs; None: that of the role."""
+    paint: str | None = None
+    """A colour of its own, as #rrggbb."""
     dash: Dash = "solid"
     width: float = 1.75
     ranges: Sequence[tuple[float, float]] = ()
@@ -117,6 +159,8 @@ class FigurePoints:
     @property
     def colour(self) -> str:
         """The colour on a light page, as #rrggbb."""
+        if self.paint is not None:
+            return self.paint
         if self.slot is not None:
             return stroke(self.slot).colour
         return _COLOURS.get(self.role, _BLUE)
@@ -159,13 +203,25 @@ def curves_figure(
     metric: str,
     series: Sequence[tuple[str, streams.Series]],
     stages: Sequence[TrainStage] = (),
+    values: Mapping[str, Any] | None = None,
 ) -> Figure:
     """Draw one metric of several runs; ``series`` pairs each run's label with its points.
 
-    ``stages`` are those of a single run, and marked.
+    ``stages`` are those of a single run, and marked. Colours show ``values``, by run, if there are
+    any.
     """
     runs = slots(curve.run_id for _, curve in series)
-    return _curves(metric, [(label, curve, runs[curve.run_id]) for label, curve in series], stages)
+    drawn = _curves(metric, [(label, curve, runs[curve.run_id]) for label, curve in series], stages)
+    if not values:
+        return drawn
+    colour = scale_of(values.values())
+    pairs = zip(drawn.points, series, strict=True)
+    return replace(
+        drawn,
+        points=[
+            replace(points, paint=colour(values.get(one.run_id))) for points, (_, one) in pairs
+        ],
+    )
 
 
 def run_figures(

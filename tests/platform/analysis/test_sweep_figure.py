@@ -337,3 +337,12 @@ def test_few_trials_and_a_single_parameter_have_no_shares():
     assert parameter_importance(sweep(one)) == {}
     few = [trial(n, 3.0 + n, parameters={LR: 10**-n, DECAY: n / 10}) for n in range(ENOUGH - 1)]
     assert parameter_importance(sweep(few)) == {}
+
+
+def test_colours_of_values_are_those_of_the_dashboard() -> None:
+    """tests/javascript/colours.test.js has the same figures."""
+    rates = colours.scale_of([1e-4, 1e-3, 3e-3, math.nan, None, 1e-2])
+    assert [rates(x) for x in (1e-4, 3e-3, 1e-2)] == ["#440154", "#27818e", "#27a783"]
+    assert (rates(None), rates(math.nan)) == ("#6e7781", "#c2281b")
+    words = colours.scale_of(["adamw", "muon", "adamw8bit"])
+    assert [words(x) for x in ("adamw", "muon", "adamw8bit")] == ["#0099aa", "#663311", "#777744"]

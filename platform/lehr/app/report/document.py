@@ -166,8 +166,12 @@ def curves(
     *,
     values: bool = True,
     stages: Sequence[TrainStage] = (),
+    coloured: Mapping[str, Any] | None = None,
 ) -> ReportFigure:
-    """Draw one metric of several runs; with a table of values for a single run, and its stages."""
+    """Draw one metric of several runs; with a table of values for a single run, and its stages.
+
+    ``coloured``: by run, the value that its colour shows.
+    """
     table = None
     if values and len(series) == 1:
         _, one = series[0]
@@ -175,9 +179,8 @@ def curves(
         shown = [pairs[i] for i in _spread(len(pairs), _ROWS)]
         rows = [[formats.si(x) if x >= 1e5 else f"{x:g}", number(y)] for x, y in shown]
         table = Table([one.x_axis, metric], rows, right=frozenset({0, 1}))
-    return ReportFigure(
-        metric, figure_svg.draw(curves_figure(metric, series, stages), metric), table
-    )
+    drawn = curves_figure(metric, series, stages, coloured)
+    return ReportFigure(metric, figure_svg.draw(drawn, metric), table)
 
 
 def _spread(count: int, most: int) -> list[int]:

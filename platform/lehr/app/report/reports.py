@@ -140,7 +140,13 @@ def sweep_report(
     if sweep.note:
         notes.append(f"Notes: {sweep.note}")
     named = [(trial.run.name, trial.run) for trial in trials]
-    drawn = [document.curves(metric, found) for metric, found in curves.items() if found]
+    # As on its page.
+    by = figure.parameter if figure is not None else ""
+    every = [*sweep.trials, *sweep.repetitions]
+    values = {trial.run.id: trial.parameters.get(by) for trial in every}
+    drawn = [
+        document.curves(metric, found, coloured=values) for metric, found in curves.items() if found
+    ]
     evidence = (
         [ReportFigure(f"Against {figure.parameter}", figure.svg)] if figure is not None else []
     )

@@ -12,8 +12,8 @@ import {
   columnNamed, columnNames, columnsOf, Configs, forLabels, LOOKED_AT, varyingPaths,
 } from "../runs/configs.js";
 import { completions, parseFilter, parts, unknownKey } from "../runs/filter.js";
-import { cellOf, grouped, groupRow, Groups, linesOf, unfolded, withRows } from "../runs/groups.js";
-import { fits, markOf, pressed, RunList, textOf } from "../runs/list.js";
+import { cellOf, grouped, groupRow, Groups, headOf, linesOf, unfolded, withRows } from "../runs/groups.js";
+import { fits, pressed, RunList, textOf } from "../runs/list.js";
 import { drawOptions, FilterBar, welcome } from "../runs/options.js";
 import { Rows } from "../runs/rows.js";
 import { runsKeys, Selection } from "../runs/selection.js";
@@ -141,34 +141,14 @@ const rows = new Rows(
 
 function drawHead() {
   const box = selection.boxOf(state.shown, "all runs", chooseAll);
-  fill(headRow, h("th.shrink", { key: "select" }, box), state.columns.map(head));
+  const heads = state.columns.map((column) => headOf(column, state.orders, sortBy));
+  fill(headRow, h("th.shrink", { key: "select" }, box), heads);
   const [first] = state.shown;
   const words = first ? state.alike.map(({ title, cell }) => [`${title} `, cell(first)]) : [];
   alikeRow.hidden = !words.length;
   fill(alikeRow, h("td", { colspan: String(state.columns.length + 1) }, h(
     "div", {}, "all: ", words.map((word, i) => [i > 0 && " · ", word]),
   )));
-}
-
-/** @param {Column} column */
-function head(column) {
-  // Assistive technology takes one column as the order: the first.
-  const first = state.orders[0]?.key === column.key ? state.orders[0] : null;
-  const sortable = column.sort && h("button.sort", {
-    type: "button",
-    // Or the text between two heads is selected.
-    onmousedown: (/** @type {MouseEvent} */ event) => event.shiftKey && event.preventDefault(),
-    onclick: (/** @type {MouseEvent} */ event) => sortBy(column.key, event.shiftKey),
-  }, column.title + markOf(state.orders, column.key));
-  return h(
-    `th.col-${column.key.replace(/\W/g, "-")}${column.num ? ".num" : ""}`,
-    {
-      key: column.key, scope: "col",
-      title: [column.hint, column.sort && "Shift and click: sort by it as well"].filter(Boolean).join(". "),
-      "aria-sort": first && (first.down ? "descending" : "ascending"),
-    },
-    sortable ?? column.title,
-  );
 }
 
 /** @param {string} key @param {boolean} more whether the other columns stay */
@@ -225,7 +205,8 @@ function redraw(all = false) {
   }
   state.columns = columnsNow();
   const best = bestOf(state.columns, state.shown);
-  const after = `${state.columns.map((column) => column.key).join()} ${state.alike.map(({ key }) => key)} ${[...best]}`;
+  const keys = (/** @type {Column[]} */ columns) => columns.map(({ key }) => key).join();
+  const after = `${keys(state.columns)}; ${keys(state.alike)} ${[...best]}`;
   state.best = best;
   const paths = forLabels(state.varying);
   // Their marks are in the rows.

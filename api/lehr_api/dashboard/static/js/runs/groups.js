@@ -7,7 +7,7 @@ import { atPoint, integer, isSeed, metric, NONE, percent } from "../format.js";
 import { message } from "../notices.js";
 import { countsLine } from "../status.js";
 import { spreadOf } from "./columns.js";
-import { compared } from "./list.js";
+import { compared, markOf } from "./list.js";
 
 /**
  * @typedef {import("../types.js").RunView} RunView
@@ -232,10 +232,33 @@ export function groupRow({ id, name, href, runs, open }, sweep, columns, { box, 
   );
 }
 
+/** @param {Column} column */
+const classesOf = ({ key, num }) => `col-${key.replace(/\W/g, "-")}${num ? ".num" : ""}`;
+
+/**
+ * @param {Column} column
+ * @param {import("./list.js").Order[]} orders
+ * @param {(key: string, more: boolean) => void} onSort `more`: the other columns stay
+ */
+export function headOf(column, orders, onSort) {
+  const { key, title, hint, sort } = column;
+  const sortable = sort && h("button.sort", {
+    type: "button",
+    // Or the text between two heads is selected.
+    onmousedown: (/** @type {MouseEvent} */ event) => event.shiftKey && event.preventDefault(),
+    onclick: (/** @type {MouseEvent} */ event) => onSort(key, event.shiftKey),
+  }, title + markOf(orders, key));
+  return h(`th.${classesOf(column)}`, {
+    key, scope: "col", title: [hint, sort && "Shift and click: sort by it as well"].filter(Boolean).join(". "),
+    // Assistive technology takes one column as the order: the first.
+    "aria-sort": orders[0]?.key === key && (orders[0].down ? "descending" : "ascending"),
+  }, sortable ?? title);
+}
+
 /** @param {Column} column @param {import("../dom.js").Child} content @param {boolean} [best] */
-export function cellOf({ key, num }, content, best = false) {
-  const cell = h(`td.col-${key.replace(/\W/g, "-")}${num ? ".num" : ""}${best ? ".is-best" : ""}`, {}, content);
+export function cellOf(column, content, best = false) {
+  const cell = h(`td.${classesOf(column)}${best ? ".is-best" : ""}`, {}, content);
   // In a rail it is a mark alone.
-  if (key === "state") cell.title = [...cell.children].map((one) => one.textContent).join(" ");
+  if (column.key === "state") cell.title = [...cell.children].map((one) => one.textContent).join(" ");
   return cell;
 }

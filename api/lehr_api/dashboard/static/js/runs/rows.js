@@ -5,7 +5,9 @@ import { place, renew } from "../patch.js";
 
 /** The usual height of a row. Larger text and narrow screens have another, which is measured. */
 const ROW_PX = 33;
-const SPARE = 12;
+const SPARE = 16;
+/** So many rows beyond the visible ones are enough: not each step of a scroll draws. */
+const ENOUGH = 4;
 
 /**
  * @template Item
@@ -37,11 +39,15 @@ export class Rows {
     this.px = ROW_PX;
     /** @type {WeakSet<HTMLElement>} rows to draw again although their item is the same */
     this.stale = new WeakSet();
+    /** The first drawn row and the one after the last; the items that they are of. */
+    this.range = [0, 0];
+    /** @type {Item[] | null} */
+    this.of = null;
     this.before = h("tr.spacer", { "aria-hidden": "true" });
     this.after = h("tr.spacer", { "aria-hidden": "true" });
     this.soon = onceAFrame(() => this.#draw());
     // Also of the room that the table scrolls in.
-    addEventListener("scroll", this.soon, { passive: true, capture: true });
+    addEventListener("scroll", onceAFrame(() => this.#draw(true)), { passive: true, capture: true });
     addEventListener("resize", this.soon, { passive: true });
   }
 
@@ -94,10 +100,17 @@ export class Rows {
     this.soon();
   }
 
-  #draw() {
+  /** @param {boolean} [ifNear] only if the end of the drawn rows is near */
+  #draw(ifNear = false) {
     const top = -this.body.getBoundingClientRect().top;
-    const first = Math.max(0, Math.floor(top / this.px) - SPARE);
-    const last = Math.min(this.items.length, Math.ceil((top + innerHeight) / this.px) + SPARE);
+    const within = (/** @type {number} */ spare) => [
+      Math.max(0, Math.floor(top / this.px) - spare),
+      Math.min(this.items.length, Math.ceil((top + innerHeight) / this.px) + spare),
+    ];
+    const [from, to] = within(ENOUGH);
+    if (ifNear && this.of === this.items && from >= this.range[0] && to <= this.range[1]) return;
+    const [first, last] = this.range = within(SPARE);
+    this.of = this.items;
     /** @type {Map<string, {row: HTMLElement, item: Item}>} */
     const next = new Map();
     const rows = [];
