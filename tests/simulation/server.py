@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -32,6 +35,26 @@ class Killed(BaseException):
 
 class Down(Exception):
     """The server does not answer."""
+
+
+class Beside:
+    """Makes the choices of campaigns some time later, unless the server has ended."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.rng = random.Random(f"choices {world.seed}")
+
+    def submit(self, choose: Callable[..., T], *asked: Any) -> Future[T]:
+        future, server = Future[T](), self.world.server
+        generation = server.generation
+
+        def made() -> None:
+            if generation == server.generation:
+                with suppress(Down):
+                    server.call(lambda: future.set_result(choose(*asked)))
+
+        self.world.after(self.rng.choice([0.1, 1.0, 20.0]), "choice", made)
+        return future
 
 
 class Server:

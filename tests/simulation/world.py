@@ -16,6 +16,7 @@ from typing import Any
 from unittest.mock import patch
 
 from lehr.analysis.laws.question import CampaignTrial, Next, Question
+from lehr.cluster import group_loader
 from lehr.control import campaign_choice
 from lehr.errors import HomeUnusable
 from simulation.faults import Faults
@@ -24,7 +25,7 @@ from simulation.node_ends import NodeEnds
 from simulation.part import Part
 from simulation.people import People
 from simulation.plan import Plan, draw
-from simulation.server import EPOCH, Down, Server
+from simulation.server import EPOCH, Beside, Down, Server
 from simulation.sim_store import patched
 from simulation.storage import Storage
 from simulation.timeline import Timeline
@@ -238,6 +239,7 @@ def simulate(
             with (
                 patched(rng, world.server.reached, Path(folder) / "runs", world.server.disk),
                 patch.object(campaign_choice, "choose", any_trial),
+                patch.object(group_loader, "BESIDE", Beside(world)),
                 mutation(),
             ):
                 try:

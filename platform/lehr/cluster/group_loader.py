@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from lehr.analysis.batches import is_measured
 from lehr.analysis.forecast import UNPLANNED, Planned, planned
+from lehr.analysis.laws.question import Next
 from lehr.base.lru import Lru
 from lehr.cluster.isolation import Isolation, Noted
 from lehr.cluster.rollout_loader import RolloutLoader
+from lehr.control import campaign_choice
 from lehr.control.campaign_record import TrialState
 from lehr.control.evaluations import EvaluatedRun
 from lehr.control.lifecycle import Desired, RunState
@@ -26,6 +29,8 @@ from lehr.store import Change, Store
 from lehr.store.records.sweeps import TrialOutline
 from lehr.store.scores import evaluated_run
 
+BESIDE = ThreadPoolExecutor(1, "campaigns")
+"""The thread in which campaigns choose. A simulation has its own."""
 _KEPT = 10_000
 """Number of trials whose reports are cached while they do not change."""
 _KNOWN_RUNS = 20_000
@@ -55,6 +60,8 @@ class SweepLoader:
         self._sweep_of: Lru[str, str] = Lru(_KNOWN_RUNS)
         self._reports: Lru[tuple[str, str], _Reports] = Lru(_KEPT)
         """By run and metric."""
+        self._choices: dict[str, tuple[Any, Future[Next]]] = {}
+        """By campaign: what it asked last, and the answer."""
 
     def take_changed(self) -> set[str]:
         """Return the ids of the sweeps to load now, and forget them."""
@@ -96,9 +103,19 @@ class SweepLoader:
         if spec.campaign is not None:
             trials = _with_costs(self._store, trials, progress)
         reopened_at = sweep.reopened_at or 0.0
-        return OpenSweep(
-            sweep_id, spec, trials, stopped, reopened_at, judged, self._trunk(sweep_id)
-        )
+        trunk, choose = self._trunk(sweep_id), partial(self._choose, sweep_id)
+        return OpenSweep(sweep_id, spec, trials, stopped, reopened_at, judged, trunk, choose)
+
+    def _choose(self, sweep_id: str, *asked: Any) -> Next | None:
+        """Return a campaign's choice once it is made, beside the ticks: it takes up to a second.
+
+        It is one of the record that asks: another record asks anew.
+        """
+        if (made := self._choices.get(sweep_id)) is None or made[0] != asked:
+            made = asked, BESIDE.submit(campaign_choice.choose, *asked)
+            self._choices[sweep_id] = made
+            made[1].add_done_callback(lambda _: self._store.notify(Change("sweep", sweep_id)))
+        return made[1].result() if made[1].done() else None
 
     def _trunk(self, sweep_id: str) -> Trunk | None:
         run = self._store.sweeps.trunk(sweep_id)

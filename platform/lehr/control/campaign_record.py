@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, linear_regression
 from typing import Any, NamedTuple
 
 from lehr.analysis.forecast import UNPLANNED, Planned, forecast
-from lehr.analysis.laws.question import CampaignAnswer, CampaignTrial, Field, Question, Rung
+from lehr.analysis.laws.question import CampaignAnswer, CampaignTrial, Field, Next, Question, Rung
 from lehr.analysis.lr_rules import setting_of
 from lehr.base import formats
 from lehr.control.lifecycle import ENDED, TIME_LIMIT, Desired, RunState
@@ -30,6 +30,9 @@ MARGIN, PROBE = 2.0, 0.1
 STOP_S = 60.0  # Reserved besides, for its start and its stop.
 _SLOPES = (0.3, 1.0)  # Bounds of the power of the FLOPs with which a trial's time goes.
 _LEAST_SHARE = 1e-3  # Of the target's parameters that the largest affordable rung must have.
+
+
+Choose = Callable[[Question, tuple[CampaignTrial, ...], float, int, int], Next | None]
 
 
 @dataclass(frozen=True)
@@ -154,9 +157,13 @@ def costs(
     return [means.get(n, cost(rung)) for n, rung in enumerate(rungs)]
 
 
-def next_trial(spec: SweepSpec, trials: Sequence[TrialState]) -> NextTrial:
-    """Return the trial to add now, or why there is none."""
-    from lehr.control.campaign_choice import choose
+def next_trial(
+    spec: SweepSpec, trials: Sequence[TrialState], choose: Choose | None = None
+) -> NextTrial:
+    """Return the trial to add now, or why there is none. ``choose`` makes the choice, by default
+    at once; its None: not yet.
+    """
+    from lehr.control import campaign_choice
 
     campaign = campaign_of(spec)
     live = any(trial.state not in ENDED for trial in trials)
@@ -169,7 +176,9 @@ def next_trial(spec: SweepSpec, trials: Sequence[TrialState]) -> NextTrial:
     most = costs(campaign, trials, at_most=True) or hours
     question, told, order = asked(spec, hours, trials)
     room = max((left - STOP_S * campaign.rungs[0].ranks / 3600) / MARGIN, 0.0)
-    decided = choose(question, told, room, 1, spec.seed)
+    decided = (choose or campaign_choice.choose)(question, tuple(told), room, 1, spec.seed)
+    if decided is None:
+        return NextTrial(None, "The next trial is being chosen.")
     stop = decided.stop
     for chosen in decided.trials[:1]:
         rung = campaign.rungs[order[chosen.rung]]

@@ -14,7 +14,7 @@ from typing import Any
 from lehr.analysis.batches import HeldOut
 from lehr.base.names import PROGRAM_SEED, SEED
 from lehr.control import campaign_record
-from lehr.control.campaign_record import TrialState
+from lehr.control.campaign_record import Choose, TrialState
 from lehr.control.lifecycle import ENDED, Desired, RunState
 from lehr.control.search import Prune, SearchTrial, TrialKind, TrialReport, ask, prune
 from lehr.errors import SpecError
@@ -64,6 +64,8 @@ class OpenSweep:
     judged: bool = True
     """Whether to look for trials to prune; in a large sweep not at each new report."""
     trunk: Trunk | None = None
+    choose: Choose | None = None
+    """Makes the choice of a campaign."""
 
 
 @dataclass(frozen=True)
@@ -120,18 +122,17 @@ def actions(sweep: OpenSweep) -> list[Action]:
         why = _followed(trunk, [trial for trial in sweep.trials if trial.waits])
         if why or trunk.state is not RunState.COMPLETED:
             return [FollowTrunk(sweep.id, trunk, why)] if why else []
+    since, judged = sweep.reopened_at, sweep.judged
     decision = decide(
         sweep.spec,
         sweep.trials,
+        sweep.choose,
         stopped=sweep.stopped,
-        reopened_at=sweep.reopened_at,
-        judged=sweep.judged,
+        reopened_at=since,
+        judged=judged,
     )
     stop = [StopSweep(sweep.id, decision.stop)] if decision.stop is not None else []
-    found: list[Action] = [*stop, *decision.prune]
-    if decision.points:
-        found.append(_next_trials(sweep, decision))
-    return found
+    return [*stop, *decision.prune, *([_next_trials(sweep, decision)] if decision.points else [])]
 
 
 def _followed(trunk: Trunk, waiting: Sequence[TrialState]) -> str:
@@ -161,6 +162,7 @@ def _next_trials(sweep: OpenSweep, decision: Decision) -> AddTrials | StopSweep:
 def decide(
     spec: SweepSpec,
     trials: Sequence[TrialState],
+    choose: Choose | None = None,
     *,
     stopped: bool,
     reopened_at: float = 0.0,
@@ -177,7 +179,7 @@ def decide(
         held = (t.state is RunState.PAUSED or t.desired is Desired.PAUSE or t.ends for t in trials)
         if stop or stopped or any(held) or not wants_point(spec, trials):
             return Decision(stop, prunes)
-        chosen = campaign_record.next_trial(spec, trials)
+        chosen = campaign_record.next_trial(spec, trials, choose)
         if chosen.point is None:
             return Decision(chosen.stop, prunes)
         changes = {"notes": chosen.why[:LONGEST_NOTE], "time_limit_s": chosen.limit_s}
