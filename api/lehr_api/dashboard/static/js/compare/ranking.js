@@ -2,13 +2,14 @@
 
 import { get } from "../api.js";
 import { labels } from "../charts/axes.js";
+import { swatch } from "../charts/drawing.js";
 import { linearTicks } from "../charts/scale.js";
 import { scaleOf } from "../colour.js";
 import { dataTable, h, s } from "../dom.js";
 import { acts } from "../form.js";
 import * as f from "../format.js";
 import { repeat } from "../run/fork.js";
-import { areSeveral, cautionsOf, settingsOf } from "./tables.js";
+import { areSeveral, cautionOf, settingsOf } from "./tables.js";
 
 /** @typedef {import("../types.js").ComparisonView} ComparisonView */
 
@@ -123,7 +124,7 @@ export function rankingOf(comparison, name, strokeOf, say) {
   const of = (/** @type {string} */ id) => {
     const column = runs.indexOf(id);
     const { mean: centre, half = null } = variants.find(({ ids }) => ids.includes(id)) ?? {};
-    const caution = cautionsOf(comparison, id, name).join(" ");
+    const caution = cautionOf(comparison, id, name);
     const gap = gaps.find((one) => one.run_ids.includes(id))?.sentence ?? "";
     return {
       settings: settings.map(({ path, values, tint }) => h(
@@ -162,40 +163,36 @@ export function explained(values, results) {
 }
 
 /**
- * Return the table of what differs, with what explains most of the results above.
+ * Return the table of what differs; of several runs, with what explains most of the results above.
  *
  * @param {ComparisonView} comparison
  * @param {string[]} ids in the order of the ranking
  * @param {ComparisonView["differences"]} shown
- * @param {{mark: (id: string) => import("../dom.js").Child, name: (id: string) => string, by: string,
+ * @param {{strokeOf: (id: string) => import("../colour.js").Stroke, name: (id: string) => string, by: string,
  *   onGroup: (path: string) => void}} options `by`: what the runs are grouped by
  */
-export function matrix(comparison, ids, shown, { mark, name, by, onGroup }) {
+export function differencesTable(comparison, ids, shown, { strokeOf, name, by, onGroup }) {
   const columns = ids.map((id) => comparison.runs.indexOf(id));
   const results = comparison.results.map((one) => f.fromWire(one.value));
-  const written = ids.length <= WRITTEN;
-  const rows = shown.map((one) => ({ ...one, share: one.factor ? explained(one.values, results) : null }))
-    .sort((a, b) => Number(b.factor) - Number(a.factor) || (b.share ?? -1) - (a.share ?? -1));
+  const [ranked, written] = [ids.length > 2, ids.length <= WRITTEN];
+  const rows = shown.map((one) => ({ ...one, share: one.factor ? explained(one.values, results) : null }));
+  if (ranked) rows.sort((a, b) => Number(b.factor) - Number(a.factor) || (b.share ?? -1) - (a.share ?? -1));
   const hint = `Share of the variance of ${comparison.metric} between the values of the setting, less what chance gives. Settings that change together share it.`;
-  return dataTable(
-    "Config differences",
-    ["field", h("th.num", { scope: "col", title: hint }, "explains"), ...ids.map((id) => h(
-      "th", { key: id, scope: "col", title: name(id), "aria-label": name(id) }, mark(id), written && [" ", name(id)],
-    ))],
-    rows.map(({ path, values, factor, share }) => {
-      const tint = tints(values);
-      return h(
-        factor ? "tr" : "tr.dim", { key: path },
-        h("td.key.shrink", {}, h("button.quiet", {
-          type: "button", "aria-pressed": String(by === path), title: `Group the runs by ${path}`,
-          onclick: () => onGroup(path),
-        }, path)),
-        h("td.num", {}, factor && f.percent(share)),
-        columns.map((column, i) => h("td.value.tint", {
-          key: ids[i], title: `${name(ids[i])}: ${f.specValue(values[column], path)}`, ...tint[column],
-        }, written && f.specCell(values[column], path))),
-      );
-    }),
-    { kind: written ? ".config.matrix" : ".config.matrix.dense" },
-  );
+  const explains = ranked ? [h("th.num", { scope: "col", title: hint }, "explains")] : [];
+  const heads = ["field", ...explains, ...ids.map((id) => h(
+    "th", { key: id, scope: "col", title: name(id), "aria-label": name(id) },
+    swatch(strokeOf(id)), written && [" ", name(id)],
+  ))];
+  return dataTable("Config differences", heads, rows.map(({ path, values, factor, share }) => {
+    const tint = ranked ? tints(values) : [];
+    const props = { type: "button", "aria-pressed": String(by === path), title: `Group the runs by ${path}` };
+    const choose = h("button.quiet", { ...props, onclick: () => onGroup(path) }, path);
+    return h(
+      factor === ranked ? "tr" : ranked ? "tr.dim" : "tr.differs", { key: path },
+      h("td.key.shrink", {}, ranked ? choose : path), ranked && h("td.num", {}, factor && f.percent(share)),
+      columns.map((column, i) => h("td.value.tint", {
+        key: ids[i], title: `${name(ids[i])}: ${f.specValue(values[column], path)}`, ...tint[column],
+      }, written && f.specCell(values[column], path))),
+    );
+  }), { kind: written ? ".config.matrix" : ".config.matrix.dense" });
 }

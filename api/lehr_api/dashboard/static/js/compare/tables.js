@@ -1,6 +1,7 @@
 /** The tables of a comparison: notes, groups, results, and differences of the configs. */
 
 import { get } from "../api.js";
+import { swatch } from "../charts/drawing.js";
 import { coded, dataTable, h } from "../dom.js";
 import { acts } from "../form.js";
 import * as f from "../format.js";
@@ -49,14 +50,13 @@ export const batchesChip = ({ batches, batches_note: note }) => batches !== "sam
 /**
  * Return why the difference of a run from the baseline proves little.
  *
- * @param {import("../types.js").ComparisonView} comparison
- * @param {string} id
- * @param {(id: string) => string} name
+ * @param {import("../types.js").ComparisonView} comparison @param {string} id @param {(id: string) => string} name
  */
-export function cautionsOf({ runs, notes, results }, id, name) {
+export function cautionOf({ runs, notes, results }, id, name) {
   const from = results.find((one) => one.run_id === id)?.batches_differ_from ?? null;
-  const batches = `Other batches than those of ${name(runs[0])} from step ${f.integer(from)} on.`;
-  return [...notes.filter((note) => isOf(note, [name(runs[0]), name(id)])), ...(from === null ? [] : [batches])];
+  const [base, step] = [name(runs[0]), f.integer(from)];
+  const batches = from === null ? [] : [`Other batches than those of ${base} from step ${step} on.`];
+  return [...notes.filter((note) => isOf(note, [base, name(id)])), ...batches].join(" ");
 }
 
 /** By how many factors a run is described. */
@@ -69,22 +69,6 @@ export const BESIDES = /** @type {const} */ ([
   ["step_time_s", "median step", "time of a step over the run", "step_time_s"],
   ["memory_bytes", "memory", "highest of one GPU; on a CPU, of the process", "memory/peak_bytes"],
 ]);
-
-/**
- * @param {string[]} ids
- * @param {{path: string, values: any[], factor: boolean}[]} shown
- * @param {(id: string) => import("../dom.js").Child} head
- */
-export const differencesTable = (ids, shown, head) =>
-  dataTable(
-    "Config differences",
-    ["field", ...ids.map((id) => h("th", { scope: "col" }, head(id)))],
-    shown.map((one) => h(
-      one.factor ? "tr.differs" : "tr", {}, h("td.key.shrink", {}, one.path),
-      one.values.map((value) => h("td.value", {}, f.specCell(value, one.path))),
-    )),
-    { kind: ".config" },
-  );
 
 /** The paths by which the runs of a comparison are described. @type {WeakMap<object, string[]>} */
 const labels = new WeakMap();
@@ -105,12 +89,7 @@ export function settingsOf(comparison) {
   return paths.map((path) => ({ path, short: shortName(path, paths), values: valuesOf(path) }));
 }
 
-/**
- * Describe a run by these settings.
- *
- * @param {import("../types.js").ComparisonView | null} comparison
- * @param {string} id
- */
+/** Describe a run by them. @param {import("../types.js").ComparisonView | null} comparison @param {string} id */
 export function factorsOf(comparison, id) {
   const column = comparison?.runs.indexOf(id) ?? -1;
   if (!comparison || column < 0) return "";
@@ -122,36 +101,29 @@ export function factorsOf(comparison, id) {
  * @param {import("../types.js").RunGroupView[]} groups the first is the baseline
  * @param {string} metric
  * @param {string} where
- * @param {(group: string) => import("../dom.js").Child} swatch
- * @param {{head: HTMLElement, cell: (group: import("../types.js").RunGroupView) => HTMLElement} | null} plot
+ * @param {(group: string) => import("../colour.js").Stroke} strokeOf
+ * @param {ReturnType<typeof import("./ranking.js").rankingOf>["plot"]} [plot]
  */
-export function groupTable(groups, metric, where, swatch, plot) {
+export function groupTable(groups, metric, where, strokeOf, plot) {
   const column = (/** @type {string} */ text, /** @type {string} */ hint) =>
     h("th.num", { scope: "col", title: hint }, text);
+  const mean = "mean of the runs, ± their standard deviation";
   const heads = [
-    "",
-    "group",
-    ...(plot ? [plot.head] : []),
-    column("runs", "of which so many have a value"),
-    column(`${metric} at ${where}`, "mean of the runs, ± their standard deviation"),
-    column("to the first group", "difference of the means"),
+    "", "group", ...(plot ? [plot.head(mean)] : []), column("runs", "of which so many have a value"),
+    column(`${metric} at ${where}`, mean), column("to the first group", "difference of the means"),
   ];
-  const rows = groups.map((group) => {
-    const { name, run_ids: ids, count, mean, deviation } = group;
-    return h(
-      "tr",
-      { key: name },
-      h("td.shrink", {}, swatch(name)),
-      h("td", {}, h("b", {}, name)),
-      plot?.cell(group),
-      h("td.num", {}, count === ids.length ? f.integer(count) : `${count} of ${ids.length}`),
-      h("td.num", {}, f.metric(metric, mean), deviation !== null && h(
-        "span.dim", {}, ` ± ${f.metric(metric, deviation)}`,
-      )),
-      h("td.num", {}, name !== groups[0].name && f.change(mean, groups[0].mean, metric)),
-    );
-  });
-  return dataTable("Groups", heads, rows);
+  return dataTable("Groups", heads, groups.map(({ name, run_ids: ids, count, mean: value, deviation = null }) => h(
+    "tr",
+    { key: name },
+    h("td.shrink", {}, swatch(strokeOf(name))),
+    h("td", {}, h("b", {}, name)),
+    plot?.cell(value, strokeOf(name).colour, deviation),
+    h("td.num", {}, count === ids.length ? f.integer(count) : `${count} of ${ids.length}`),
+    h("td.num", {}, f.metric(metric, value), deviation !== null && h(
+      "span.dim", {}, ` ± ${f.metric(metric, deviation)}`,
+    )),
+    h("td.num", {}, name !== groups[0].name && f.change(value, groups[0].mean, metric)),
+  )));
 }
 
 /** @param {string | null} text */

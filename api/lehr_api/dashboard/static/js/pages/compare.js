@@ -7,12 +7,10 @@ import { ask } from "../charts/feed.js";
 import { byNumber } from "../charts/metric_groups.js";
 import { CodeDifferences } from "../code.js";
 import { slots, stroke } from "../colour.js";
-import { matrix, rankingOf, verdictOf } from "../compare/ranking.js";
+import { differencesTable, rankingOf, verdictOf } from "../compare/ranking.js";
 import { isRanked, known, ofRun, ordered, sortHead } from "../compare/order.js";
 import { asked, leftOut, MOST, state } from "../compare/state.js";
-import {
-  batchesChip, BESIDES, differencesTable, FACTORS, factorsOf, groupTable, notesOf, resultRow,
-} from "../compare/tables.js";
+import { batchesChip, BESIDES, FACTORS, factorsOf, groupTable, notesOf, resultRow } from "../compare/tables.js";
 import { byId, checkbox, dataTable, fill, h, input, mount, throttled } from "../dom.js";
 import * as f from "../format.js";
 import { empty, message, showFailure } from "../notices.js";
@@ -22,27 +20,18 @@ import { fetchRuns } from "../runs/list.js";
 import { on, onCatchUp } from "../stream.js";
 import { write } from "../urlstate.js";
 
-/**
- * @typedef {import("../types.js").RunView} RunView
- * @typedef {import("../types.js").ComparisonView} ComparisonView
- * @typedef {import("../types.js").RunResultView} RunResultView
- */
-
 const place = byId("compare");
-const runs = /** @type {Map<string, RunView>} */ (new Map());
+/** @type {Map<string, import("../types.js").RunView>} */
+const runs = new Map();
 
 const head = h("header.page-head");
-const below = h("div");
-const notes = h("div");
-const groups = h("div.results");
-const table = h("div.results");
-const charts = h("div");
-const differences = h("div");
-const code = new CodeDifferences();
-const [ranking, curves] = [h("div"), h("div.ranked-curves")];
+const [below, notes, charts, differences, ranking] = ["below", "notes", "charts", "differences", "ranking"]
+  .map((key) => h("div", { key }));
+const curves = h("div.ranked-curves");
+const [groups, table] = [h("div.results"), h("div.results", { onpointerleave: () => light(null, true) })];
 /** What is said of the row under the pointer, or with the focus. */
 const said = h("p.hint.said", { "aria-live": "polite" });
-const media = new MediaBoard();
+const [code, media] = [new CodeDifferences(), new MediaBoard()];
 const board = new Board(charts, [], {
   onLine: (run) => light(run, false), onData: () => compare(), superseded: false, pins: "compare-pins",
   open: ["train", "val"], pauseMs: SEVERAL_MS,
@@ -59,8 +48,6 @@ function choose(next) {
   write({ runs: state.ids.join(",") });
   load();
 }
-
-const factors = (/** @type {string} */ id) => factorsOf(state.comparison, id);
 
 /** Mark the row of a run, and its line. @param {string | null} run @param {boolean} line */
 function light(run, line) {
@@ -131,31 +118,19 @@ function groupBy(by) {
 /** @param {ReturnType<typeof rankingOf> | null} ranked @param {string} where */
 function drawGroups(ranked, where) {
   const { comparison, metric } = state;
-  if (!comparison || !state.by) {
-    fill(groups);
-    return;
-  }
   const end = h("button.quiet", { type: "button", onclick: () => groupBy(state.by) }, "each run ×");
-  const plot = ranked && {
-    head: ranked.plot.head("mean of the runs, ± their standard deviation"),
-    cell: (/** @type {import("../types.js").RunGroupView} */ { name, mean, deviation }) =>
-      ranked.plot.cell(mean, strokeOf(firstOf(name)).colour, deviation ?? null),
-  };
-  fill(groups, h("div.bar", {}, `by ${state.by}`, end), groupTable(
-    comparison.groups, metric, where || `no common ${view.x}`, (of) => swatch(firstOf(of)), plot,
-  ));
-}
-
-/** Say something of a run, and show its line. @param {string} id @param {string} text */
-function say(id, text) {
-  said.textContent = text;
-  light(id, true);
+  fill(groups, comparison && state.by && [h("div.bar", {}, `by ${state.by}`, end), groupTable(
+    comparison.groups, metric, where || `no common ${view.x}`, (name) => strokeOf(firstOf(name)), ranked?.plot,
+  )]);
 }
 
 function drawTable() {
   const { comparison, metric } = state;
   if (!comparison) return;
-  const ranked = isRanked() ? rankingOf(comparison, nameOf, strokeOf, say) : null;
+  const ranked = isRanked() ? rankingOf(comparison, nameOf, strokeOf, (id, text) => {
+    said.textContent = text;
+    light(id, true);
+  }) : null;
   const axis = { step: "step", tokens: "tokens", time: "time", flops: "FLOPs" }[view.x];
   const where = comparison.common_x === null ? "" : `${axis} ${xText(comparison.common_x)}`;
   drawGroups(ranked, where);
@@ -172,8 +147,8 @@ function drawTable() {
       "value", where && !ranked ? `${metric} at ${where}` : metric,
       where ? `where every run with a value has it: ${where}` : "no value to compare",
     ),
-    ...(ranked
-      ? [ranked.plot.head(BARS), ...ranked.settings.map(({ path, short }) => column(path, short, path))] : []),
+    ...(ranked ? [ranked.plot.head(BARS)] : []),
+    ...(ranked?.settings ?? []).map(({ path, short }) => column(path, short, path)),
     ".num to the baseline",
     column("last", "last", "the newest value of each run, at its own step"),
     column("best", "best", "the best value of each run"),
@@ -185,7 +160,7 @@ function drawTable() {
     return run && resultRow(run, {
       result: results.get(id),
       base: id === base ? null : results.get(base),
-      metric, besides, swatch: swatch(id), factors: factors(id), info: known.get(id)?.get(metric),
+      metric, besides, swatch: swatch(id), factors: factorsOf(state.comparison, id), info: known.get(id)?.get(metric),
       best: ofRun(id, "best"), ofState, ranked: ranked && ranked.of(id),
       onBaseline: () => choose([id, ...state.ids.filter((one) => one !== id)]),
       onTakeOut: isRanked() ? () => choose(state.ids.filter((one) => one !== id)) : null,
@@ -211,7 +186,6 @@ function drawDifferences() {
     write({ factors: yes });
     drawDifferences();
   });
-  const mark = (/** @type {string} */ id) => /** @type {any} */ (swatch(id));
   // All factors together as well: what is left are the seeds.
   const all = comparison.differences.filter((one) => one.factor).slice(0, FACTORS).map((one) => one.path).join(", ");
   const others = [...(all.includes(",") ? [all] : []), "tag", "project"];
@@ -222,11 +196,9 @@ function drawDifferences() {
     ), isRanked() && h("span.field", {}, "group by", others.map((by) => h("button", {
       key: by, type: "button", title: by, "aria-pressed": String(state.by === by), onclick: () => groupBy(by),
     }, by === all ? "all settings" : by)))),
-    !shown.length
-      ? h("p.hint", {}, comparison.differences.length ? ONLY_NAMES : "The configs are the same.")
-      : isRanked()
-      ? matrix(comparison, ordered(), shown, { mark, name: nameOf, by: state.by, onGroup: groupBy })
-      : differencesTable(comparison.runs, shown, (id) => [mark(id), " ", nameOf(id)]),
+    shown.length
+      ? differencesTable(comparison, ordered(), shown, { strokeOf, name: nameOf, by: state.by, onGroup: groupBy })
+      : h("p.hint", {}, comparison.differences.length ? ONLY_NAMES : "The configs are the same."),
   );
 }
 
@@ -236,7 +208,7 @@ function drawCurves() {
   board.bar.offer(state.ids.flatMap((id) => runs.get(id) ?? []));
   board.setRuns(state.ids.filter((id) => runs.has(id)).map((id) => ({
     id,
-    label: factors(id) || runs.get(id)?.name || id,
+    label: factorsOf(state.comparison, id) || runs.get(id)?.name || id,
     group: state.by ? groupName(id) : null,
     stroke: () => strokeOf(id),
     parent: runs.get(id)?.forked_from,
