@@ -15,7 +15,7 @@ from functools import partial
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from lehr import __version__
 from lehr.base import home, own_logs
@@ -31,9 +31,7 @@ try:
     from lehr_api.settings import Settings, check_certificate, check_public_url
 except ModuleNotFoundError as missing:
     sys.exit(f"lehr: {not_installed(missing)}")
-
-if TYPE_CHECKING:
-    from fastapi import FastAPI
+from fastapi import FastAPI
 
 log = structlog.get_logger("lehr.server")
 _OPEN_FILES = 65_536

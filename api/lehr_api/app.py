@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anyio import to_thread
 from fastapi import FastAPI
@@ -19,10 +19,8 @@ from lehr_api import agents, dashboard, login, problems, prometheus, routes
 from lehr_api.auth import API
 from lehr_api.middleware import Guard
 from lehr_api.services import Services, running
+from lehr_api.settings import Settings
 from lehr_api.worker_lane import serve_workers_first
-
-if TYPE_CHECKING:
-    from lehr_api.settings import Settings
 
 Opener = Callable[["Settings"], AbstractAsyncContextManager[Services]]
 _ATTEMPTS_KNOWN = 4_096

@@ -12,30 +12,24 @@ import hmac
 import ipaddress
 import re
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from fastapi.params import Depends
+from starlette.datastructures import Headers
 from starlette.requests import Request, cookie_parser
 
 from lehr.base import access, signed_tokens
 from lehr.base.access import Role
+from lehr.base.signed_tokens import NodeToken
 from lehr.errors import Forbidden, Unauthorized
-from lehr_api.logins import OWNER, Login, Person
+from lehr.store.records.access_tokens import AccessTokenRecords
+from lehr.store.tables import AccessTokenRow
+from lehr_api.logins import OWNER, EndedLogins, Login, Person
 from lehr_api.problems import CrossOrigin, WrongHost
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from starlette.datastructures import Headers
-
-    from lehr.base.signed_tokens import NodeToken
-    from lehr.store.records.access_tokens import AccessTokenRecords
-    from lehr.store.tables import AccessTokenRow
-    from lehr_api.logins import EndedLogins
-    from lehr_api.settings import Settings
+from lehr_api.settings import Settings
 
 API = "/api/v1"
 NODE_PATHS = frozenset({f"{API}/cluster/join", f"{API}/cluster/leave"})

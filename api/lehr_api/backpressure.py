@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from lehr.errors import LehrError
+from lehr.store.streams.appender import Answer
 from lehr_api.problems import Busy
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from lehr.errors import LehrError
-    from lehr.store.streams.appender import Answer
-
-    Result = int | LehrError
+Result = int | LehrError
 
 
 class Intake:

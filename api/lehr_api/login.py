@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 from urllib.parse import parse_qs
 
 from anyio import to_thread
 from fastapi import APIRouter, Query
 from fastapi import Request as FastAPIRequest
+from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from lehr.errors import Unauthorized
@@ -16,11 +17,7 @@ from lehr_api import auth
 from lehr_api.dashboard.pages import local_target, login_page
 from lehr_api.deps import ServicesDep
 from lehr_api.logins import LIFETIME_S, Login, Person
-
-if TYPE_CHECKING:
-    from starlette.requests import Request
-
-    from lehr_api.services import Services
+from lehr_api.services import Services
 
 router = APIRouter(include_in_schema=False)
 

@@ -10,27 +10,22 @@ import ipaddress
 import logging
 import re
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
 
 from anyio import to_thread
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import bind_contextvars
 
 from lehr.base import access, own_logs
 from lehr.base.access import become_actor
 from lehr.errors import LehrError, StoreUnavailable
+from lehr.store import Store
 from lehr_api import auth
+from lehr_api.logins import EndedLogins, Person
 from lehr_api.problems import TooLarge, error_response, unexpected_response
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-    from lehr.store import Store
-    from lehr_api.logins import EndedLogins, Person
-    from lehr_api.settings import Settings
+from lehr_api.settings import Settings
 
 _log = logging.getLogger("lehr.api")
 _LONGEST_PATH = 300

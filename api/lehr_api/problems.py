@@ -8,24 +8,21 @@ from __future__ import annotations
 import json
 import logging
 import re
+from collections.abc import Mapping
 from dataclasses import asdict
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import Response
 
 from lehr.errors import LehrError, SpecError, nearest
 from lehr.schemas.base import Problem
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from fastapi import FastAPI
-    from starlette.requests import Request
 
 MEDIA_TYPE = "application/problem+json"
 _log = logging.getLogger("lehr.api")

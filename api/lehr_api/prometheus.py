@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import shutil
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from fastapi import APIRouter
 from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, generate_latest
@@ -17,12 +16,10 @@ from starlette.responses import Response
 from lehr import __version__
 from lehr.base import home as homes
 from lehr.control.lifecycle import RunState
+from lehr.schemas.cluster import ClusterView
 from lehr_api.deps import ServicesDep
 from lehr_api.problems import text_responses
-
-if TYPE_CHECKING:
-    from lehr.schemas.cluster import ClusterView
-    from lehr_api.services import Services
+from lehr_api.services import Services
 
 router = APIRouter(tags=["cluster"])
 _FILES = ("lehr.db", "streams.db", "lehr.db-wal", "streams.db-wal")

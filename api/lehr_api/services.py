@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 from anyio import to_thread
@@ -15,24 +16,20 @@ from lehr.app.alerting.push import Devices
 from lehr.app.alerting.sender import Sender
 from lehr.app.alerting.watch import AlertWatch
 from lehr.app.presenters import Presenter
+from lehr.app.presenters.cluster import ClusterPresenter
 from lehr.app.services.budget import pause_overrun
 from lehr.app.services.context import Context, Operation, once
 from lehr.app.services.nodes import see_cluster
 from lehr.app.upkeep import Upkeep
 from lehr.app.wandb_mirror import state_files
+from lehr.cluster.dispatcher import Dispatcher
+from lehr.store import Store
 from lehr.store.records.cluster import SEEN_EVERY_S
 from lehr.store.webhooks import Webhooks
 from lehr_api.backpressure import Intake
 from lehr_api.logins import EndedLogins, LoginLinks
+from lehr_api.settings import Settings
 from lehr_api.stream import Hub
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from lehr.app.presenters.cluster import ClusterPresenter
-    from lehr.cluster.dispatcher import Dispatcher
-    from lehr.store import Store
-    from lehr_api.settings import Settings
 
 
 @dataclass

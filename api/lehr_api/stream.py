@@ -13,16 +13,14 @@ import json
 import logging
 import threading
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import AsyncGenerator, Callable, Iterable
+from typing import NamedTuple
 
 from anyio import CapacityLimiter, to_thread
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterable
-
-    from lehr.app.presenters import Presenter
-    from lehr.schemas.cluster import ClusterView
-    from lehr.store import Change, Store
+from lehr.app.presenters import Presenter
+from lehr.schemas.cluster import ClusterView
+from lehr.store import Change, Store
 
 _log = logging.getLogger("lehr.api.stream")
 

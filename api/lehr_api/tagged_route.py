@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Coroutine, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from lehr.errors import UserError, nearest
-
-if TYPE_CHECKING:
-    from fastapi.dependencies.models import Dependant
-    from starlette.requests import Request
 
 _LARGE = 1 << 20
 """Bytes that take a millisecond to hash, in which the event loop would answer nobody."""

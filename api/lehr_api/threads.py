@@ -6,15 +6,13 @@ import asyncio
 import functools
 import threading
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 from anyio import CapacityLimiter, to_thread
 from anyio.lowlevel import RunVar
+from starlette.requests import Request
 
 from lehr.base.stopped import Stopped
-
-if TYPE_CHECKING:
-    from starlette.requests import Request
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -13,10 +13,13 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import orjson
+from fastapi import FastAPI
 from pydantic import ValidationError
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lehr.control.liveness import stretched
 from lehr.errors import OffsetMismatch
@@ -28,14 +31,7 @@ from lehr_api.routes.attempts import (
     append_piece,
     mismatch_response,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fastapi import FastAPI
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-    from lehr_api.services import Services
+from lehr_api.services import Services
 
 _PREFIX = f"{API}/attempts/"
 _OFFSET = re.compile(rb"offset=(0|[1-9][0-9]{0,17})")

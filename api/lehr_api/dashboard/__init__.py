@@ -6,13 +6,10 @@ there is no state per viewer, and no data that only the dashboard can read.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from fastapi import FastAPI
 
 from lehr_api.dashboard.assets import static_app
 from lehr_api.dashboard.pages import PageForBrowsers, login_instead, missing_page, router
-
-if TYPE_CHECKING:
-    from fastapi import FastAPI
 
 
 def install(app: FastAPI) -> None:

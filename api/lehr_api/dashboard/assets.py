@@ -15,15 +15,12 @@ import time
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-
-if TYPE_CHECKING:
-    from starlette.requests import Request
 
 POLICY = {
     "Content-Security-Policy": (

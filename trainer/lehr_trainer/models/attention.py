@@ -12,19 +12,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import attention as torch_attention
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.flex_attention import BlockMask
 
 from lehr_trainer.configs.execution import BACKENDS, AttentionConfig, FlashPackage, sixteen_bit_only
 from lehr_trainer.errors import BadConfig
-
-if TYPE_CHECKING:
-    from torch.nn.attention.flex_attention import BlockMask
 
 _KERNELS: dict[str, SDPBackend] = {
     name: getattr(SDPBackend, backend.kernel)

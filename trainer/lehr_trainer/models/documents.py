@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask
 
 from lehr_trainer.models.attention import masks_by_blocks
-
-if TYPE_CHECKING:
-    from torch.nn.attention.flex_attention import BlockMask
 
 InputFn = Callable[[Tensor], tuple[Tensor, ...]]
 """Turns tokens into the model's arguments."""

@@ -10,19 +10,16 @@ Shapes: B sequences, T tokens, D hidden size, H heads, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.attention.flex_attention import BlockMask
 
 from lehr_trainer.configs.shapes import GPT2Config, attention_scale, output_multiplier
 from lehr_trainer.models.attention import attend
 from lehr_trainer.models.documents import attention_mask, document_positions
 from lehr_trainer.models.shared_layers import begin_stream
-
-if TYPE_CHECKING:
-    from torch.nn.attention.flex_attention import BlockMask
 
 TRANSPOSED = ("attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight")
 

@@ -12,20 +12,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.attention.flex_attention import BlockMask
 
 from lehr_trainer.configs.shapes import Norm, attention_scale, output_multiplier
 from lehr_trainer.configs.train import LlamaConfig
 from lehr_trainer.models.attention import attend
 from lehr_trainer.models.documents import attention_mask
 from lehr_trainer.models.shared_layers import begin_stream, operand, products
-
-if TYPE_CHECKING:
-    from torch.nn.attention.flex_attention import BlockMask
 
 
 class Llama(nn.Module):

@@ -10,17 +10,15 @@ import asyncio
 import logging
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 
 from lehr.app.alerting.push import PREFIX, Devices
 from lehr.errors import LehrError
+from lehr.store import Store
+from lehr.store.tables import OutboxRow
 from lehr.store.webhooks import Webhooks, for_host
-
-if TYPE_CHECKING:
-    from lehr.store import Store
-    from lehr.store.tables import OutboxRow
 
 _log = logging.getLogger("lehr.app.alerting")
 

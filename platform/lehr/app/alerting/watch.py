@@ -6,23 +6,20 @@ import contextlib
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from lehr.analysis.diagnosis import Alert
+from lehr.app.alerting.sender import Sender
+from lehr.app.presenters.runs import RunPresenter
 from lehr.control.lifecycle import ALERT, REWIND, Desired, RunState
 from lehr.control.saved_points import Rewound, point_before
 from lehr.errors import Conflict, NotFound
-from lehr.specs.run import AlertActions
+from lehr.specs.run import AlertAction, AlertActions
+from lehr.store import Store
 from lehr.store.changes import ChangedRuns
+from lehr.store.tables import RunRow
 from lehr.store.webhooks import about_alert, about_end
 from lehr_trainer.contract import layout
-
-if TYPE_CHECKING:
-    from lehr.analysis.diagnosis import Alert
-    from lehr.app.alerting.sender import Sender
-    from lehr.app.presenters.runs import RunPresenter
-    from lehr.specs.run import AlertAction
-    from lehr.store import Store
-    from lehr.store.tables import RunRow
 
 GATHER_S = 2.0
 """Changes are gathered for so long."""

@@ -5,19 +5,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from lehr.app.presenters.alerts import BackgroundDiagnosis
 from lehr.app.presenters.rollouts import RolloutPresenter
 from lehr.app.presenters.runs import HeartbeatTimes, LivenessByRun, MirrorViews, RunPresenter
 from lehr.app.presenters.streams import checkpoints, events, media, samples
 from lehr.app.presenters.sweeps import SweepPresenter
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from lehr.control.resources import Node
-    from lehr.store import Store
+from lehr.control.resources import Node
+from lehr.store import Store
 
 __all__ = ["Presenter", "checkpoints", "events", "media", "samples"]
 

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from lehr.analysis.lr_fit import to_try
 from lehr.analysis.next_trials import next_seeds, next_trials, untried
 from lehr.analysis.sweep_result import lower_rates, parameter_choice, sweep_fit
-from lehr.app.presenters.ranking import lead
-from lehr.base.names import seed_path
-
-if TYPE_CHECKING:
-    from lehr.app.presenters.ranking import SweepVerdict
-    from lehr.base.names import Goal
-    from lehr.schemas.sweeps import SweepDetail
+from lehr.app.presenters.ranking import SweepVerdict, lead
+from lehr.base.names import Goal, seed_path
+from lehr.schemas.sweeps import SweepDetail
 
 
 def with_advice(

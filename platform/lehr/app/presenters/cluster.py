@@ -10,21 +10,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from lehr.cluster.exits import excluded, node_ends
 from lehr.cluster.launcher import placement_of
+from lehr.cluster.membership import Cluster, Member
 from lehr.control.availability import until as until_text
 from lehr.control.lifecycle import RunState
 from lehr.control.resources import Need, can_ever_place
 from lehr.node.gpu_inventory import LOGICAL
 from lehr.node.runs_folder import RUNS
 from lehr.schemas.cluster import ClusterView, GpuView, NodeView, QueueEntry
-
-if TYPE_CHECKING:
-    from lehr.cluster.membership import Cluster, Member
-    from lehr.store import Store
-    from lehr.store.tables import Attempt, RunRow
+from lehr.store import Store
+from lehr.store.tables import Attempt, RunRow
 
 NO_GPUS_HERE = (
     "the driver of the server's machine lists no GPU; see lehr doctor there. To train on its CPU, "

@@ -7,21 +7,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lehr.analysis.plan import plan_run
 from lehr.base.lru import Lru
 from lehr.errors import LehrError
 from lehr.schemas.runs import CostView
 from lehr.specs.run import RunSpec
+from lehr.specs.stages import PlannedStage
+from lehr.store import Store
+from lehr.store.tables import RunRow
 from lehr_trainer.contract import layout
-from lehr_trainer.planning.hardware import find_gpu, gpu_of_kind, usual_mfu
-
-if TYPE_CHECKING:
-    from lehr.specs.stages import PlannedStage
-    from lehr.store import Store
-    from lehr.store.tables import RunRow
-    from lehr_trainer.planning.hardware import GpuType
+from lehr_trainer.planning.hardware import GpuType, find_gpu, gpu_of_kind, usual_mfu
 
 _PLANNED = 64
 """Trials of a sweep that are planned one by one; a larger sweep is planned by that many of them."""

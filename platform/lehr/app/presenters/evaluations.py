@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from lehr.control.evaluations import Evaluates, fails
 from lehr.control.lifecycle import RunState
 from lehr.schemas.runs import EvaluationView
-
-if TYPE_CHECKING:
-    from lehr.store import Store
-    from lehr.store.tables import RunRow
+from lehr.store import Store
+from lehr.store.tables import RunRow
 
 
 def evaluations(store: Store, run: RunRow) -> tuple[list[EvaluationView], list[str]]:

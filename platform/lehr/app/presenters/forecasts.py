@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from lehr.analysis.batches import HeldOut, is_measured
 from lehr.analysis.forecast import FEWEST, forecast, planned
@@ -16,13 +16,9 @@ from lehr.control.search import SearchTrial, replay
 from lehr.schemas.runs import ForecastView
 from lehr.schemas.sweeps import AuditView
 from lehr.specs.search import ForecastPruning
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from lehr.store import Store
-    from lehr.store.records.sweeps import TrialOutline
-    from lehr.store.tables import RunRow, SweepRow
+from lehr.store import Store
+from lehr.store.records.sweeps import TrialOutline
+from lehr.store.tables import RunRow, SweepRow
 
 _METRICS = ("val/loss", "train/loss")  # The first with enough values is forecast.
 _COUNTED = ("trainings", "stopped", "stopped_best", "gpu_hours", "saved_gpu_hours")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from lehr.analysis.gates import TITLES, Expected, expected
 from lehr.analysis.plan import model_name
 from lehr.app.presenters.cost import Costs, StageUse, together
+from lehr.app.presenters.runs import RunPresenter
 from lehr.app.presenters.streams import shared_fields
 from lehr.base import formats
 from lehr.schemas.rollouts import (
@@ -21,14 +22,11 @@ from lehr.schemas.rollouts import (
     StageView,
 )
 from lehr.schemas.runs import CostView, RunView
+from lehr.specs.gates import GateName
 from lehr.specs.rollout import RolloutSpec
 from lehr.specs.stages import PlannedStage, left_out, stages
-
-if TYPE_CHECKING:
-    from lehr.app.presenters.runs import RunPresenter
-    from lehr.specs.gates import GateName
-    from lehr.store import Store
-    from lehr.store.tables import GateVerdict, RolloutRow, RolloutRun, RolloutStage, RunRow
+from lehr.store import Store
+from lehr.store.tables import GateVerdict, RolloutRow, RolloutRun, RolloutStage, RunRow
 
 
 class RolloutPresenter:

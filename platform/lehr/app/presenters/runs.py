@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
+from lehr.analysis.diagnosis import Alert
 from lehr.app.presenters.alerts import Alerts
 from lehr.app.presenters.cost import Costs
 from lehr.app.presenters.evaluations import evaluations
@@ -28,7 +29,7 @@ from lehr.control.exits import finished_report
 from lehr.control.lifecycle import RunState
 from lehr.control.liveness import SILENT_S, Liveness
 from lehr.control.queue_entries import resume_warning, separate_folders
-from lehr.control.resources import Need, can_ever_place
+from lehr.control.resources import Need, Node, can_ever_place
 from lehr.control.retries import has_saved
 from lehr.schemas.runs import (
     Latest,
@@ -38,16 +39,11 @@ from lehr.schemas.runs import (
     WandbView,
 )
 from lehr.schemas.streams import AlertView
+from lehr.store import Store
 from lehr.store.records.runs import FACTS
-from lehr.store.tables import RunRow
+from lehr.store.streams.series import LatestValue
+from lehr.store.tables import Attempt, RunRow
 from lehr_trainer.configs.stages import span_of
-
-if TYPE_CHECKING:
-    from lehr.analysis.diagnosis import Alert
-    from lehr.control.resources import Node
-    from lehr.store import Store
-    from lehr.store.streams.series import LatestValue
-    from lehr.store.tables import Attempt
 
 CORE_METRICS = (
     "train/loss",

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from pydantic import BaseModel, TypeAdapter
 from sqlmodel import SQLModel
@@ -27,24 +27,22 @@ from lehr.schemas.streams import (
     Series,
 )
 from lehr.specs.stored import StoredSpec
+from lehr.store import Store
 from lehr.store.ids import attempt_id
 from lehr.store.records.checkpoints import THERE
+from lehr.store.streams.events import StoredRecord
+from lehr.store.streams.logs import LogFile, LogText
+from lehr.store.streams.replica import Gap
+from lehr.store.streams.replication import StreamInfo
+from lehr.store.streams.series import LatestValue, MetricSummary
+from lehr.store.streams.series_query import SeriesData
+from lehr.store.tables import Attempt, CheckpointRow, RunRequest, RunRow, Transition
 from lehr_trainer.checkpointing.retention import best_of
+from lehr_trainer.configs.stages import StageSpan
 from lehr_trainer.configs.train import ModelConfig
 from lehr_trainer.contract import layout, records
 from lehr_trainer.contract.records import Notice, Started, Warning_
 from lehr_trainer.planning import counts
-
-if TYPE_CHECKING:
-    from lehr.store import Store
-    from lehr.store.streams.events import StoredRecord
-    from lehr.store.streams.logs import LogFile, LogText
-    from lehr.store.streams.replica import Gap
-    from lehr.store.streams.replication import StreamInfo
-    from lehr.store.streams.series import LatestValue, MetricSummary
-    from lehr.store.streams.series_query import SeriesData
-    from lehr.store.tables import Attempt, CheckpointRow, RunRequest, RunRow, Transition
-    from lehr_trainer.configs.stages import StageSpan
 
 
 def shared_fields(row: SQLModel, view: type[BaseModel]) -> dict[str, Any]:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from lehr.control import sweeps as decisions
 from lehr.control.lifecycle import RunState
+from lehr.schemas.runs import Latest
 from lehr.specs.sweep import STARTUP_TRIALS, SweepSpec
 from lehr.store.records.run_rows import shown_run
-
-if TYPE_CHECKING:
-    from lehr.schemas.runs import Latest
-    from lehr.store.records.sweeps import TrialOutline
-    from lehr.store.tables import RunRow, SweepRow
+from lehr.store.records.sweeps import TrialOutline
+from lehr.store.tables import RunRow, SweepRow
 
 
 def progress(

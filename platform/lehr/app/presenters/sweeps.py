@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lehr.analysis.batches import is_measured
 from lehr.analysis.noise import pooled_noise
@@ -16,6 +16,7 @@ from lehr.app.presenters.advice import with_advice
 from lehr.app.presenters.cost import Costs, gpu_hours
 from lehr.app.presenters.forecasts import saved_note
 from lehr.app.presenters.ranking import (
+    Point,
     SweepVerdict,
     TrialStatus,
     noise_band,
@@ -24,6 +25,7 @@ from lehr.app.presenters.ranking import (
     rank,
     seed_notes,
 )
+from lehr.app.presenters.runs import RunPresenter
 from lehr.app.presenters.streams import shared_fields
 from lehr.app.presenters.sweep_progress import (
     progress,
@@ -46,17 +48,12 @@ from lehr.schemas.sweeps import (
     TrialView,
 )
 from lehr.specs.evaluations import OF_TASKS
+from lehr.store import Store
+from lehr.store.records.sweeps import TrialOutline
 from lehr.store.scores import evaluated_run
+from lehr.store.streams.series import LatestValue
+from lehr.store.tables import RunRow, SweepRow
 from lehr_trainer.configs.stages import StageSpan, span_of, steps_within
-
-if TYPE_CHECKING:
-    from lehr.app.presenters.ranking import Point
-    from lehr.app.presenters.runs import RunPresenter
-    from lehr.store import Store
-    from lehr.store.records.sweeps import TrialOutline
-    from lehr.store.streams.series import LatestValue
-    from lehr.store.tables import RunRow, SweepRow
-
 
 PAGE = 100
 _OTHERS = 50

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -26,15 +26,11 @@ from lehr.analysis.compare import flatten
 from lehr.analysis.figure import curves_figure
 from lehr.base import formats
 from lehr.base.names import is_rate
-from lehr.schemas.streams import unexplained
-
-if TYPE_CHECKING:
-    from lehr.schemas.checkpoints import CheckpointView
-    from lehr.schemas.rollouts import RolloutDetail
-    from lehr.schemas.runs import CostView, RunDetail, RunView, TrainStage
-    from lehr.schemas.streams import AlertView, Series
-    from lehr.schemas.sweeps import SweepDetail
-
+from lehr.schemas.checkpoints import CheckpointView
+from lehr.schemas.rollouts import RolloutDetail
+from lehr.schemas.runs import CostView, RunDetail, RunView, TrainStage
+from lehr.schemas.streams import AlertView, Series, unexplained
+from lehr.schemas.sweeps import SweepDetail
 
 _FOLDER = Path(__file__).parent
 

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lehr.analysis.significance import PLUS_MINUS
 from lehr.app.report import document
 from lehr.app.report.document import Document, ReportFigure, Section, Table
 from lehr.base import formats
-
-if TYPE_CHECKING:
-    from lehr.schemas.checkpoints import CheckpointView
-    from lehr.schemas.rollouts import RolloutDetail, StageView
-    from lehr.schemas.runs import RunDetail
-    from lehr.schemas.streams import AlertView, Series
-    from lehr.schemas.sweeps import SweepDetail, SweepFigure, TrialView
-
+from lehr.schemas.checkpoints import CheckpointView
+from lehr.schemas.rollouts import RolloutDetail, StageView
+from lehr.schemas.runs import RunDetail
+from lehr.schemas.streams import AlertView, Series
+from lehr.schemas.sweeps import SweepDetail, SweepFigure, TrialView
 
 LOSSES = ("train/loss", "val/loss")
 CURVES = (

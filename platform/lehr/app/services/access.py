@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 import secrets
-from typing import TYPE_CHECKING
 
+from lehr.app.services.context import Context
 from lehr.base.access import NAME, RESERVED, Role
 from lehr.errors import UserError, did_you_mean
 from lehr.schemas.cluster import AuditEntry, AuditPage, CreatedToken, TokensView, TokenView
-
-if TYPE_CHECKING:
-    from lehr.app.services.context import Context
-    from lehr.store.tables import AccessTokenRow
+from lehr.store.tables import AccessTokenRow
 
 PREFIX = "lehr_"
 """Begins each named token, so that scanners of published code recognize one."""

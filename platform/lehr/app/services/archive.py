@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from lehr.app.services.context import Context
 from lehr.base import home as homes
 from lehr.base.filesystems import tree_bytes
 from lehr.checkpoints.registry import CheckpointLocations, own_folder
 from lehr.control.lifecycle import RunState
 from lehr.errors import Conflict
-from lehr.schemas.runs import Deletion
-from lehr.schemas.sweeps import SweepDeletion
+from lehr.schemas.rollouts import RolloutDetail
+from lehr.schemas.runs import Deletion, RunDetail
+from lehr.schemas.sweeps import SweepDeletion, SweepDetail
 from lehr.store.records.checkpoints import CopyReport
 from lehr.store.records.run_rows import shown_run
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from lehr.app.services.context import Context
-    from lehr.schemas.rollouts import RolloutDetail
-    from lehr.schemas.runs import RunDetail
-    from lehr.schemas.sweeps import SweepDetail
-    from lehr.store.tables import RolloutRow, RunRow, SweepRow
+from lehr.store.tables import RolloutRow, RunRow, SweepRow
 
 
 def set_run_archived(context: Context, run: RunRow, archived: bool) -> RunDetail:

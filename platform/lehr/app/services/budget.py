@@ -9,21 +9,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from lehr.app.presenters.cost import forked_at, gpu_hours, hours_on
+from lehr.app.services.context import Context
 from lehr.base import formats
 from lehr.base.access import current_actor
 from lehr.control.lifecycle import Desired, RunState
 from lehr.errors import Conflict, Forbidden
 from lehr.schemas.cluster import BudgetView
 from lehr.specs import RunSpec
+from lehr.specs.campaign import Campaign
+from lehr.store.tables import RolloutRow, RunRow, SweepRow
 from lehr_trainer.planning.hardware import find_gpu
-
-if TYPE_CHECKING:
-    from lehr.app.services.context import Context
-    from lehr.specs.campaign import Campaign
-    from lehr.store.tables import RolloutRow, RunRow, SweepRow
 
 _PRECISION = 1e-9
 _SPENDING = (RunState.QUEUED, RunState.STARTING, RunState.RUNNING)

@@ -6,11 +6,12 @@ import json
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 import yaml
 
 from lehr.app.services import code
+from lehr.app.services.context import Context
 from lehr.base import home as homes
 from lehr.base.bundle import DAMAGE, RECORD, SPEC, Bundle, BundleWriter
 from lehr.checkpoints.copies import Copy
@@ -26,9 +27,6 @@ from lehr.store.streams.replication import MAX_APPEND
 from lehr.store.tables import CheckpointRow
 from lehr_trainer.contract import layout
 from lehr_trainer.errors import BadCheckpoint
-
-if TYPE_CHECKING:
-    from lehr.app.services.context import Context
 
 
 def write_bundle(context: Context, item: Item, page: str) -> IO[bytes]:

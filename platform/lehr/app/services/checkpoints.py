@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from lehr.app.services.context import Context
 from lehr.base import home as homes
 from lehr.base.access import current_actor
 from lehr.base.names import task_of
@@ -14,19 +14,16 @@ from lehr.checkpoints.registry import CheckpointLocations, Source, find
 from lehr.control.lifecycle import RunState
 from lehr.control.saved_points import copies_at, copies_to_remove
 from lehr.errors import Conflict, NotFound, UserError, did_you_mean
+from lehr.schemas.checkpoints import CheckpointDeletion, CheckpointFiles, CheckpointVerdict
+from lehr.schemas.runs import RunDetail
+from lehr.store import Store
 from lehr.store.ids import attempt_id
 from lehr.store.records.checkpoints import CopyReport
 from lehr.store.records.run_rows import shown_run
 from lehr.store.scores import add_score
+from lehr.store.tables import CheckpointRow, RunRow
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.records import Evaluation
-
-if TYPE_CHECKING:
-    from lehr.app.services.context import Context
-    from lehr.schemas.checkpoints import CheckpointDeletion, CheckpointFiles, CheckpointVerdict
-    from lehr.schemas.runs import RunDetail
-    from lehr.store import Store
-    from lehr.store.tables import CheckpointRow, RunRow
 
 
 def order_checkpoint(context: Context, run: RunRow) -> RunDetail:

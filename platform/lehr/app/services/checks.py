@@ -10,17 +10,17 @@ from __future__ import annotations
 import glob
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lehr.analysis.curve_files.names import UNITLESS
 from lehr.app.services import code
+from lehr.app.services.context import Context
 from lehr.app.wandb_mirror.controller import lack
 from lehr.control.queue_entries import CURE, separate_folders
 from lehr.control.resources import Need, likely_meant
 from lehr.errors import NotFound, SpecError, SpecProblem
 from lehr.specs import RunSpec
 from lehr.specs.evaluations import OF_TASKS, evaluations_of
-from lehr.specs.overrides import parse_overrides
+from lehr.specs.overrides import Overrides, parse_overrides
 from lehr.specs.run import Resources
 from lehr.specs.storage_url import missing_package
 from lehr.store.secret_store import SecretStore, unknown
@@ -31,10 +31,6 @@ from lehr_trainer.configs.tasks import SHIPPED
 from lehr_trainer.data.checks import problems
 from lehr_trainer.data.first_file import GaveUp, Looks
 from lehr_trainer.extras import install
-
-if TYPE_CHECKING:
-    from lehr.app.services.context import Context
-    from lehr.specs.overrides import Overrides
 
 
 def check_specs(

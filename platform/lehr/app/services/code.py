@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager
 from functools import lru_cache
 from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from lehr.app.services.context import Context
 from lehr.code import archive
 from lehr.code.archive import BadArchive
 from lehr.code.capsule_store import CapsuleStore, InstalledTrainer
@@ -24,11 +24,8 @@ from lehr.schemas.checkpoints import CapsuleFile, CapsuleView, CodeDiff, FileCha
 from lehr.specs import RunSpec, Spec, SweepSpec
 from lehr.specs.sweep_expand import TrialSpec
 from lehr.store.streams import limits
+from lehr.store.tables import RunRow
 from lehr_trainer.contract import protocol
-
-if TYPE_CHECKING:
-    from lehr.app.services.context import Context
-    from lehr.store.tables import RunRow
 
 _SHOWN = 12
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 from lehr.analysis.batches import DIGEST, is_measured
 from lehr.analysis.compare import ComparedRun, compared_metric, flatten
@@ -15,6 +16,7 @@ from lehr.analysis.curve import Curve
 from lehr.analysis.groups import GroupedRun, UnknownKey, group_names, spread
 from lehr.app.presenters.runs import CORE_METRICS
 from lehr.app.presenters.streams import flops_per_token
+from lehr.app.services.context import Context
 from lehr.app.services.many_runs import find_runs, specs_with_configs
 from lehr.base.names import Goal, goal_of, task_of
 from lehr.control.lifecycle import RunState
@@ -22,14 +24,9 @@ from lehr.errors import NotFound, UserError, did_you_mean
 from lehr.schemas.comparisons import ComparisonView, RunGroupView, RunResultView
 from lehr.schemas.runs import RunValuesView
 from lehr.specs.sweep import Metric
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from lehr.app.services.context import Context
-    from lehr.store import Store
-    from lehr.store.streams.series import MetricSummary
-    from lehr.store.tables import RunRow
+from lehr.store import Store
+from lehr.store.streams.series import MetricSummary
+from lehr.store.tables import RunRow
 
 CompareAxis = Literal["step", "tokens", "time", "flops", "end"]
 ComparedPoints = list[tuple[float, float]]

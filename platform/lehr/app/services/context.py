@@ -5,21 +5,19 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from pathlib import Path
+from typing import Any, Generic, Literal, TypeVar
 
 import orjson
 from pydantic import BaseModel
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from lehr.app.presenters import Presenter
-    from lehr.app.presenters.cluster import ClusterPresenter
-    from lehr.cluster.dispatcher import Dispatcher
-    from lehr.schemas.rollouts import RolloutDetail
-    from lehr.schemas.runs import RunDetail
-    from lehr.schemas.sweeps import SweepDetail
-    from lehr.store import Store
+from lehr.app.presenters import Presenter
+from lehr.app.presenters.cluster import ClusterPresenter
+from lehr.cluster.dispatcher import Dispatcher
+from lehr.schemas.rollouts import RolloutDetail
+from lehr.schemas.runs import RunDetail
+from lehr.schemas.sweeps import SweepDetail
+from lehr.store import Store
 
 
 @dataclass

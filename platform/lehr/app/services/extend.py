@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from lehr.analysis.compare import compared_metric, flatten
 from lehr.app.presenters.runs import CORE_METRICS
 from lehr.app.services import budget, checks
 from lehr.app.services.archive import refuse_deleted
 from lehr.app.services.budget import check_launch
-from lehr.app.services.context import Operation, Record
+from lehr.app.services.context import Context, Operation, Record
 from lehr.base.access import current_actor
 from lehr.base.names import ARGUMENTS, PROGRAM_SEED, SEED, is_neutral_argument, seed_path
 from lehr.errors import Conflict, InternalError, UserError, did_you_mean
-from lehr.schemas.runs import Opened
+from lehr.schemas.runs import ExternalGroup, Opened
+from lehr.schemas.sweeps import SweepDetail
 from lehr.specs import RunSpec, SweepSpec
 from lehr.specs.load import load_spec
 from lehr.specs.run import CLAIM
@@ -21,14 +23,7 @@ from lehr.specs.search import point_key
 from lehr.specs.sweep import Metric, Values
 from lehr.specs.sweep_expand import TrialSpec, trials_at, value_trials
 from lehr.store.records.trial_rows import TrialRows
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from lehr.app.services.context import Context
-    from lehr.schemas.runs import ExternalGroup
-    from lehr.schemas.sweeps import SweepDetail
-    from lehr.store.tables import RunRow, SweepRow
+from lehr.store.tables import RunRow, SweepRow
 
 
 def extend_sweep(

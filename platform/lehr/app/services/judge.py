@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from lehr.analysis import claims
 from lehr.analysis.batches import HeldOut, is_measured
@@ -17,6 +16,7 @@ from lehr.analysis.noise import is_value
 from lehr.analysis.significance import Group, mean_text
 from lehr.app.services import code
 from lehr.app.services.budget import planned_hours
+from lehr.app.services.context import Context
 from lehr.app.services.extend import refuse_repeating, repeat_run
 from lehr.base import formats
 from lehr.code.changes import changes_between
@@ -25,10 +25,7 @@ from lehr.errors import Conflict, NotFound, SpecError, SpecProblem, UserError
 from lehr.schemas.comparisons import ClaimView
 from lehr.specs import RunSpec
 from lehr.specs.program import from_root
-
-if TYPE_CHECKING:
-    from lehr.app.services.context import Context
-    from lehr.store.tables import RunRow
+from lehr.store.tables import RunRow
 
 
 def check_claims(context: Context, specs: Sequence[RunSpec], *, code_sent: bool = True) -> None:

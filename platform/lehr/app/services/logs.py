@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from lehr.app.presenters.streams import log_chunk
 from lehr.base.stopped import Stopped, never
 from lehr.errors import NotFound, nearest
 from lehr.schemas.streams import LogChunk, LogHit, LogHits
+from lehr.store import Store
 from lehr.store.ids import attempt_id
-
-if TYPE_CHECKING:
-    from lehr.store import Store
-    from lehr.store.tables import RunRow
+from lehr.store.tables import RunRow
 
 _PIECE = 1 << 20
 

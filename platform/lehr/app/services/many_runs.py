@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lehr.app.presenters.streams import series_view
 from lehr.base.names import ARGUMENTS, is_neutral_argument
 from lehr.errors import NotFound, UserError
-
-if TYPE_CHECKING:
-    from lehr.schemas.streams import Series
-    from lehr.store import Store
-    from lehr.store.streams.series_query import SeriesAxis
-    from lehr.store.tables import RunRow
+from lehr.schemas.streams import Series
+from lehr.store import Store
+from lehr.store.streams.series_query import SeriesAxis
+from lehr.store.tables import RunRow
 
 
 def find_runs(store: Store, refs: Iterable[str]) -> list[RunRow]:

@@ -7,18 +7,23 @@ import re
 import time
 from collections import Counter, defaultdict
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lehr.analysis.idle_gpus import DOWN, IN_USE, cluster_history
+from lehr.app.services.context import Context
 from lehr.base import home, signed_tokens
+from lehr.cluster.ray_head import RayAccess
 from lehr.control.nodes import LEFT
 from lehr.errors import NotFound, RayStarting, UserError, did_you_mean
-from lehr.schemas.cluster import ClusterHistory, JoinView, LeaveView, NodeHistory, RunSpan, SeenSpan
-
-if TYPE_CHECKING:
-    from lehr.app.services.context import Context
-    from lehr.cluster.ray_head import RayAccess
-    from lehr.schemas.cluster import ClusterView
+from lehr.schemas.cluster import (
+    ClusterHistory,
+    ClusterView,
+    JoinView,
+    LeaveView,
+    NodeHistory,
+    RunSpan,
+    SeenSpan,
+)
 
 FARTHEST_S = 2 * 366 * 86_400.0
 

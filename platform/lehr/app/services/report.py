@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lehr.analysis.sweep_figure import drawn_sweep
 from lehr.app import presenters
@@ -14,15 +14,12 @@ from lehr.app.report import reports
 from lehr.app.report.document import ReportFigure, Section, Table, render
 from lehr.app.report.reports import CURVES, LOSSES, rollout_report, run_report, sweep_report
 from lehr.app.services.campaigns import campaign_view
+from lehr.app.services.context import Context
 from lehr.app.services.law import law_of
 from lehr.base import formats
 from lehr.errors import NotFound
-from lehr.schemas.streams import Series
-
-if TYPE_CHECKING:
-    from lehr.app.services.context import Context
-    from lehr.schemas.streams import AlertView
-    from lehr.store.tables import RolloutRow, RunRow, SweepRow
+from lehr.schemas.streams import AlertView, Series
+from lehr.store.tables import RolloutRow, RunRow, SweepRow
 
 _POINTS = 300
 """Points of a curve of a run; those of several runs share them."""

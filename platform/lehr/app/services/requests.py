@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lehr.app.services.archive import refuse_deleted
 from lehr.app.services.budget import check_launch
-from lehr.app.services.context import Operation, Record
+from lehr.app.services.context import Context, Operation, Record
 from lehr.app.wandb_mirror.controller import lack, request_for
 from lehr.base.access import current_actor
 from lehr.control.lifecycle import Desired, RunState
 from lehr.control.retries import RETRY_RESET
 from lehr.errors import Conflict, UserError
+from lehr.schemas.rollouts import RolloutDetail
+from lehr.schemas.runs import RunDetail
+from lehr.schemas.sweeps import SweepDetail
 from lehr.specs import RunSpec
+from lehr.specs.run import WandbTracking
+from lehr.store import Store
 from lehr.store.changes import Change
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from lehr.app.services.context import Context
-    from lehr.schemas.rollouts import RolloutDetail
-    from lehr.schemas.runs import RunDetail
-    from lehr.schemas.sweeps import SweepDetail
-    from lehr.specs.run import WandbTracking
-    from lehr.store import Store
-    from lehr.store.tables import RolloutRow, RunRow, SweepRow
+from lehr.store.tables import RolloutRow, RunRow, SweepRow
 
 
 def cancel_run(context: Context, run: RunRow) -> RunDetail:

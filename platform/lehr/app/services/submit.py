@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from lehr.app.services import checks, code
 from lehr.app.services.budget import check_launch
 from lehr.app.services.campaigns import first_trial
-from lehr.app.services.context import Operation, Record, V
+from lehr.app.services.context import Context, Operation, Record, V
 from lehr.app.services.judge import check_claims
 from lehr.base import home as homes
 from lehr.base import procfs
@@ -21,23 +21,25 @@ from lehr.checkpoints.registry import CheckpointLocations
 from lehr.cluster.launcher import record_of
 from lehr.control import forks
 from lehr.errors import Conflict, StoreUnavailable, UserError
-from lehr.schemas.runs import ExternalBegun, SubmissionCheck, SubmissionKind
+from lehr.schemas.rollouts import RolloutDetail
+from lehr.schemas.runs import (
+    ExternalBegin,
+    ExternalBegun,
+    RunDetail,
+    SubmissionCheck,
+    SubmissionKind,
+)
+from lehr.schemas.sweeps import SweepDetail
 from lehr.specs import RolloutSpec, RunSpec, SweepSpec, load_spec, stages
 from lehr.specs.course import trunk_of
 from lehr.specs.load import Spec, load_with_trials
+from lehr.specs.overrides import Overrides
 from lehr.specs.sweep_expand import value_trials
 from lehr.store.records.checkpoints import THERE
 from lehr.store.records.trial_rows import TrialRows
+from lehr.store.tables import RunRow
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.orders import LaunchNote
-
-if TYPE_CHECKING:
-    from lehr.app.services.context import Context
-    from lehr.schemas.rollouts import RolloutDetail
-    from lehr.schemas.runs import ExternalBegin, RunDetail
-    from lehr.schemas.sweeps import SweepDetail
-    from lehr.specs.overrides import Overrides
-    from lehr.store.tables import RunRow
 
 Plain = dict[str, Any]
 AnySpec = TypeVar("AnySpec", RunSpec, SweepSpec, RolloutSpec)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
@@ -12,18 +12,15 @@ from lehr.analysis.lr_rules import DEFAULT, RULES, Setting, setting_of
 from lehr.analysis.lr_transfer import DOUBTS, LrTransfer, transfer
 from lehr.analysis.next_trials import next_trials, untried
 from lehr.analysis.sweep_result import lower_rates, outcome, sweep_fit
+from lehr.app.services.context import Context
 from lehr.base.formats import amount, scientific
 from lehr.base.names import is_rate, is_seed
 from lehr.errors import UserError, nearest
-from lehr.schemas.sweeps import ChangeView, TransferView
+from lehr.schemas.sweeps import ChangeView, SweepDetail, TransferView
 from lehr.specs import RolloutSpec, RunSpec, SweepSpec, load_spec
-
-if TYPE_CHECKING:
-    from lehr.app.services.context import Context
-    from lehr.schemas.sweeps import SweepDetail
-    from lehr.specs.overrides import Overrides
-    from lehr.store.tables import SweepRow
-    from lehr_trainer.configs.train import TrainConfig
+from lehr.specs.overrides import Overrides
+from lehr.store.tables import SweepRow
+from lehr_trainer.configs.train import TrainConfig
 
 SAME = (
     "model.kind",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from pydantic import TypeAdapter
 
+from lehr.faces.client.transport import Transport
 from lehr.schemas.cluster import (
     AuditEntry,
     AuditPage,
@@ -27,9 +28,6 @@ from lehr.schemas.cluster import (
     WebhooksView,
     WebhookView,
 )
-
-if TYPE_CHECKING:
-    from lehr.faces.client.transport import Transport
 
 
 class AdminMethods:

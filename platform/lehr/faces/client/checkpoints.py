@@ -13,19 +13,16 @@ import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from urllib.parse import quote
 
 from lehr import __version__
 from lehr.errors import Conflict, LehrError, NotFound, ServerUnavailable, UserError
+from lehr.faces.client.transport import Transport
 from lehr.schemas.checkpoints import CheckpointFiles, CheckpointView, FileView
 from lehr.schemas.runs import RunDetail
 from lehr_trainer.contract.layout import file_kind
 from lehr_trainer.extras import install
-
-if TYPE_CHECKING:
-    from lehr.faces.client.transport import Transport
-
 
 LONG_S = 3600.0
 """Reading 15 GB from slow storage takes minutes."""

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 from urllib.parse import quote, urlsplit
 
 from lehr import __version__
@@ -32,10 +32,8 @@ from lehr.schemas.laws import LawView
 from lehr.schemas.rollouts import RolloutDetail, RolloutView
 from lehr.schemas.runs import Opened, RunDetail, RunView, SubmissionCheck
 from lehr.schemas.sweeps import SweepDetail, SweepView
+from lehr.specs import RolloutSpec, RunSpec, Spec, SweepSpec
 from lehr.specs.overrides import Overrides
-
-if TYPE_CHECKING:
-    from lehr.specs import RolloutSpec, RunSpec, Spec, SweepSpec
 
 
 class Client(RefMethods, AdminMethods):

@@ -9,7 +9,6 @@ import statistics
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from lehr.analysis.plan import (
     RunPlan,
@@ -21,18 +20,15 @@ from lehr.analysis.plan import (
     refuse_without_space,
 )
 from lehr.analysis.plan_time import SIZES, Measured, differences, traits
+from lehr.analysis.replaced_parts import BuiltParts
 from lehr.base.bundle import OPENED
 from lehr.base.names import is_type
 from lehr.control.resources import cpu_places
 from lehr.errors import LehrError, PlanRefused
-from lehr.specs import RunSpec
+from lehr.faces.client import Client, Run
+from lehr.schemas.cluster import ClusterView
+from lehr.specs import Resources, RunSpec, Spec
 from lehr_trainer.planning.hardware import find_gpu
-
-if TYPE_CHECKING:
-    from lehr.analysis.replaced_parts import BuiltParts
-    from lehr.faces.client import Client, Run
-    from lehr.schemas.cluster import ClusterView
-    from lehr.specs import Resources, Spec
 
 _RUNS = 100
 """Newest completed runs that a plan looks at."""

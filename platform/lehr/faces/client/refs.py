@@ -7,7 +7,7 @@ while an older one trains.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from urllib.parse import quote
 
 from lehr.control.lifecycle import ENDED, RunState
@@ -15,14 +15,11 @@ from lehr.errors import Conflict, NotFound
 from lehr.faces.client.rollouts import Rollout
 from lehr.faces.client.runs import Run
 from lehr.faces.client.sweeps import Sweep
-from lehr.faces.client.transport import PAGE
+from lehr.faces.client.transport import PAGE, Transport
 from lehr.schemas.base import Page
 from lehr.schemas.rollouts import RolloutDetail, RolloutView
 from lehr.schemas.runs import RunDetail, RunView
 from lehr.schemas.sweeps import SweepDetail, SweepView
-
-if TYPE_CHECKING:
-    from lehr.faces.client.transport import Transport
 
 Act = Literal["cancel", "pause", "resume", "retry", "archive", "delete", "compare", "seeds"]
 _OVER = {*map(str, ENDED), "passed"}

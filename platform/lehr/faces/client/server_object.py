@@ -10,19 +10,16 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from lehr.base import formats
 from lehr.base.bundle import SUFFIX
 from lehr.errors import LehrError, ServerUnavailable, UserError
 from lehr.faces.client.notebook import live_display
-from lehr.faces.client.transport import TIMEOUT_S, save
+from lehr.faces.client.transport import TIMEOUT_S, Transport, save
 from lehr.schemas.rollouts import RolloutDetail, RolloutView
 from lehr.schemas.runs import RunDetail, RunView
 from lehr.schemas.sweeps import SweepDetail, SweepView
-
-if TYPE_CHECKING:
-    from lehr.faces.client.transport import Transport
 
 View = TypeVar("View", bound=RunView | SweepView | RolloutView)
 Detail = TypeVar("Detail", bound=RunDetail | SweepDetail | RolloutDetail)

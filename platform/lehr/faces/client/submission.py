@@ -12,20 +12,17 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from pydantic import BaseModel
 
 from lehr import __version__
 from lehr.errors import NotFound, UserError
+from lehr.faces.client.transport import Transport
+from lehr.specs import Spec
 from lehr.specs.overrides import Overrides
-from lehr.specs.program import COMMAND
-
-if TYPE_CHECKING:
-    from lehr.faces.client.transport import Transport
-    from lehr.specs import Spec
-    from lehr.specs.program import Code, Program
+from lehr.specs.program import COMMAND, Code, Program
 
 
 def load(
