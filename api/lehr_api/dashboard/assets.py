@@ -85,7 +85,7 @@ def digest() -> str:
     return _listing().digest
 
 
-_COMMENT = re.compile(rb"^[ \t]*/\*\*.*?\*/$", re.MULTILINE | re.DOTALL)
+_COMMENT = re.compile(rb"^[ \t]*/\*\*(?:(?!\*/).)*\*/$", re.MULTILINE | re.DOTALL)
 # `import {a} from "./b.js";`, also over several lines, at the beginning of one.
 _IMPORT = re.compile(r"""^(?:import|export)\b[^"';]*?["'](\.[^"']+)["']""", re.MULTILINE)
 
