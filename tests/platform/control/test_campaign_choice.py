@@ -30,7 +30,7 @@ def rung(factor: float, tokens: float, hours: float) -> Rung:
 
 
 RUNGS = (rung(4, 0.1, 0.5), rung(2.8, 0.2, 2.0), rung(2, 0.4, 8.0))
-QUESTION = Question(TARGET, (FIELD,), RUNGS, regret=0.001, loss_within=0.05)
+QUESTION = Question(TARGET, (FIELD,), RUNGS, regret=0.001, loss_within=0.08)
 
 
 def best_rate(setting: Setting) -> float:

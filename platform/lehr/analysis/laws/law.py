@@ -217,8 +217,9 @@ def fit_law(
         return None
     asked = [*(o.setting for o in kept), *(o.setting for o in observations), *others, target]
     rungs = tuple(dict.fromkeys(_rung(setting, fields) for setting in asked))
-    measured = {_rung(o.setting, fields) for o in kept}
-    draws = model.with_linear(draws, len(rungs) - len(measured), draw)
+    middle = [field.low for field in fields]
+    of_rungs = _places(fields, target, rungs, [(setting, middle) for setting in rungs])
+    draws = model.with_linear(draws, of_rungs, draw)
     sizes: dict[str, list[float]] = defaultdict(list)
     for one in kept:
         for name, value in _sizes(one.setting, one.values, fields):

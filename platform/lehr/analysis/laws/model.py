@@ -1,13 +1,15 @@
 """The model of the final loss over size, tokens, batch and decided values.
 
-- The best loss is ``E + A N^-alpha + B D^-beta`` for N parameters without embeddings and D tokens
-  (Hoffmann et al. 2022, arXiv:2203.15556). A training's own values add what they cost.
+- The best loss is ``E + A N^-alpha + B (D + D0)^-beta`` for N parameters without embeddings and D
+  tokens (Hoffmann et al. 2022, arXiv:2203.15556; D0: the first tokens teach little). A training's
+  own values add what they cost.
 - The rate costs what the valley of ``lr_valley`` says. Its bottom moves with powers of width, depth
   and tokens, and with the batch: up to a knee, and not beyond it (the critical batch: McCandlish et
   al. 2018, arXiv:1812.06162). The knee moves with powers of tokens and size.
 - The batch costs a parabola in its logarithm, whose bottom lies near the knee; any other value a
   parabola that does not move.
-- Each rung is off the law by an own deviation of its loss and of its valley's bottom.
+- Each rung is off the law by an own deviation of its loss and of its valley's bottom. That of the
+  loss is larger for few tokens, and neighbours in size and tokens have nearly the same.
 
 What the loss depends on linearly is integrated exactly: E, A and B, and the rungs' deviations (of
 the bottom to first order). The rest is sampled: a draw is a row of the columns below and two for
@@ -28,7 +30,7 @@ from lehr.analysis.lr_rules import Setting
 
 Array = NDArray[np.float64]
 
-# Logarithms of the powers of size and tokens, and of the rungs' deviations as a share of the loss.
+# Logarithms of the powers of size and tokens, and of the target's own deviation over the loss.
 ALPHA, BETA, TAU = range(3)
 # log2 of the target's best rate at the middle batch; its powers (of the batch: up to the knee).
 BEST, PER_WIDTH, PER_DEPTH, PER_TOKENS, PER_BATCH = range(3, 8)
@@ -40,7 +42,9 @@ RISE, VALLEY, _SHAPE = 12, slice(12, 18), slice(13, 18)
 # Doublings from the knee to the best batch; logarithms of what a doubling of the batch costs over
 # one of the rate, and of the right side's cost over the left's.
 OFFSET, BATCH_RISE, BATCH_SKEW = range(18, 21)
-COLUMNS = 21
+# log2, over the target's tokens, of those that a training needs to begin with.
+START = 21
+COLUMNS = 22
 # The target's best loss; the parts of it that more parameters would take away, and more tokens.
 LINEAR = 3
 
@@ -49,7 +53,7 @@ LINEAR = 3
 _PRIOR: dict[int, tuple[float, float]] = {
     ALPHA: (math.log(0.3), 0.35),
     BETA: (math.log(0.32), 0.35),
-    TAU: (math.log(0.0025), 0.6),
+    TAU: (math.log(0.0025), 0.8),
     PER_WIDTH: (0.0, 0.25),
     PER_DEPTH: (-0.5, 0.25),
     PER_TOKENS: (0.2, 0.15),
@@ -61,15 +65,21 @@ _PRIOR: dict[int, tuple[float, float]] = {
     OFFSET: (0.3, 0.4),
     BATCH_RISE: (0.0, 0.6),
     BATCH_SKEW: (0.0, 0.6),
+    START: (math.log2(1e5), 2.0),
 }
+_FADES = 0.4  # Power of the tokens with which a rung's own deviation falls; TAU is of the usual.
+_REACH = 3.0  # Doublings of size and tokens over which deviations are alike, but for 1 / e.
 _BOTTOM = 0.15  # Standard deviation of a rung's own best rate, in doublings.
-_PARTS = (0.17, 0.1)  # Of each part of the loss that more parameters or tokens would take away.
+# Parameters and tokens of a usual training; the part of its loss that more of each would take away.
+_USUAL, _PART = (1e9, 2e10), 0.17
 _WIDER = 2.5  # Factor of these standard deviations where published runs do not count.
 _RISE = 0.006  # Share of the loss that a doubling of a value costs, within a factor of e.
 _SHARP = 3.0  # How sharp the knee is: it turns within about 1 / this doublings on each side.
 _MISFIT = 0.15  # How far a mean loss lies from a parabola, as a share of its height.
 _ODD = 2.5  # Standard deviations above the law from which a loss counts less: it was disturbed.
 _WALL = 2.4  # As in ``lr_valley``: how steeply a divergence's chance falls with the rate's height.
+_STEEP = 1e3  # Times the lowest loss: no trial that did not diverge costs as much.
+_JITTER = 1e-9  # Share of variances by which matrices are less singular.
 _STEP = 0.02  # Doublings over which the slope of a valley is taken.
 _SIDE = 0.01  # Height, over the rise, that a divergence at a rate below the best counts as.
 
@@ -103,6 +113,22 @@ class Losses(NamedTuple):
     walls: Coordinates
 
 
+class _Integrated(NamedTuple):
+    """The logarithm of the density of the losses, [N]; what each linear unknown counts, [3, N, R];
+    the covariance of the rungs' levels as they were seen, [N, R, R]; these and their variances, the
+    precision of the bottoms, and their shifts: at a level of zero, and by level, [N, R] each.
+    """
+
+    density: Array
+    gains: Array
+    covariance: Array
+    seen: Array
+    doubt: Array
+    bend: Array
+    shift: Array
+    lean: Array
+
+
 class Model:
     """The prior of a target's law, and the likelihood of losses."""
 
@@ -118,9 +144,11 @@ class Model:
         self.loss = max(abs(float(losses.means.min())), 1e-6) if len(losses.means) else 1.0
         wider = 1.0 if published else _WIDER
         self.bottom = wider * _BOTTOM
-        part, doubt = _PARTS
-        self.linear = np.array([1.0, part, part]) * self.loss
-        self.linear_doubt = np.array([0.25, wider * doubt, wider * doubt]) * self.loss
+        over = np.array([target.non_embedding / _USUAL[0], target.tokens / _USUAL[1]])
+        parts = _PART * over ** -np.exp([_PRIOR[ALPHA][0], _PRIOR[BETA][0]])
+        parts /= 1 - 2 * _PART + parts.sum()
+        self.linear = np.array([1.0, *parts]) * self.loss
+        self.linear_doubt = np.array([0.25, *(wider * 0.6 * parts)]) * self.loss
         rise = math.log(_RISE * self.loss)
         self.mean, self.deviation = np.zeros(self.stop), np.ones(self.stop)
         for column, (centre, width) in _PRIOR.items():
@@ -128,11 +156,14 @@ class Model:
         self.mean[PER_WIDTH] = target.width_power
         self.mean[KNEE] = math.log2(0.58 * target.tokens**0.571 / batch_middle(fields, target))
         self.mean[RISE] = rise
+        self.mean[TAU] -= _FADES * math.log(over[1])
+        self.mean[START] -= math.log2(target.tokens)
         self.mean[COLUMNS + 1 :: 2] = rise
         if rates is not None:
             self.mean[BEST], self.deviation[BEST] = sum(rates) / 2, 0.3 * (rates[1] - rates[0])
         self._first = np.flatnonzero(np.diff(losses.places.rung, prepend=-1))
         self._weights = self._alike()
+        self._rungs = Coordinates._make(each[self._first] for each in losses.places)
 
     def prior(self, count: int, draw: np.random.Generator) -> Array:
         """Draw from the prior, [count, K]."""
@@ -207,24 +238,39 @@ class Model:
         with np.errstate(all="ignore"):
             total = self._log_walls(draws)
             if len(self._first):
-                total += self._integrated(draws)[0]
+                total += self._integrated(draws).density
         return np.asarray(np.where(np.isfinite(total), total, -np.inf))
 
-    def with_linear(self, draws: Array, more: int, draw: np.random.Generator) -> Array:
-        """Return draws with the linear unknowns of the losses' rungs and of ``more``."""
-        normal = draw.standard_normal((len(draws), LINEAR + 2 * more))
-        linear = self.linear + self.linear_doubt * normal[:, :LINEAR]
-        if len(self._first):
-            linear = self._integrated(draws, draw)[1]
-        new = normal[:, LINEAR:] * self.bottom
-        new[:, ::2] = normal[:, LINEAR::2] * self.loss * np.exp(draws[:, TAU, None])
-        return np.concatenate([draws, linear, new], axis=1)
+    def with_linear(self, draws: Array, rungs: Coordinates, draw: np.random.Generator) -> Array:
+        """Return draws with the linear unknowns, of the law and two of each of ``rungs``: those of
+        the losses come first. Draws of the prior, with losses, are moved by how far these are off.
+        """
+        known, count = len(self._first), len(rungs.rung)
+        linear = draw.standard_normal((len(draws), LINEAR))
+        linear = self.linear + self.linear_doubt * linear
+        normal = draw.standard_normal((3, len(draws), count))
+        together, own = _together(rungs), self._own(draws, rungs)
+        root = np.linalg.cholesky(together + _JITTER * np.eye(count))
+        levels, bottoms = own * (normal[0] @ root.T), self.bottom * normal[1]
+        if known:
+            likely = self._integrated(draws)
+            off = likely.seen - (likely.gains * linear.T[:, :, None]).sum(axis=0)
+            off -= levels[:, :known] + np.sqrt(likely.doubt) * normal[2, :, :known]
+            moved = np.linalg.solve(likely.covariance, off[:, :, None])[:, :, 0]
+            linear += self.linear_doubt**2 * (likely.gains * moved).sum(axis=2).T
+            levels += own * ((own[:, :known] * moved) @ together[:known])
+            above = (likely.gains * linear.T[:, :, None]).sum(axis=0) + levels[:, :known]
+            bottoms[:, :known] = normal[1, :, :known] / np.sqrt(likely.bend)
+            bottoms[:, :known] += likely.shift + likely.lean * above
+        pairs = np.stack([levels, bottoms], axis=2).reshape(len(draws), -1)
+        return np.concatenate([draws, linear, pairs], axis=1)
 
-    def _integrated(
-        self, draws: Array, draw: np.random.Generator | None = None
-    ) -> tuple[Array, Array]:
-        """Integrate the linear unknowns: return the logarithm of the density of the losses, [N],
-        and the unknowns, of the law and two of each rung, [N, 3 + 2 R]: drawn, or their means.
+    def _own(self, draws: Array, rungs: Coordinates) -> Array:
+        """Return the standard deviation of each rung's own level, [N, R]."""
+        return self.loss * np.exp(draws[:, TAU, None] - math.log(2) * _FADES * rungs.tokens)
+
+    def _integrated(self, draws: Array) -> _Integrated:
+        """Integrate the linear unknowns.
 
         A loss is, but for noise and misfit, its rung's level, plus its cost, minus the slope of the
         cost times the shift of the bottom.
@@ -233,44 +279,38 @@ class Model:
         above, noise, misfit, slope = self.cost(draws, places)
         rest = losses.means - above
         variance = (noise**2 / losses.seeds + misfit**2) / self._weights + losses.doubt + 1e-30
-        own = self.loss * np.exp(draws[:, TAU, None])
-        gains = _gains(draws, places.size[first], places.tokens[first])
+        own = self._own(draws, self._rungs)
+        gains = _gains(draws, self._rungs.size, self._rungs.tokens)
+        law = (gains * self.linear[:, None, None]).sum(axis=0)
+        scaled = (gains * self.linear_doubt[:, None, None]).transpose(1, 2, 0)
+        prior = own[:, :, None] * own[:, None, :] * _together(self._rungs)
+        prior += scaled @ scaled.transpose(0, 2, 1)
+        diagonal = np.arange(len(first))
+        prior[:, diagonal, diagonal] *= 1 + _JITTER
         for last in (False, True):
-            # Each rung: its bottom's shift is integrated first, then its own level.
+            # Each rung: its bottom's shift is integrated first, then all levels together.
             sums = [np.add.reduceat(each / variance, first, axis=1) for each in (
-                np.ones_like(slope), slope, slope**2, rest, slope * rest, rest**2
+                np.ones_like(slope), slope, slope**2, rest, slope * rest
             )]  # fmt: skip
-            bend, tilted, tilt = sums[2] + self.bottom**-2, -sums[1], -sums[4]
-            precision, level = sums[0] - tilted**2 / bend, sums[3] - tilted * tilt / bend
-            squares = sums[5] - tilt**2 / bend - level**2 / precision
-            total = -(squares + np.log(bend) + np.log(precision)).sum(axis=1) / 2
-            total -= np.log(variance).sum(axis=1) / 2
-            # One after the other, the rungs' levels are taken into the law's.
-            mean = np.tile(self.linear, (len(draws), 1))
-            covariance = np.tile(np.diag(self.linear_doubt**2), (len(draws), 1, 1))
-            for k in range(len(first)):
-                gain = gains[:, :, k].T
-                moved = (covariance * gain[:, None, :]).sum(axis=2)
-                spread = (moved * gain).sum(axis=1) + 1 / precision[:, k] + own[:, 0] ** 2
-                off = level[:, k] / precision[:, k] - (gain * mean).sum(axis=1)
-                total -= (off**2 / spread + np.log(spread)) / 2
-                step = moved / spread[:, None]
-                mean += step * off[:, None]
-                covariance -= step[:, :, None] * moved[:, None, :]
-            normal = np.zeros((len(draws), LINEAR + 2 * len(first)))
-            if last and draw is not None:
-                normal = draw.standard_normal(normal.shape)
-                root = np.linalg.cholesky(covariance + 1e-12 * np.diag(self.linear_doubt**2))
-                mean += (root @ normal[:, :LINEAR, None])[:, :, 0]
-            law, tight = (gains * mean.T[:, :, None]).sum(axis=0), precision + own**-2
-            levels = (level + law * own**-2) / tight + normal[:, LINEAR::2] / np.sqrt(tight)
-            bottoms = (tilt - tilted * levels) / bend + normal[:, LINEAR + 1 :: 2] / np.sqrt(bend)
+            bend = sums[2] + self.bottom**-2
+            lean, shift = sums[1] / bend, -sums[4] / bend
+            doubt = 1 / (sums[0] - sums[1] * lean)
+            seen = (sums[3] + sums[1] * shift) * doubt
+            covariance = prior.copy()
+            covariance[:, diagonal, diagonal] += doubt
+            moved = np.linalg.solve(covariance, (seen - law)[:, :, None])[:, :, 0]
+            levels = seen - doubt * moved
+            bottoms = shift + lean * levels
+            off = rest - levels[:, places.rung] + slope * bottoms[:, places.rung]
             if not last:  # Losses far above the law count less.
-                off = rest - levels[:, places.rung] + slope * bottoms[:, places.rung]
                 variance *= np.maximum(off / np.sqrt(variance) / _ODD, 1.0) ** 2
+        squares = (levels - law) * moved + (bottoms / self.bottom) ** 2
+        total = -(squares + np.log(bend) - np.log(doubt)).sum(axis=1) / 2
+        total -= np.linalg.slogdet(covariance)[1] / 2
+        total -= (off**2 / variance + np.log(variance)).sum(axis=1) / 2
         total -= (losses.squares / noise**2 / 2 + (losses.seeds - 1) * np.log(noise)).sum(axis=1)
-        pairs = np.stack([levels - law, bottoms], axis=2).reshape(len(draws), -1)
-        return total, np.concatenate([mean, pairs], axis=1)
+        total[above.max(axis=1) > _STEEP * self.loss] = -np.inf
+        return _Integrated(total, gains, covariance, seen, doubt, bend, shift, lean)
 
     def _log_walls(self, draws: Array) -> Array:
         """Return the logarithm of the probability that the diverged trials did, [N]."""
@@ -298,11 +338,20 @@ def batch_middle(fields: tuple[Field, ...], target: Setting) -> float:
 
 def _gains(draws: Array, size: Array, tokens: Array) -> Array:
     """Return by what each linear unknown of the law counts in the best loss, [3, N, M]."""
+    start = draws[:, START, None]
+    tokens = np.logaddexp2(tokens, start) - np.logaddexp2(0, start)
     less = [
         np.exp2(np.minimum(-np.exp(draws[:, column, None]) * over, 60.0)) - 1
         for column, over in ((ALPHA, size), (BETA, tokens))
     ]
-    return np.array([np.ones_like(less[0]), *less])
+    return np.array([np.ones_like(tokens), *less])
+
+
+def _together(rungs: Coordinates) -> Array:
+    """Return how far the own deviations of rungs' levels go together, [R, R]."""
+    apart = np.abs(rungs.size[:, None] - rungs.size)
+    apart += np.abs(rungs.tokens[:, None] - rungs.tokens)
+    return np.asarray(np.exp(-apart / _REACH))
 
 
 def _curves(draws: Array) -> Array:
