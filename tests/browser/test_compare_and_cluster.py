@@ -100,6 +100,9 @@ def test_several_are_ranked_with_intervals_and_grouped_by_what_explains_them(
     expect(page).to_have_url(re.compile("by=train.optimizer.lr"))
     page.get_by_role("button", name="each run").click()
     expect(groups).to_have_count(0)
+    page.get_by_label("Group by").fill("tag")
+    page.get_by_label("Group by").press("Enter")
+    expect(groups.locator("tbody tr b")).to_have_text(["no tag"])
 
 
 def test_a_run_is_added_by_name_while_the_others_still_load(look: Visit, world: World):

@@ -60,7 +60,7 @@ export function cautionOf({ runs, notes, results }, id, name) {
 }
 
 /** By how many factors a run is described. */
-export const FACTORS = 4;
+const FACTORS = 4;
 
 /** Further columns of the table: [field of a standing, title, explanation, metric that formats it]. */
 export const BESIDES = /** @type {const} */ ([

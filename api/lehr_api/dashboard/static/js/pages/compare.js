@@ -10,7 +10,7 @@ import { slots, stroke } from "../colour.js";
 import { differencesTable, rankingOf, verdictOf } from "../compare/ranking.js";
 import { isRanked, known, ofRun, ordered, sortHead } from "../compare/order.js";
 import { asked, leftOut, MOST, state } from "../compare/state.js";
-import { batchesChip, BESIDES, FACTORS, factorsOf, groupTable, notesOf, resultRow } from "../compare/tables.js";
+import { batchesChip, BESIDES, factorsOf, groupTable, notesOf, resultRow } from "../compare/tables.js";
 import { byId, checkbox, dataTable, fill, h, input, mount, throttled } from "../dom.js";
 import * as f from "../format.js";
 import { empty, message, showFailure } from "../notices.js";
@@ -186,16 +186,16 @@ function drawDifferences() {
     write({ factors: yes });
     drawDifferences();
   });
-  // All factors together as well: what is left are the seeds.
-  const all = comparison.differences.filter((one) => one.factor).slice(0, FACTORS).map((one) => one.path).join(", ");
-  const others = [...(all.includes(",") ? [all] : []), "tag", "project"];
+  const by = input({ name: "by", value: state.by, placeholder: "lr, tag, val/loss", "aria-label": "Group by" });
+  const onsubmit = (/** @type {any} */ event) => {
+    event.preventDefault();
+    groupBy(event.target.elements.by.value.trim());
+  };
   fill(
     differences,
     h("div.bar", {}, h("label.check", {}, box, "only what may change the outcome"), h(
       "span.dim", {}, `${shown.length} of ${comparison.differences.length} fields`,
-    ), isRanked() && h("span.field", {}, "group by", others.map((by) => h("button", {
-      key: by, type: "button", title: by, "aria-pressed": String(state.by === by), onclick: () => groupBy(by),
-    }, by === all ? "all settings" : by)))),
+    ), isRanked() && h("form", { onsubmit }, h("label.field", {}, "group by", by))),
     shown.length
       ? differencesTable(comparison, ordered(), shown, { strokeOf, name: nameOf, by: state.by, onGroup: groupBy })
       : h("p.hint", {}, comparison.differences.length ? ONLY_NAMES : "The configs are the same."),
