@@ -98,8 +98,7 @@ IdempotencyHeader = Annotated[
 ]
 Limit = Annotated[int, Query(ge=1, le=1000, description="Maximum number of items.")]
 Cursor = Annotated[
-    str | None,
-    Query(description="`next_cursor` of the previous page.", pattern="^[0-9]{1,18}$"),
+    str | None, Query(description="`next_cursor` of the previous page.", pattern="^[0-9]{1,18}$")
 ]
 
 

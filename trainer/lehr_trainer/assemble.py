@@ -119,9 +119,7 @@ def assemble(context: RunContext) -> Training:
         average=average,
         tasks=tasks,
         step_control=StepControl(
-            context.place.attempt_dir / layout.ORDERS,
-            context.signals,
-            context.known_checkpoint_seq,
+            context.place.attempt_dir / layout.ORDERS, context.signals, context.known_checkpoint_seq
         ),
         checkpointer=Checkpointer(context, course, model, optimizer, update_step, average),
         metrics_logger=MetricsLogger(

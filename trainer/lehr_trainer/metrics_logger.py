@@ -116,10 +116,7 @@ class MetricsLogger:
         self._waited_s, self._noted = 0.0, 0
 
     def enter(
-        self,
-        config: TrainConfig,
-        flops_per_token: Callable[[int], float],
-        progress: TrainProgress,
+        self, config: TrainConfig, flops_per_token: Callable[[int], float], progress: TrainProgress
     ) -> None:
         """Go on with the config of another stage."""
         self.flush()

@@ -22,9 +22,7 @@ EventKind = Literal["run", "sweep", "rollout", "metrics", "log", "cluster"]
 
 
 @router.get(
-    "/stream",
-    response_class=StreamingResponse,
-    responses=text_responses("text/event-stream", 404),
+    "/stream", response_class=StreamingResponse, responses=text_responses("text/event-stream", 404)
 )
 async def stream(
     services: ServicesDep,
@@ -43,8 +41,7 @@ async def stream(
         ),
     ] = False,
     last_event_id: Annotated[
-        str | None,
-        Header(description="Tolerated: after a break, read again what is shown."),
+        str | None, Header(description="Tolerated: after a break, read again what is shown.")
     ] = None,
 ) -> StreamingResponse:
     """Stream server-sent events: `hello` first, then `run`, `sweep`, `rollout`, `metrics`, `log`

@@ -33,11 +33,7 @@ from lehr_trainer.configs.presets import MODEL_PRESETS
 from lehr_trainer.configs.sizes import ParameterCounts
 from lehr_trainer.configs.stages import as_built
 from lehr_trainer.configs.train import TrainConfig
-from lehr_trainer.planning.counts import (
-    CheckpointPlan,
-    checkpoint_plan,
-    parameter_counts,
-)
+from lehr_trainer.planning.counts import CheckpointPlan, checkpoint_plan, parameter_counts
 from lehr_trainer.planning.hardware import GPUS, GpuType, gpu_of_kind, names
 from lehr_trainer.planning.memory import MemoryPlan, memory_by_stage, not_counted
 

@@ -23,13 +23,7 @@ SIZES = _OF_BATCH | {"size", "model", "stages", "GPUs"}
 """Traits that change how much a step computes. The others change how fast a GPU computes it, so
 the MFU of a run that differs in them is not that of the planned one."""
 _NO_SPEED = frozenset(
-    {
-        *ROTARY_FIELDS,
-        "norm_eps",
-        "parametrization",
-        "base_width",
-        "base_head_size",
-    }
+    {*ROTARY_FIELDS, "norm_eps", "parametrization", "base_width", "base_head_size"}
 )
 """Fields of a model that do not change the time of a step."""
 

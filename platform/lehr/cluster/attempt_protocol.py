@@ -97,10 +97,7 @@ class AttemptProtocol:
         )
         if decides:
             self._wake()
-        answer: dict[str, Any] = {
-            "orders": given.model_dump(mode="json"),
-            "fenced": fenced,
-        }
+        answer: dict[str, Any] = {"orders": given.model_dump(mode="json"), "fenced": fenced}
         killpoints.reached("server: before a heartbeat is answered")
         level, reason = self._heartbeats.seen(attempt_id).stop_level or (None, None)
         answer |= {"stop_level": level.value if level else None, "stop_reason": reason}

@@ -243,12 +243,7 @@ class Bridge:
         for name, member in alive.items():
             if name not in self.threads:
                 thread = self.threads[name] = NodeThread(
-                    member,
-                    self.session,
-                    self.server_url,
-                    self.runs_dir,
-                    self.output,
-                    self.threads,
+                    member, self.session, self.server_url, self.runs_dir, self.output, self.threads
                 )
                 thread.start()
 

@@ -25,11 +25,7 @@ class Inbox:
     """
 
     def __init__(
-        self,
-        store: Store,
-        launcher: Launcher,
-        heartbeats: HeartbeatTable,
-        isolation: Isolation,
+        self, store: Store, launcher: Launcher, heartbeats: HeartbeatTable, isolation: Isolation
     ) -> None:
         self._store = store
         self._launcher = launcher

@@ -76,9 +76,7 @@ class Isolation:
     """
 
     def __init__(
-        self,
-        give_up: Callable[[Subject, str], None],
-        clock: Callable[[], float] = time.monotonic,
+        self, give_up: Callable[[Subject, str], None], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._give_up = give_up
         self._clock = clock

@@ -176,10 +176,7 @@ class SnapshotLoader:
                 self._until = self._store.nodes.until()
 
     def _open_attempts(
-        self,
-        rows: Sequence[Attempt],
-        active: Mapping[str, RunRow],
-        members: Mapping[str, Member],
+        self, rows: Sequence[Attempt], active: Mapping[str, RunRow], members: Mapping[str, Member]
     ) -> tuple[list[OpenAttempt], set[str]]:
         found: list[OpenAttempt] = []
         unreadable: set[str] = set()
@@ -195,10 +192,7 @@ class SnapshotLoader:
         return found, unreadable
 
     def _holders(
-        self,
-        rows: Sequence[Attempt],
-        active: Mapping[str, RunRow],
-        members: Mapping[str, Member],
+        self, rows: Sequence[Attempt], active: Mapping[str, RunRow], members: Mapping[str, Member]
     ) -> list[Active]:
         """Return all that holds GPUs: attempts that have not exited, and orphans that agents list.
 

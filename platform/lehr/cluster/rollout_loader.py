@@ -102,11 +102,7 @@ class RolloutLoader:
         return plan
 
     def _stage(
-        self,
-        stage: PlannedStage,
-        row: RolloutStage,
-        runs: Runs,
-        verdicts: Sequence[GateVerdict],
+        self, stage: PlannedStage, row: RolloutStage, runs: Runs, verdicts: Sequence[GateVerdict]
     ) -> StageState:
         return StageState(
             number=row.number,

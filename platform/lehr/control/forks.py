@@ -114,10 +114,7 @@ def fork_spec(
         data["train"].pop("steps", None)
     if not given.get("train.stages", old.own.stages):
         # Stages count the tokens before the checkpoint themselves.
-        data["train"]["forked_at"] = {
-            "after_steps": step,
-            "after_tokens": old.own.tokens_at(step),
-        }
+        data["train"]["forked_at"] = {"after_steps": step, "after_tokens": old.own.tokens_at(step)}
     data["train"]["optimizer_state"] = optimizer_state
     if given.get("train.optimizer.name", old.own.optimizer.name) != old.own.optimizer.name:
         data["train"]["optimizer"] = {}

@@ -57,13 +57,7 @@ class Desired(StrEnum):
 
 TRANSITIONS: dict[RunState, frozenset[RunState]] = {
     RunState.QUEUED: frozenset(
-        {
-            RunState.STARTING,
-            RunState.EXTERNAL,
-            RunState.PAUSED,
-            RunState.CANCELLED,
-            RunState.FAILED,
-        }
+        {RunState.STARTING, RunState.EXTERNAL, RunState.PAUSED, RunState.CANCELLED, RunState.FAILED}
     ),
     RunState.STARTING: frozenset(
         {RunState.RUNNING, RunState.STOPPING, RunState.FAILED, RunState.QUEUED}

@@ -352,11 +352,7 @@ def _stop(
 
 
 def _lost(
-    attempt: OpenAttempt,
-    live: tuple[str, ...],
-    cause: str,
-    message: str,
-    node: str | None = None,
+    attempt: OpenAttempt, live: tuple[str, ...], cause: str, message: str, node: str | None = None
 ) -> list[Action]:
     stop = _stop(attempt, live, StopLevel.KILL, message)
     return [*stop, MarkLost(attempt.id, cause, message, node)]

@@ -84,11 +84,7 @@ def ask(
 
 
 def prune(
-    rule: Pruning,
-    trials: Sequence[SearchTrial],
-    *,
-    goal: Goal,
-    total_steps: int,
+    rule: Pruning, trials: Sequence[SearchTrial], *, goal: Goal, total_steps: int
 ) -> list[Prune]:
     """Return the running trials to prune now, each with the reason."""
     if isinstance(rule, ForecastPruning):
@@ -223,9 +219,7 @@ def _value(choice: Range | Sequence[Any], drawn: Any) -> Any:
 
 
 def _frozen(
-    trial: SearchTrial,
-    space: Space,
-    distributions: Mapping[str, BaseDistribution],
+    trial: SearchTrial, space: Space, distributions: Mapping[str, BaseDistribution]
 ) -> FrozenTrial:
     optuna = _optuna()
     params = {

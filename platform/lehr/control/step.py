@@ -152,10 +152,7 @@ def step(snapshot: Snapshot) -> list[Action]:
         snapshot.sweeps, lambda one: Subject("sweep", one.id), DECIDING, sweeps.actions
     )
     actions += _each(
-        snapshot.rollouts,
-        lambda one: Subject("rollout", one.id),
-        DECIDING,
-        rollouts.actions,
+        snapshot.rollouts, lambda one: Subject("rollout", one.id), DECIDING, rollouts.actions
     )
     evaluated = snapshot.evaluated
     actions += _each(

@@ -128,11 +128,7 @@ def _install(uv: str, project: str, name: str, where: str, notify: Notify) -> No
         return
     # From the lock's own sources. The project itself is imported from the capsule.
     options = ["--frozen", "--active", "--inexact", "--no-dev", "--no-install-project"]
-    _run(
-        [uv, "sync", *options, "--project", os.path.dirname(given)],
-        notify,
-        VIRTUAL_ENV=where,
-    )
+    _run([uv, "sync", *options, "--project", os.path.dirname(given)], notify, VIRTUAL_ENV=where)
 
 
 def _run(command: list[str], notify: Notify, **variables: str) -> str:

@@ -247,12 +247,7 @@ def _engine(connect: Any, begin: str, *, static: bool) -> Engine:
         {"poolclass": StaticPool}
         if static
         # The last one used is the next one taken, so that few connections fill a page cache.
-        else {
-            "poolclass": QueuePool,
-            "pool_size": 16,
-            "max_overflow": 64,
-            "pool_use_lifo": True,
-        }
+        else {"poolclass": QueuePool, "pool_size": 16, "max_overflow": 64, "pool_use_lifo": True}
     )
     engine = create_engine(
         "sqlite://",

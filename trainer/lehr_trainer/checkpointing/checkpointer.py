@@ -276,9 +276,7 @@ class Checkpointer:
         for gone in retention.prune(place.run_dir, place.attempt, self._policy, spare=spare):
             self._context.events.write(
                 CheckpointRemoved(
-                    time=time.time(),
-                    step=gone.step,
-                    path=str(gone.path.relative_to(place.run_dir)),
+                    time=time.time(), step=gone.step, path=str(gone.path.relative_to(place.run_dir))
                 )
             )
 

@@ -72,10 +72,7 @@ def _texts(owner: ast.ClassDef) -> dict[str, str]:
     found = {}
     for field, below in pairwise(owner.body):
         match field, below:
-            case (
-                ast.AnnAssign(target=ast.Name(name)),
-                ast.Expr(ast.Constant(str(text))),
-            ):
+            case (ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text)))):
                 found[name] = inspect.cleandoc(text)
     return found
 

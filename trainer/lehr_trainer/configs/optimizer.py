@@ -325,9 +325,7 @@ class MuonConfig(BaseOptimizerConfig):
 
 AnyOptimizer = AdamWConfig | EightBitAdamWConfig | MuonConfig
 OptimizerConfig = Annotated[
-    AnyOptimizer,
-    Field(discriminator="name"),
-    BeforeValidator(tagged("name", "adamw")),
+    AnyOptimizer, Field(discriminator="name"), BeforeValidator(tagged("name", "adamw"))
 ]
 
 

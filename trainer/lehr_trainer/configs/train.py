@@ -12,20 +12,10 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 
 from lehr_trainer.configs import budget
-from lehr_trainer.configs.base import (
-    Config,
-    NonNegativeInt,
-    OrNone,
-    PositiveInt,
-    tagged,
-)
+from lehr_trainer.configs.base import Config, NonNegativeInt, OrNone, PositiveInt, tagged
 from lehr_trainer.configs.batch import BatchConfig
 from lehr_trainer.configs.budget import ForkedAt, Tokens
-from lehr_trainer.configs.corpus import (
-    ChatCorpus,
-    Corpus,
-    corpora,
-)
+from lehr_trainer.configs.corpus import ChatCorpus, Corpus, corpora
 from lehr_trainer.configs.execution import (
     ActivationCheckpointingConfig,
     AttentionConfig,
@@ -52,9 +42,7 @@ __all__ = ["AdamWConfig", "BatchConfig", "Config", "GPT2Config", "LlamaConfig"]
 """Of other modules, but commonly imported from here."""
 
 ModelConfig = Annotated[
-    LlamaConfig | GPT2Config,
-    Field(discriminator="kind"),
-    BeforeValidator(tagged("kind", "llama")),
+    LlamaConfig | GPT2Config, Field(discriminator="kind"), BeforeValidator(tagged("kind", "llama"))
 ]
 
 
@@ -88,8 +76,7 @@ class DataConfig(Config):
     prefetch: PositiveInt = 4
     """Batches that each worker keeps ready."""
     loss_mask: Annotated[
-        Literal["none", "document_starts", "prompts"],
-        Field(exclude_if=lambda mask: mask == "none"),
+        Literal["none", "document_starts", "prompts"], Field(exclude_if=lambda mask: mask == "none")
     ] = "none"
     """Training tokens that are read but not predicted. document_starts: the first token of each
     document that follows another one in its sequence; validation scores every token. prompts: in

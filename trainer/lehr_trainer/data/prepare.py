@@ -28,13 +28,7 @@ from lehr_trainer.data.checks import check_vocabulary, document_hash, is_held_ou
 from lehr_trainer.data.corpora import CorpusReader, identity_digest, open_corpus
 from lehr_trainer.data.lock import PHASE, Meter, PreparationLock, preparation_lock
 from lehr_trainer.data.mix import whole_weights
-from lehr_trainer.data.shards import (
-    STATE,
-    CorpusPosition,
-    HeldOutShard,
-    ShardWriter,
-    TokenBatch,
-)
+from lehr_trainer.data.shards import STATE, CorpusPosition, HeldOutShard, ShardWriter, TokenBatch
 from lehr_trainer.data.token_dataset import (
     MANIFEST,
     DatasetManifest,

@@ -349,10 +349,7 @@ class PreparedMix(PreparedData):
 
     @classmethod
     def of(
-        cls,
-        parts: Mapping[str, PreparedData],
-        weights: Mapping[str, int],
-        validation_tokens: int,
+        cls, parts: Mapping[str, PreparedData], weights: Mapping[str, int], validation_tokens: int
     ) -> PreparedMix:
         """Join corpora that were prepared with one tokenizer; weights are whole numbers.
 

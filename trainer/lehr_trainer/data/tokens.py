@@ -319,11 +319,7 @@ class MixStream(TrainStream):
 
 
 def open_stream(
-    prepared: PreparedData,
-    batch: BatchConfig,
-    seed: int,
-    loading: Loading,
-    start: DataPosition,
+    prepared: PreparedData, batch: BatchConfig, seed: int, loading: Loading, start: DataPosition
 ) -> TrainStream:
     """Open the training tokens, from ``start`` on.
 

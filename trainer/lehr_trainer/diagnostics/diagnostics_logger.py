@@ -133,13 +133,7 @@ def quality(
 
 @torch.no_grad()
 def sample(
-    model: Decoder,
-    prompt: list[int],
-    *,
-    tokens: int,
-    temperature: float,
-    seed: int,
-    longest: int,
+    model: Decoder, prompt: list[int], *, tokens: int, temperature: float, seed: int, longest: int
 ) -> Tensor:
     """Sample ``tokens`` tokens after the last ``longest`` of ``prompt``, on the model's device.
 

@@ -32,12 +32,7 @@ from lehr_trainer.data.tokenizers import Tokenizer, load_tokenizer
 from lehr_trainer.errors import BadCheckpoint, BadConfig, BadData, TrainerError
 from lehr_trainer.export.averages import mean_of, running_average
 from lehr_trainer.export.model_card import Mean, model_card
-from lehr_trainer.export.weights import (
-    SpecialIds,
-    transformers_class,
-    write_model,
-    write_tokenizer,
-)
+from lehr_trainer.export.weights import SpecialIds, transformers_class, write_model, write_tokenizer
 from lehr_trainer.files import fsync_folder
 from lehr_trainer.runtime import launch
 

@@ -12,12 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from lehr_trainer.configs.shapes import GPT2Config, LlamaConfig, attention_scale, output_multiplier
-from lehr_trainer.data.tokenizers import (
-    ByteTokenizer,
-    JsonTokenizer,
-    TekkenTokenizer,
-    Tokenizer,
-)
+from lehr_trainer.data.tokenizers import ByteTokenizer, JsonTokenizer, TekkenTokenizer, Tokenizer
 from lehr_trainer.errors import BadConfig
 
 END_OF_BYTES = "<|endoftext|>"
@@ -208,11 +203,7 @@ def write_model(
         from lehr_trainer.models.gpt2 import to_transformers, transformers_config
 
         named, described = to_transformers(tensors), transformers_config(model)
-    special = {
-        "bos_token_id": ids.bos,
-        "eos_token_id": ids.eos,
-        "pad_token_id": ids.pad,
-    }
+    special = {"bos_token_id": ids.bos, "eos_token_id": ids.eos, "pad_token_id": ids.pad}
     out_dir.mkdir(parents=True, exist_ok=True)
     _write_json(out_dir / "config.json", {**described, **special})
     _write_json(out_dir / "generation_config.json", special)

@@ -118,11 +118,7 @@ def build_adamw(model: nn.Module, config: AdamWConfig) -> torch.optim.Optimizer:
             if members
         ]
     return torch.optim.AdamW(
-        groups,
-        lr=config.lr,
-        betas=config.betas,
-        eps=config.eps,
-        fused=config.fused,
+        groups, lr=config.lr, betas=config.betas, eps=config.eps, fused=config.fused
     )
 
 

@@ -335,12 +335,7 @@ def _buffer_bytes(model: ModelConfig) -> int:
 
 
 def _evaluation_bytes(
-    config: TrainConfig,
-    world_size: int,
-    counts: ParameterCounts,
-    kernels: Kernels,
-    *,
-    casts: bool,
+    config: TrainConfig, world_size: int, counts: ParameterCounts, kernels: Kernels, *, casts: bool
 ) -> int:
     """Count a held-out batch: its last layer beside all 16-bit weights, or its chunked loss.
 

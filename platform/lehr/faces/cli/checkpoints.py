@@ -262,8 +262,7 @@ def average_checkpoints(
         Path, typer.Option("--output", "-o", metavar="DIR", help="Folder to create.")
     ],
     evaluate: Annotated[
-        bool,
-        typer.Option("--evaluate", help="Compute val/loss of the mean, on this machine."),
+        bool, typer.Option("--evaluate", help="Compute val/loss of the mean, on this machine.")
     ] = False,
     tokenizer: TokenizerOption = None,
     as_json: JsonOption = False,

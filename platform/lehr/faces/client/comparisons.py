@@ -8,12 +8,7 @@ from pydantic import PrivateAttr, TypeAdapter
 
 from lehr.base.formats import loss
 from lehr.errors import UserError
-from lehr.faces.client.notebook import (
-    compared_at,
-    comparison_frame,
-    import_pandas,
-    need_plotly,
-)
+from lehr.faces.client.notebook import compared_at, comparison_frame, import_pandas, need_plotly
 from lehr.schemas.comparisons import ComparisonView
 from lehr.schemas.runs import RunView
 from lehr.schemas.streams import Series

@@ -193,8 +193,7 @@ class Reading:
         refs: Annotated[list[Ref], Field(min_length=1, max_length=20)],
         until: Literal["all_ended", "any_ended", "state_changed", "alert"] = "all_ended",
         timeout_s: Annotated[
-            float,
-            Field(ge=0, le=3600, description="Below the time at which your client gives up."),
+            float, Field(ge=0, le=3600, description="Below the time at which your client gives up.")
         ] = 50,
     ) -> Answer:
         """Wait for runs, sweeps or rollouts; use it in place of asking again and again.

@@ -38,11 +38,7 @@ def main() -> int:
         print(f"error: {error}", flush=True)
         events.write(
             Finished(
-                time=time.time(),
-                step=0,
-                outcome="failed",
-                cause=error.cause,
-                message=str(error),
+                time=time.time(), step=0, outcome="failed", cause=error.cause, message=str(error)
             )
         )
         return 1

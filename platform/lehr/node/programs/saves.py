@@ -21,13 +21,7 @@ from urllib.parse import quote, unquote
 
 from lehr_log import files_of
 from lehr_trainer.contract import layout
-from lehr_trainer.contract.manifest import (
-    MOST_FILES,
-    FileEntry,
-    Manifest,
-    is_plain,
-    read_manifest,
-)
+from lehr_trainer.contract.manifest import MOST_FILES, FileEntry, Manifest, is_plain, read_manifest
 from lehr_trainer.errors import BadCheckpoint
 from lehr_trainer.files import fsync_folder, open_regular
 from lehr_trainer.runtime import installed
@@ -298,12 +292,7 @@ class Declared:
     """
 
     def __init__(
-        self,
-        base: Path,
-        patterns: list[str],
-        *,
-        newest: bool = False,
-        data: Collection[str] = (),
+        self, base: Path, patterns: list[str], *, newest: bool = False, data: Collection[str] = ()
     ) -> None:
         self._base, self._patterns, self._newest, self._data = base, patterns, newest, data
         self.restless = 0

@@ -17,13 +17,7 @@ from lehr.store.changes import Change
 from lehr.store.database import Records
 from lehr.store.records.lists import get_group
 from lehr.store.records.requests import WITHOUT_ATTEMPT, cancel_runs
-from lehr.store.records.run_rows import (
-    DELETE,
-    announce_runs,
-    get_run,
-    trunk_id,
-    waits_for_trunk,
-)
+from lehr.store.records.run_rows import DELETE, announce_runs, get_run, trunk_id, waits_for_trunk
 from lehr.store.records.transitions import transition_runs
 from lehr.store.records.trial_rows import TrialRows, replace_runs
 from lehr.store.tables import RunRequest, RunRow, SweepRow, Trial

@@ -17,12 +17,7 @@ from lehr.specs.sweep_expand import TrialSpec
 from lehr.store.changes import Change
 from lehr.store.database import Database
 from lehr.store.ids import unlike_ids
-from lehr.store.records.run_rows import (
-    announce_runs,
-    queued_columns,
-    submission,
-    unused_ids,
-)
+from lehr.store.records.run_rows import announce_runs, queued_columns, submission, unused_ids
 from lehr.store.tables import RunRow, SweepRow, Transition, Trial
 
 

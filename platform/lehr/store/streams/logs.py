@@ -203,13 +203,7 @@ def tail_start(read: ReadBytes, size: int, lines: int) -> int:
 
 
 def search(
-    read: ReadBytes,
-    size: int,
-    text: str,
-    *,
-    offset: int,
-    limit: int,
-    stopped: Stopped = never,
+    read: ReadBytes, size: int, text: str, *, offset: int, limit: int, stopped: Stopped = never
 ) -> list[LogMatch]:
     """Find whole lines from ``offset`` on that contain ``text``; ASCII case does not matter.
 

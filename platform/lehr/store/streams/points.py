@@ -125,8 +125,7 @@ def merged(older: Points, newer: Points) -> Points:
         return newer
     if newer.steps[0] > older.steps[-1]:
         return Points(
-            np.concatenate((older.steps, newer.steps)),
-            np.concatenate((older.values, newer.values)),
+            np.concatenate((older.steps, newer.steps)), np.concatenate((older.values, newer.values))
         )
     older = older.where(~np.isin(older.steps, newer.steps))
     steps = np.concatenate((older.steps, newer.steps))

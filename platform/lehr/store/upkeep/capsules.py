@@ -22,11 +22,7 @@ _NEEDED = tuple(
     f"SELECT CASE WHEN json_valid(spec) THEN json_extract(spec, '$.{path}') ELSE '' END,"  # noqa: S608
     f" '{what} ' || id FROM {what}s WHERE {alive} ORDER BY number"
     for what, path, alive in (
-        (
-            "run",
-            "code.digest",
-            "id NOT IN (SELECT run_id FROM requests WHERE kind = 'delete')",
-        ),
+        ("run", "code.digest", "id NOT IN (SELECT run_id FROM requests WHERE kind = 'delete')"),
         ("sweep", "run.code.digest", "NOT archived"),
         ("rollout", "run.code.digest", "NOT archived"),
     )

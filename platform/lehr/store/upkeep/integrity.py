@@ -339,10 +339,7 @@ def _replica_fault(replica: Replica, stream: StoredStream) -> str | None:
 
 
 def _index_fault(
-    connection: sqlite3.Connection,
-    indexer: Indexer,
-    replica: Replica,
-    streams: list[StoredStream],
+    connection: sqlite3.Connection, indexer: Indexer, replica: Replica, streams: list[StoredStream]
 ) -> str | None:
     """Index streams of an attempt again, and return what the index has otherwise."""
     indexer.connection.execute("BEGIN IMMEDIATE")
