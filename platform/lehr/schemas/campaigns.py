@@ -5,17 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from lehr.schemas.base import Measured, View
+from lehr.schemas.laws import Believed
 from lehr.specs.campaign import Decided, Enough, LadderRung
-
-Interval = tuple[float, float]
-
-
-class DecidedView(Decided):
-    """A number that the campaign decides, and what is believed of its best value."""
-
-    value: float | None = None  # The recommended one; null until enough is known.
-    likely: Interval | None = None  # With 68 %; ``sure``: with 95 %.
-    sure: Interval | None = None
 
 
 class CampaignTrialView(View):
@@ -45,23 +36,18 @@ class BudgetUse(View):
 
 
 class AnswerView(View):
-    """The final loss of the target with the recommended values, with 68 and 95 %."""
+    """What is believed of the target: its final loss with the recommended values, and the best."""
 
+    loss: Believed
+    best: dict[str, Believed]  # By path; ``value``: the recommended one.
     regret: float  # Loss that these values are expected to cost above the best ones.
-    loss: float
-    likely: Interval
-    sure: Interval
     outside: str | None = None  # How far the target lies outside of what was measured.
+    text: str  # The same in words.
 
 
-class CourseView(View):
-    """What was believed when so many trials had told something, after so many GPU-hours."""
-
-    hours: float
-    trials: int
-    decide: dict[str, DecidedView]
-    answer: AnswerView
-    text: str  # The answer in words.
+class CourseView(AnswerView):
+    hours: float  # GPU-hours that had been used then.
+    trials: int  # Trials that had told something.
 
 
 class CampaignView(View):
@@ -69,7 +55,7 @@ class CampaignView(View):
     name: str
     metric: str
     target: LadderRung
-    decide: dict[str, DecidedView]  # By path.
+    decide: dict[str, Decided]  # By path.
     enough: Enough
     published: bool
     rungs: list[LadderRung]  # From the one with the fewest FLOPs.

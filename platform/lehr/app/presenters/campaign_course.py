@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from lehr.analysis import figure_svg
 from lehr.analysis.figure import Axis, Band, Figure, FigurePoints
@@ -12,7 +12,8 @@ from lehr.base import formats
 from lehr.base.names import is_rate
 from lehr.control import campaign_record as record
 from lehr.control.lifecycle import ENDED
-from lehr.schemas.campaigns import AnswerView, CampaignTrialView, CourseView, DecidedView
+from lehr.schemas.campaigns import AnswerView, CampaignTrialView, CourseView
+from lehr.schemas.laws import Believed
 
 if TYPE_CHECKING:
     from lehr.analysis.laws.question import CampaignAnswer
@@ -22,27 +23,20 @@ if TYPE_CHECKING:
 _LEAST = 3  # Losses, as for an answer.
 
 
-def decided(spec: SweepSpec, answer: CampaignAnswer | None) -> dict[str, DecidedView]:
-    """Return what is decided, with what an answer says of it, in the target's units."""
-    views = {}
-    for number, (path, one) in enumerate(record.campaign_of(spec).decide.items()):
-        known: dict[str, Any] = {}
-        if answer is not None:
-            by = record.scale(spec, one)
-            likely, sure = ((low / by, high / by) for low, high in answer.intervals[number])
-            known = {"value": answer.values[number] / by, "likely": likely, "sure": sure}
-        views[path] = DecidedView(**one.model_dump(), **known)
-    return views
-
-
-def answer_text(metric: str, decide: Mapping[str, DecidedView], answer: AnswerView) -> str:
-    """Return an answer in words: the loss, and each decided value, with 68 %."""
-    text = f"{metric} {answer.loss:.3f} ± {(answer.likely[1] - answer.likely[0]) / 2:.2g}"
-    for path, one in decide.items():
-        known = (one.value or 0.0, *(one.likely or ()))
-        shown = (formats.parameter(float(f"{each:.2g}"), path) for each in known)
+def answer_view(spec: SweepSpec, answer: CampaignAnswer) -> AnswerView:
+    """Return an answer in the target's units, and in words with 68 %."""
+    loss = Believed(value=answer.loss, likely=answer.likely, sure=answer.sure)
+    text = f"{spec.metric.name} {loss.value:.3f} ± {(loss.likely[1] - loss.likely[0]) / 2:.2g}"
+    best = dict[str, Believed]()
+    decide = record.campaign_of(spec).decide.items()
+    for (path, one), value, ends in zip(decide, answer.values, answer.intervals, strict=True):
+        by = record.scale(spec, one)
+        likely, sure = ((low / by, high / by) for low, high in ends)
+        best[path] = Believed(value=value / by, likely=likely, sure=sure)
+        shown = (formats.parameter(float(f"{v:.2g}"), path) for v in (value / by, *likely))
         text += ", {} {} ({} to {})".format(path.rpartition(".")[2], *shown)
-    return f"{text} with 68 %"
+    more = {"regret": answer.regret, "outside": answer.outside, "text": f"{text} with 68 %"}
+    return AnswerView(loss=loss, best=best, **more)
 
 
 def trial_views(
@@ -71,22 +65,16 @@ def trial_views(
 
 def rung_table(spec: SweepSpec, trials: Sequence[CampaignTrialView]) -> list[list[str]]:
     """Return what was tried at each rung, from the smallest, in words, after a head."""
-    campaign = record.campaign_of(spec)
     rows = [["rung", "trials", "tried", "best", spec.metric.name, "GPU-hours"]]
-    for number, rung in enumerate(campaign.rungs):
+    for number, rung in enumerate(record.campaign_of(spec).rungs):
         own = [trial for trial in trials if trial.rung == number]
-        tried = []
-        for path in campaign.decide if own else ():
-            values = sorted({one.values[path] for one in own})
-            ends = dict.fromkeys((values[0], values[-1]))
-            tried.append(" to ".join(formats.parameter(value, path) for value in ends))
-        done = [(one.loss, one.number, one) for one in own if one.loss is not None]
-        loss, _, best = min(done, default=(None, 0, None))
-        at = [formats.parameter(own, path) for path, own in best.values.items()] if best else []
+        own.sort(key=lambda trial: [*trial.values.values()])
+        texts = [", ".join(formats.parameter(v, p) for p, v in t.values.items()) for t in own]
+        ends = [(one.loss, at) for one, at in zip(own, texts, strict=True) if one.loss is not None]
+        loss, best = min(ends, default=(None, ""))
         hours = f"{sum(one.hours for one in own):.2g}"
-        rows.append(
-            [rung.title, str(len(own)), ", ".join(tried), ", ".join(at), formats.loss(loss), hours]
-        )
+        tried = formats.listed([*dict.fromkeys(texts)], 5)
+        rows.append([rung.title, str(len(own)), tried, best, formats.loss(loss), hours])
     return rows
 
 
@@ -100,16 +88,12 @@ def course(
     told = sorted((one.used, one.number) for one in views if one.used and one.loss is not None)
     counts, steps = range(len(told), _LEAST - 1, -1), []
     for count in counts[:: max(-(-len(counts) // most), 1)] if most else ():
-        known = {number for _, number in told[:count]}
-        law = believed(*record.asked(spec, hours, [t for t in trials if t.number in known])[:2])
+        some = {number for _, number in told[:count]}
+        law = believed(*record.asked(spec, hours, [t for t in trials if t.number in some])[:2])
         if law is None or not law.domain:
             continue
-        own = law.answer()
-        decide, answer = decided(spec, own), AnswerView.model_validate(own, from_attributes=True)
-        steps.append(CourseView(
-            hours=told[count - 1][0], trials=count, decide=decide, answer=answer,
-            text=answer_text(spec.metric.name, decide, answer),
-        ))  # fmt: skip
+        known = vars(answer_view(spec, law.answer()))
+        steps.append(CourseView(hours=told[count - 1][0], trials=count, **known))
     return steps[::-1]
 
 
@@ -122,14 +106,13 @@ def drawn_course(
     if len(steps) < 2:
         return {}
     x, figures = [one.hours for one in steps], {}
-    panels: dict[str, list[Any]] = {metric: [step.answer for step in steps]}
-    panels |= {path: [step.decide[path] for step in steps] for path in steps[0].decide}
     shown = [one for one in trials if one.used is not None and one.used >= x[0]]
     used, run_ids = [one.used or 0.0 for one in shown], [one.run_id for one in shown]
     texts = [f"{one.text}\n{one.why}" for one in shown]
-    for title, known in reversed(panels.items()):
+    for title in (*steps[0].best, metric):
+        known = [one.best.get(title, one.loss) for one in steps]
         kind: Literal["log", "linear"] = "log" if is_rate(title) else "linear"
-        y = [one.loss if title == metric else one.value for one in known]
+        y = [one.value for one in known]
         within = [one.sure for one in known], [one.likely for one in known]
         bands = [Band(x, *map(list, zip(*own, strict=True))) for own in within]
         on = np.interp(used, x, y).tolist()

@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from lehr.app.presenters.campaign_course import (
-    answer_text,
-    course,
-    decided,
-    drawn_course,
-    rung_table,
-    trial_views,
-)
+from lehr.app.presenters import campaign_course as shown
 from lehr.app.services.budget import planned_hours
 from lehr.base.formats import dollars, gpu_hours
 from lehr.cluster.group_loader import campaign_trials
@@ -22,7 +15,7 @@ from lehr.control import campaign_record as record
 from lehr.control.lifecycle import RunState
 from lehr.control.sweeps import decide
 from lehr.errors import NotFound, SpecError, SpecProblem
-from lehr.schemas.campaigns import AnswerView, BudgetUse, CampaignView
+from lehr.schemas.campaigns import BudgetUse, CampaignView
 from lehr.specs import RunSpec, SweepSpec
 from lehr.specs.overrides import with_changes
 from lehr.specs.sweep_expand import TrialSpec, trials_at
@@ -62,21 +55,21 @@ def campaign_view(context: Context, sweep: SweepRow, steps: int = 0) -> Campaign
     trials = campaign_trials(context.store, spec, sweep.id)
     notes = {run.id: run.note for run in context.store.runs.by_ids([t.run_id for t in trials])}
     use, now = record.ledger(campaign, trials), record.next_trial(spec, trials)
-    answer = now.answer
+    answer = now.answer and shown.answer_view(spec, now.answer)
     ladder = campaign.model_copy(update={"rungs": [*campaign.rungs, campaign.target]})
-    hours, shown = record.costs(ladder, trials), trial_views(spec, trials, notes)
-    narrowed = course(spec, trials, shown, steps)
-    rollout = answer and rollout_yaml(context, spec, answer, trials)
+    hours, views = record.costs(ladder, trials), shown.trial_views(spec, trials, notes)
+    course = shown.course(spec, trials, views, steps)
+    rollout = now.answer and rollout_yaml(context, spec, now.answer, trials)
     view = CampaignView(
         sweep_id=sweep.id, name=sweep.name, metric=metric, target=campaign.target,
-        decide=decided(spec, answer), enough=campaign.answer, published=campaign.published,
-        rungs=campaign.rungs, hours=hours and hours[:-1], trials=shown,
-        rung_table=rung_table(spec, shown), course=narrowed,
-        figures=drawn_course(metric, narrowed, shown),
+        decide=campaign.decide, enough=campaign.answer, published=campaign.published,
+        rungs=campaign.rungs, hours=hours and hours[:-1], trials=views,
+        rung_table=shown.rung_table(spec, views), course=course,
+        figures=shown.drawn_course(metric, course, views),
         budget=BudgetUse(**use._asdict(), left=use.left, dollars_per_gpu_hour=campaign.price),
-        answer=answer and AnswerView.model_validate(answer, from_attributes=True), why=now.why,
-        stopped=sweep.stopped, cost=hours and _cost(hours[-1], campaign.price),
-        rollout=rollout, rollout_spec=rollout and yaml.safe_load(rollout),
+        answer=answer, why=now.why, stopped=sweep.stopped, rollout=rollout,
+        cost=hours and _cost(hours[-1], campaign.price),
+        rollout_spec=rollout and yaml.safe_load(rollout),
     )  # fmt: skip
     stopped = sweep.stopped is not None
     more = _more(spec, trials, hours[:-1], stopped=stopped) if hours else []
@@ -91,7 +84,7 @@ def _facts(view: CampaignView) -> list[tuple[str, str]]:
     """Return a campaign in words."""
     use, answer = view.budget, "too little is known yet"
     if view.answer is not None:
-        answer = answer_text(view.metric, view.decide, view.answer)
+        answer = view.answer.text
         answer += f"; estimated for the run itself: {view.cost}" if view.cost else ""
         answer += f". {view.answer.outside or ''}"
     left = f"{use.reserved:.2f} reserved for trials, {use.left:.2f} left"
@@ -130,7 +123,7 @@ def rollout_yaml(
     alerts = run.setdefault("alerts", {})
     alerts["actions"] = {"nan": "stop", "diverging": "stop", **alerts.get("actions", {})}
     lines = [f"What campaign {spec.name} recommends: lehr rollout FILE", ""]
-    for path, own in decided(spec, answer).items():
+    for path, own in shown.answer_view(spec, answer).best.items():
         lines.append(f"{path}: {values[path]:g}, {_span(own.likely)} with 68 %.")
     ends = f"{_span(answer.likely)} with 68 %, {_span(answer.sure)} with 95 %"
     lines += [f"{spec.metric.name} at the end: {answer.loss:.3f}, {ends}.", answer.outside or ""]
@@ -152,8 +145,8 @@ def rollout_yaml(
     return head + yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
 
 
-def _span(bounds: tuple[float, float] | None) -> str:
-    return "" if bounds is None else f"{bounds[0]:.4g} to {bounds[1]:.4g}"
+def _span(bounds: tuple[float, float]) -> str:
+    return f"{bounds[0]:.4g} to {bounds[1]:.4g}"
 
 
 def _excess(context: Context, trials: Sequence[TrialState]) -> float | None:

@@ -129,7 +129,7 @@ def _print_course(view: CampaignView) -> None:
     rungs = table(*head, right=("trials", view.metric, "GPU-hours"))
     for row in rows:
         rungs.add_row(*map(escaped, row))
-    console().print(fitting(rungs, console(), fold="rung"))
+    console().print(fitting(rungs, console(), fold="tried"))
     for step in view.course:
         after = f"{step.trials} trials, {step.hours:.2g} GPU-hours"
         console().print(f"  after {after}: {escaped(step.text)}", highlight=False)

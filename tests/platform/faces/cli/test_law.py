@@ -28,6 +28,6 @@ def test_show_of_a_campaign_says_what_it_answers(acting):
     assert shown.returncode == 0, shown.stderr
     assert re.search(r"  answer: val/loss 2\.\d+ ± 0\.\d+, lr ", shown.stdout)
     assert "  spent: under 0.01 GPU-hours of 1.00 GPU-hours; 0.00 reserved" in shown.stdout
-    assert re.search(r"width 32, 103.7 k tokens +3 +1.0e-3 to 9.0e-3 +3.0e-3 ", shown.stdout)
+    assert re.search(r"width 32, 103.7 k tokens +3 +1.0e-3, 3.0e-3, 9.0e-3 +3.0e-3 ", shown.stdout)
     assert len(re.findall(r"  after \d trials, .* GPU-hours: val/loss ", shown.stdout)) == 7
     assert "best" not in shown.stdout.rpartition("rung ")[2].partition("\n")[2]

@@ -309,8 +309,7 @@ async function load() {
     else drawCurves();
     drawn = curves;
     if (isNew) drawPlot();
-    const isCampaign = isNew && sweep.method === "campaign";
-    if (isCampaign) showCampaign(campaign, trials, sweep.id).catch((error) => showFailure(campaign, error));
+    if (isNew && sweep.method === "campaign") drawCampaign();
     await loadMetrics();
     failure.replaceChildren();
   } catch (error) {
@@ -342,6 +341,9 @@ async function loadMetrics() {
 
 installPage();
 const reload = throttled(load, 2000);
+const drawCampaign = throttled(
+  () => showCampaign(campaign, trials, sweep?.id ?? "").catch((error) => showFailure(campaign, error)), 0,
+);
 const isOurs = (/** @type {string} */ id) => [...(sweep?.trials ?? []), ...(sweep?.repetitions ?? [])]
   .some((trial) => trial.run.id === id);
 on("sweep", ({ id }) => {

@@ -11,8 +11,6 @@ import { confirmed, toast, tryTo } from "../notices.js";
 
 /** How many steps of its course are drawn. Each takes a fit, so at first the page comes without them. */
 const STEPS = [0, 40];
-/** Calls since the drawing one began: it draws once more for them. */
-let asked = 0;
 
 /**
  * Show figures and what they say.
@@ -44,33 +42,19 @@ async function launch({ cost, facts, rollout_spec: spec }) {
 /** Make a table with a line for each rung, and its trials. @param {{rung_table: string[][], trials: Trial[]}} view */
 function rungs({ rung_table: [head, ...rows], trials }) {
   /** @param {string} text @param {number} rung */
-  const behind = (text, rung) => h("details", {}, h("summary", {}, text), h(
-    "ol", {}, trials.filter((trial) => trial.rung === rung).map((trial) => h(
-      "li", { value: trial.number },
-      h("a", { href: `/runs/${trial.run_id}` }, trial.text), ` ${trial.state}. ${trial.why}`,
+  const first = (text, rung) => h("td", {}, h("details", {}, h("summary", {}, text), h(
+    "ol", {}, trials.filter((trial) => trial.rung === rung).map(({ number, run_id: run, text: own, state, why }) => h(
+      "li", { value: number }, h("a", { href: `/runs/${run}` }, own), ` ${state}. ${why}`,
     )),
-  ));
-  const heads = head.map((name, i) => `${i ? ".num" : ""} ${name}`);
-  return dataTable("Trials", heads, rows.map((row, rung) => h(
-    "tr", {}, row.map((text, i) => h(i ? "td.num" : "td", {}, i || row[1] === "0" ? text : behind(text, rung))),
-  )), { kind: ".rungs" });
+  )));
+  const line = (/** @type {string[]} */ [title, ...texts], /** @type {number} */ rung) => h(
+    "tr", {}, first(title, rung), texts.map((text) => h("td.num", {}, text)),
+  );
+  return dataTable("Trials", head.map((name, i) => `${i ? ".num" : ""} ${name}`), rows.map(line), { kind: ".rungs" });
 }
 
 /** @param {HTMLElement} place @param {HTMLElement} trials @param {string} id of the campaign */
 export async function showCampaign(place, trials, id) {
-  if (++asked > 1) return;
-  try {
-    for (let seen = 0; seen < asked;) {
-      seen = asked;
-      await draw(place, trials, id);
-    }
-  } finally {
-    asked = 0;
-  }
-}
-
-/** @param {HTMLElement} place @param {HTMLElement} trials @param {string} id */
-async function draw(place, trials, id) {
   let law = null;
   for (const steps of STEPS.slice(place.children.length)) {
     const view = await get(`/sweeps/${id}/campaign`, { steps });
