@@ -113,22 +113,6 @@ class Losses(NamedTuple):
     walls: Coordinates
 
 
-class _Integrated(NamedTuple):
-    """The logarithm of the density of the losses, [N]; what each linear unknown counts, [3, N, R];
-    the covariance of the rungs' levels as they were seen, [N, R, R]; these and their variances, the
-    precision of the bottoms, and their shifts: at a level of zero, and by level, [N, R] each.
-    """
-
-    density: Array
-    gains: Array
-    covariance: Array
-    seen: Array
-    doubt: Array
-    bend: Array
-    shift: Array
-    lean: Array
-
-
 class Model:
     """The prior of a target's law, and the likelihood of losses."""
 
@@ -238,7 +222,7 @@ class Model:
         with np.errstate(all="ignore"):
             total = self._log_walls(draws)
             if len(self._first):
-                total += self._integrated(draws).density
+                total += self._integrated(draws)[0]
         return np.asarray(np.where(np.isfinite(total), total, -np.inf))
 
     def with_linear(self, draws: Array, rungs: Coordinates, draw: np.random.Generator) -> Array:
@@ -253,15 +237,14 @@ class Model:
         root = np.linalg.cholesky(together + _JITTER * np.eye(count))
         levels, bottoms = own * (normal[0] @ root.T), self.bottom * normal[1]
         if known:
-            likely = self._integrated(draws)
-            off = likely.seen - (likely.gains * linear.T[:, :, None]).sum(axis=0)
-            off -= levels[:, :known] + np.sqrt(likely.doubt) * normal[2, :, :known]
-            moved = np.linalg.solve(likely.covariance, off[:, :, None])[:, :, 0]
-            linear += self.linear_doubt**2 * (likely.gains * moved).sum(axis=2).T
+            _, gains, covariance, seen, doubt, bend, shift, lean = self._integrated(draws)
+            off = seen - (gains * linear.T[:, :, None]).sum(axis=0) - levels[:, :known]
+            off -= np.sqrt(doubt) * normal[2, :, :known]
+            moved = np.linalg.solve(covariance, off[:, :, None])[:, :, 0]
+            linear += self.linear_doubt**2 * (gains * moved).sum(axis=2).T
             levels += own * ((own[:, :known] * moved) @ together[:known])
-            above = (likely.gains * linear.T[:, :, None]).sum(axis=0) + levels[:, :known]
-            bottoms[:, :known] = normal[1, :, :known] / np.sqrt(likely.bend)
-            bottoms[:, :known] += likely.shift + likely.lean * above
+            above = (gains * linear.T[:, :, None]).sum(axis=0) + levels[:, :known]
+            bottoms[:, :known] = shift + lean * above + normal[1, :, :known] / np.sqrt(bend)
         pairs = np.stack([levels, bottoms], axis=2).reshape(len(draws), -1)
         return np.concatenate([draws, linear, pairs], axis=1)
 
@@ -269,8 +252,11 @@ class Model:
         """Return the standard deviation of each rung's own level, [N, R]."""
         return self.loss * np.exp(draws[:, TAU, None] - math.log(2) * _FADES * rungs.tokens)
 
-    def _integrated(self, draws: Array) -> _Integrated:
-        """Integrate the linear unknowns.
+    def _integrated(self, draws: Array) -> tuple[Array, ...]:
+        """Integrate the linear unknowns: return the logarithm of the density of the losses, [N];
+        what each unknown of the law counts, [3, N, R]; the covariance of the rungs' levels as they
+        are seen, [N, R, R]; these with their variances, the precision of the bottoms, and their
+        shifts: at a level of zero, and for each unit of the level, [N, R] each.
 
         A loss is, but for noise and misfit, its rung's level, plus its cost, minus the slope of the
         cost times the shift of the bottom.
@@ -310,7 +296,7 @@ class Model:
         total -= (off**2 / variance + np.log(variance)).sum(axis=1) / 2
         total -= (losses.squares / noise**2 / 2 + (losses.seeds - 1) * np.log(noise)).sum(axis=1)
         total[above.max(axis=1) > _STEEP * self.loss] = -np.inf
-        return _Integrated(total, gains, covariance, seen, doubt, bend, shift, lean)
+        return total, gains, covariance, seen, doubt, bend, shift, lean
 
     def _log_walls(self, draws: Array) -> Array:
         """Return the logarithm of the probability that the diverged trials did, [N]."""
