@@ -15,6 +15,7 @@ from lehr.analysis.laws import Law, Observation, fit_law
 from lehr.analysis.laws import model as columns
 from lehr.analysis.laws.question import Field
 from lehr.analysis.lr_rules import Setting
+from lehr_testing.paths import TESTS
 
 TARGET = Setting(width=2048, depth=16, non_embedding=8e8, batch=5e5, tokens=2e10)
 RATE = Field("train.optimizer.lr", "rate", 1e-4, 1e-2, log=True)
@@ -265,3 +266,20 @@ def test_other_value_and_forecasts_with_their_doubt() -> None:
     assert sharp.values[0] == pytest.approx(0.6, abs=0.05)
     widths = [high - low for low, high in (sharp.intervals[0][1], vague.intervals[0][1])]
     assert widths[0] < 0.25 < 0.5 < widths[1]
+
+
+def test_trainings_of_few_steps_say_what_a_longer_one_ends_at() -> None:
+    """Which fall faster with each doubling than a power of tokens: the target ended at 1.321."""
+    lines = (TESTS / "data" / "few_steps.csv").read_text().splitlines()
+    runs = []
+    for line in lines[1:]:
+        corpus, *numbers = line.split(",")
+        width, depth, size, tokens, batch, rate, loss = map(float, numbers)
+        if corpus == "whole":
+            runs.append(Observation(Setting(width, depth, size, batch, tokens), (rate,), loss))
+    target = Setting(width=512, depth=2, non_embedding=6425088, batch=2048, tokens=1024000)
+    said = law(runs, (RATE,), target).answer()
+    assert said.loss == pytest.approx(1.321, abs=0.1)
+    assert said.likely[1] - said.likely[0] < 0.25
+    shorter = law([one for one in runs if one.setting.tokens < 1e5], (RATE,), target).answer()
+    assert shorter.sure[0] < 1.321 < shorter.sure[1]
