@@ -35,17 +35,13 @@ PRIOR = (-1.45, -0.98, -3.24, -3.8, -6.59, -4.97, -2.51)
 SPREAD = (0.51, 0.46, 1.69, 1.43, 1.32, 1.32, 0.37)
 """Mean and standard deviation of the logarithms of fall, power, onset, cliff, and of the standard
 deviations of a loss, and of the level and the slope over a factor e of x."""
-LAG = 0.03
-"""Of the whole run: how late the loss follows the rate."""
+LAG = 0.03  # Of the whole run: how late the loss follows the rate.
 DRAWS = 2000
-_MOST_POINTS = 40
-"""More losses are averaged, in parts of equal factors of the step."""
-FEWEST = 3
-"""Losses after the warmup for a forecast."""
+_MOST_POINTS = 40  # More losses are averaged, in parts of equal factors of the step.
+FEWEST = 3  # Losses after the warmup for a forecast.
 _RISE = (0.02, 6.0)
 """A loss higher than the lowest so far by this share, and so many times the noise, has risen."""
-_WILD = 0.08
-"""Scatter of the losses, as a share, from which on a training is ill."""
+_WILD = 0.08  # Scatter of the losses, as a share, from which on a training is ill.
 _QUANTILES = (0.01, 0.025, 0.16, 0.5, 0.84, 0.975, 0.99)
 
 
@@ -66,10 +62,8 @@ UNPLANNED: Planned = (None, ())
 class Forecast:
     """The final loss that is expected; only ``how`` where it cannot be known."""
 
-    how: str
-    """What it was made from; else why there is none."""
-    value: float | None = None
-    """The median."""
+    how: str  # What it was made from; else why there is none.
+    value: float | None = None  # The median.
     likely: tuple[float, float] | None = None
     """The interval that should hold the final loss with 68 %; sure: with 95 %, most: 98 %."""
     sure: tuple[float, float] | None = None

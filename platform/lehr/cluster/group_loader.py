@@ -31,12 +31,10 @@ from lehr.store.scores import evaluated_run
 
 BESIDE = ThreadPoolExecutor(1, "campaigns")
 """The thread in which campaigns choose. A simulation has its own."""
-_KEPT = 10_000
-"""Number of trials whose reports are cached while they do not change."""
+_KEPT = 10_000  # Number of trials whose reports are cached while they do not change.
 _KNOWN_RUNS = 20_000
 _SPEED = "tokens_per_s"
-_NONE = ""
-"""The pruned sweep of a run that belongs to none."""
+_NONE = ""  # The pruned sweep of a run that belongs to none.
 _Reports = tuple[tuple[int, int], tuple[TrialReport, ...]]
 """The attempt and the newest step that were read, and the reports."""
 
@@ -49,17 +47,13 @@ class SweepLoader:
         self._store = store
         self._runs_dir = runs_dir
         self._now = now
-        self.changed = Noted()
-        """Sweeps to load with the next tick."""
-        self.measured_runs = Noted()
-        """Runs that have new metrics."""
+        self.changed = Noted()  # Sweeps to load with the next tick.
+        self.measured_runs = Noted()  # Runs that have new metrics.
         self._paused_until: dict[str, float] = {}
         """By large sweep: when its trials are judged again."""
-        self._to_judge: set[str] = set()
-        """Paused sweeps of which something has changed."""
+        self._to_judge: set[str] = set()  # Paused sweeps of which something has changed.
         self._sweep_of: Lru[str, str] = Lru(_KNOWN_RUNS)
-        self._reports: Lru[tuple[str, str], _Reports] = Lru(_KEPT)
-        """By run and metric."""
+        self._reports: Lru[tuple[str, str], _Reports] = Lru(_KEPT)  # By run and metric.
         self._choices: dict[str, tuple[Any, Future[Next]]] = {}
         """By campaign: what it asked last, and the answer."""
 

@@ -54,8 +54,7 @@ class SnapshotLoader:
         self._attempts = AttemptCache(store)
         self._estimates = Estimates(heartbeats)
         self._groups = GroupLoader(store, runs_dir, isolation, heartbeats.now)
-        self._tables = Noted()
-        """Of nodes and quotas: not empty if they are to be read."""
+        self._tables = Noted()  # Of nodes and quotas: not empty if they are to be read.
         self._tables.add(["all"])
         self._notes: dict[str, NodeNote] = {}
         self._quotas: dict[str, int] = {}

@@ -31,8 +31,7 @@ from lehr_trainer.contract.records import Started
 
 _KNOWN_RUNS = 20_000
 _KNOWN_PLANS = 200
-_NONE = ""
-"""The rollout of a run that belongs to none."""
+_NONE = ""  # The rollout of a run that belongs to none.
 
 Runs = Mapping[StageRunRole, RunRow]
 
@@ -43,8 +42,7 @@ class RolloutLoader:
     def __init__(self, store: Store, runs_dir: Path) -> None:
         self._store = store
         self._runs_dir = runs_dir
-        self.changed = Noted()
-        """Rollouts to load with the next tick."""
+        self.changed = Noted()  # Rollouts to load with the next tick.
         self.changed_runs = Noted()
         self._rollout_of: Lru[str, str] = Lru(_KNOWN_RUNS)
         self._plans: Lru[str, list[PlannedStage]] = Lru(_KNOWN_PLANS)

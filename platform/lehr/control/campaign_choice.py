@@ -183,8 +183,7 @@ class _Decision:
         """Of each candidate that may turn out best, [N, G]."""
         self.now = int(self.excess.mean(axis=0).argmin())
         self.losses, around = law.outcome(question.target, law.recommended)
-        self.around = float(np.median(around**2))
-        """Variance of one trial around the law."""
+        self.around = float(np.median(around**2))  # Variance of one trial around the law.
         self.spread = math.sqrt(float(self.losses.var()) + self.around)
         self.places: list[CampaignTrial] = []
         self.features: list[Array] = []

@@ -46,10 +46,8 @@ class TrialState:
     cause: str | None = None
     reason: str | None = None
     ended_at: float | None = None
-    total_steps: int | None = None
-    """None if only its program determines it."""
-    reports: tuple[TrialReport, ...] = ()
-    """Reports of the sweep's metric."""
+    total_steps: int | None = None  # None if only its program determines it.
+    reports: tuple[TrialReport, ...] = ()  # Reports of the sweep's metric.
     held_out: str | None = None
     """Digest of the held-out set on which the metric is measured; None where unknown, or for
     other metrics.

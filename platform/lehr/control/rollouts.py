@@ -39,12 +39,9 @@ class StageRun:
 class StageState:
     number: int
     name: str
-    roles: tuple[StageRunRole, ...]
-    """The runs that it may need, in order; the first is ``train``."""
-    gates: tuple[str, ...]
-    """The gates that are switched on."""
-    outcome: str | None = None
-    """passed, failed or cancelled; None before that."""
+    roles: tuple[StageRunRole, ...]  # The runs that it may need, in order; the first is ``train``.
+    gates: tuple[str, ...]  # The gates that are switched on.
+    outcome: str | None = None  # passed, failed or cancelled; None before that.
     runs: Mapping[StageRunRole, StageRun] = field(default_factory=dict)
     verdicts: Mapping[str, str] = field(default_factory=dict)
     """By gate: passed, failed or not_judged."""
@@ -64,8 +61,7 @@ class Pass:
 @dataclass(frozen=True)
 class Fail:
     stage: int
-    gate: str | None
-    """The gate that failed; None if a run ended badly and no gate explains it."""
+    gate: str | None  # The gate that failed; None if a run ended badly and no gate explains it.
     run: StageRun | None = None
 
 
@@ -76,16 +72,13 @@ Act = Submit | Pass | Fail
 class ResumePoint:
     """The checkpoint from which a stage's resumed run continues."""
 
-    run_id: str
-    """The run that saved it."""
+    run_id: str  # The run that saved it.
     run_name: str
-    run_spec: Mapping[str, Any]
-    """Spec of that run."""
+    run_spec: Mapping[str, Any]  # Spec of that run.
     attempt: int
     step: int
     digest: str | None
-    path: str
-    """The checkpoint's folder."""
+    path: str  # The checkpoint's folder.
 
 
 @dataclass(frozen=True)
@@ -97,8 +90,7 @@ class OpenRollout:
     stages: Sequence[StageState]
     reasons: Mapping[str, str] = field(default_factory=dict)
     """By gate of the current stage that failed: what was seen, and what was expected."""
-    evidence: Evidence | None = None
-    """Of the current stage, if gates of it can be judged now."""
+    evidence: Evidence | None = None  # Of the current stage, if gates of it can be judged now.
     resume_point: ResumePoint | None = None
     """Where the current stage's resumed run would continue, if it is the next one."""
 

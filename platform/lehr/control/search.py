@@ -49,8 +49,7 @@ class TrialReport:
 
 @dataclass(frozen=True)
 class SearchTrial:
-    number: int
-    """The trial's number, from 1."""
+    number: int  # The trial's number, from 1.
     parameters: Mapping[str, Any]
     state: TrialKind
     reports: tuple[TrialReport, ...] = ()

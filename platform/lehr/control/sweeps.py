@@ -25,18 +25,15 @@ from lehr.specs.sweep_expand import trials_at
 
 REPLAY_PAUSE_S = 1e-6
 """Pause after a replay for pruning, per report and trial: about ten times what the replay takes."""
-_PAUSES_S = (1.0, 300.0)
-"""A shorter pause is none, since ticks are not closer; no pause is longer."""
-SAME_CAUSE = 3
-"""This many equal failures without any success stop the sweep."""
+_PAUSES_S = (1.0, 300.0)  # A shorter pause is none, since ticks are not closer; no pause is longer.
+SAME_CAUSE = 3  # This many equal failures without any success stop the sweep.
 _OF_THE_TRIAL = frozenset({"nan_loss"})
 """Causes that lie in a trial's values: a learning rate that diverges is no evidence about the
 others.
 """
 OF_TRUNK = "trunk"
 """The cause of a trial that ended, or waits again, because the trunk of its sweep did."""
-_DRAWS = 20
-"""How often TPE may propose an existing point before one is drawn at random."""
+_DRAWS = 20  # How often TPE may propose an existing point before one is drawn at random.
 
 
 @dataclass(frozen=True)
@@ -55,24 +52,19 @@ class Trunk:
 class OpenSweep:
     id: str
     spec: SweepSpec
-    trials: Sequence[TrialState]
-    """In its order."""
-    stopped: bool = False
-    """It starts no more trials."""
-    reopened_at: float = 0.0
-    """Earlier failures do not count."""
+    trials: Sequence[TrialState]  # In its order.
+    stopped: bool = False  # It starts no more trials.
+    reopened_at: float = 0.0  # Earlier failures do not count.
     judged: bool = True
     """Whether to look for trials to prune; in a large sweep not at each new report."""
     trunk: Trunk | None = None
-    choose: Choose | None = None
-    """Makes the choice of a campaign."""
+    choose: Choose | None = None  # Makes the choice of a campaign.
 
 
 @dataclass(frozen=True)
 class PruneTrial:
     run_id: str
-    attempt: int
-    """The attempt that was judged; a later one is judged again."""
+    attempt: int  # The attempt that was judged; a later one is judged again.
     message: str
 
 
@@ -87,10 +79,8 @@ class AddTrials:
     """Create trials: one point, once per seed."""
 
     sweep_id: str
-    trials: Sequence[tuple[dict[str, Any], RunSpec]]
-    """Parameters and spec of each."""
-    known: int
-    """Number of the sweep's trials when this was decided."""
+    trials: Sequence[tuple[dict[str, Any], RunSpec]]  # Parameters and spec of each.
+    known: int  # Number of the sweep's trials when this was decided.
 
 
 @dataclass(frozen=True)
@@ -107,11 +97,9 @@ Action = StopSweep | PruneTrial | AddTrials | FollowTrunk
 
 @dataclass(frozen=True)
 class Decision:
-    stop: str | None = None
-    """Why no more trials start."""
+    stop: str | None = None  # Why no more trials start.
     prune: tuple[PruneTrial, ...] = ()
-    points: tuple[dict[str, Any], ...] = ()
-    """Trials to create: one point, once per seed."""
+    points: tuple[dict[str, Any], ...] = ()  # Trials to create: one point, once per seed.
     changes: Mapping[str, Any] = field(default_factory=dict)
     """Fields of their runs that are not swept."""
 

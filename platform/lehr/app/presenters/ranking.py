@@ -26,8 +26,7 @@ from lehr.base.names import Goal, is_rate, is_seed
 class Point:
     """One point of the space, over its seeds."""
 
-    parameters: Mapping[str, Any]
-    """Without the seed."""
+    parameters: Mapping[str, Any]  # Without the seed.
     run_ids: tuple[str, ...]
     values: tuple[float, ...] = ()
     """Of its seeds, where all of them have a finite value; else empty."""
@@ -146,8 +145,7 @@ def _gap(first: Point, other: Point) -> float:
 
 _NAMED = 3
 GAVE_UP = frozenset({"failed", "cancelled", "pruned"})
-ValueAt = Callable[[str, int], float | None]
-"""(run id, step) -> the metric's value there, if any."""
+ValueAt = Callable[[str, int], float | None]  # (run id, step) -> the metric's value there, if any.
 
 
 @dataclass(frozen=True)
@@ -177,8 +175,7 @@ class SweepVerdict:
     ranks: Mapping[str, int]
     values: Mapping[str, float]
 
-    points: Sequence[Point] = ()
-    """The trials by their parameters, without seeds."""
+    points: Sequence[Point] = ()  # The trials by their parameters, without seeds.
 
     held_out: HeldOut | None = None
     """For the runs with a value; None where the metric is not measured on a held-out set."""

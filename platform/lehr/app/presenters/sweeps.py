@@ -55,12 +55,9 @@ from lehr.store.streams.series import LatestValue
 from lehr.store.tables import RunRow, SweepRow
 from lehr_trainer.configs.stages import StageSpan, span_of, steps_within
 
-PAGE = 100
-_OTHERS = 50
-"""Sweeps that may know the noise of another one, the newest."""
-"""Default number of trials in an answer."""
-BEST = 10
-"""Number of best trials in each answer."""
+PAGE = 100  # Default number of trials in an answer.
+_OTHERS = 50  # Sweeps that may know the noise of another one, the newest.
+BEST = 10  # Number of best trials in each answer.
 
 
 @dataclass(frozen=True)
@@ -68,19 +65,16 @@ class _Judged:
     trials: list[TrialOutline]
     repetitions: list[TrialOutline]
     """Their runs in other sweeps with other seeds; they count for the points of the trials."""
-    standings: list[TrialStatus]
-    """Trials whose batches differ are compared at equal tokens."""
+    standings: list[TrialStatus]  # Trials whose batches differ are compared at equal tokens.
     verdict: SweepVerdict
-    newest: dict[str, LatestValue]
-    """Each run's newest value of the metric."""
+    newest: dict[str, LatestValue]  # Each run's newest value of the metric.
     spans: list[StageSpan] | None
     """Of each trial; None where their tokens per step differ, so that they are compared at equal
     tokens."""
     held_out: dict[str, str | None]
     """Digests by run; none where the metric is not measured on a held-out set."""
     held_out_note: str | None
-    trunk: RunRow | None
-    """The run from whose last checkpoint the trials start."""
+    trunk: RunRow | None  # The run from whose last checkpoint the trials start.
 
     @property
     def run_ids(self) -> list[str]:

@@ -40,20 +40,16 @@ class Table:
     head: list[str]
     rows: list[list[str]]
     title: str = ""
-    right: frozenset[int] = frozenset()
-    """Columns of figures."""
-    best: int | None = None
-    """Row to emphasize."""
+    right: frozenset[int] = frozenset()  # Columns of figures.
+    best: int | None = None  # Row to emphasize.
     note: str = ""
 
 
 @dataclass(frozen=True)
 class ReportFigure:
     title: str
-    svg: str
-    """As ``figure_svg`` draws it. The only HTML that the page does not escape."""
-    values: Table | None = None
-    """Its exact values."""
+    svg: str  # As ``figure_svg`` draws it. The only HTML that the page does not escape.
+    values: Table | None = None  # Its exact values.
 
 
 @dataclass(frozen=True)
@@ -71,10 +67,8 @@ class Section:
     notes: list[str] = field(default_factory=list)
     figures: list[ReportFigure] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
-    text: str = ""
-    """Shown as it is, in a fixed-width font."""
-    empty: str = ""
-    """Shown where the section has nothing else."""
+    text: str = ""  # Shown as it is, in a fixed-width font.
+    empty: str = ""  # Shown where the section has nothing else.
 
     @property
     def has_content(self) -> bool:
@@ -85,11 +79,9 @@ class Section:
 
 @dataclass(frozen=True)
 class Document:
-    kind: str
-    """run, sweep or rollout."""
+    kind: str  # run, sweep or rollout.
     view: RunDetail | SweepDetail | RolloutDetail
-    headline: str
-    """The result in a sentence."""
+    headline: str  # The result in a sentence.
     sections: list[Section]
 
 
@@ -126,13 +118,10 @@ def _templates() -> Environment:
     )
 
 
-_ROWS = 8
-"""Exact values beside a figure."""
-_DIFF = 20_000
-"""Characters of a diff that a report has."""
+_ROWS = 8  # Exact values beside a figure.
+_DIFF = 20_000  # Characters of a diff that a report has.
 _HIDDEN = "(hidden)"
-_SECRET = ("env",)
-"""Fields whose values may be secrets. A report is made to be sent."""
+_SECRET = ("env",)  # Fields whose values may be secrets. A report is made to be sent.
 
 
 def at(seconds: float | None) -> str:

@@ -112,10 +112,8 @@ def _attempts(run: RunDetail) -> Section:
     )
 
 
-DRAWN = 20
-"""Trials whose curves a report draws, the best."""
-LISTED = 1000
-"""Trials that its table has, the best."""
+DRAWN = 20  # Trials whose curves a report draws, the best.
+LISTED = 1000  # Trials that its table has, the best.
 
 
 def sweep_report(

@@ -21,8 +21,7 @@ from lehr.errors import NotFound
 from lehr.schemas.streams import AlertView, Series
 from lehr.store.tables import RolloutRow, RunRow, SweepRow
 
-_POINTS = 300
-"""Points of a curve of a run; those of several runs share them."""
+_POINTS = 300  # Points of a curve of a run; those of several runs share them.
 _FEWEST = 60
 _STEPS = 24  # Of the course of a campaign: each is a fit of up to half a second.
 

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 DONE = frozenset({"completed", "failed", "cancelled", "pruned"})
 _WAITING = frozenset({"queued", "paused"})
 _BAR = 8
-_BEST = "best of all"
-"""The column that marks the best; it has no heading."""
+_BEST = "best of all"  # The column that marks the best; it has no heading.
 SPARE = ("MFU", "trend", "tok/s", "GPU")
 """Columns of trials that narrow terminals leave out, the first one first."""
 

@@ -47,15 +47,12 @@ class TrialOutline(NamedTuple):
     started_at: float | None
     ended_at: float | None
     attempt: int
-    last_step: int | None
-    """Of the newest attempt."""
+    last_step: int | None  # Of the newest attempt.
     total_steps: int | None
-    course: str
-    """As for ``spans_of``."""
+    course: str  # As for ``spans_of``.
     waits: bool = False
     """It starts from the last checkpoint of the sweep's trunk, which is not known yet."""
-    limit_s: float | None = None
-    """Its time limit."""
+    limit_s: float | None = None  # Its time limit.
     repeats: str | None = None
     """For a run of another sweep: the trial's run that it repeats with another seed."""
 
