@@ -60,9 +60,9 @@ class Place(NamedTuple):
     """A selector of its first content."""
 
 
-def finish(store: Store, run: RunRow, steps: int, *, every: int = 5, lost_at: int = 0) -> None:
+def finish(store: Store, run: RunRow, steps: int, *, lost_at: int = 0) -> None:
     attempt = seeding.start(store, run)
-    attempt.train(range(1, (lost_at or steps) + 1, every), logs=False)
+    attempt.train(range(1, (lost_at or steps) + 1), logs=False)
     if lost_at:
         attempt.warn("nan_loss", f"loss became NaN at step {lost_at}", lost_at)
         attempt.end(RunState.FAILED, lost_at, cause="nan_loss", message="loss became NaN")
@@ -131,7 +131,7 @@ def opened(
     context.add_init_script(f"({SHIFTS})()")
     page = context.new_page()
     tools = context.new_cdp_session(page)
-    tools.send("Performance.enable")
+    tools.send("Performance.enable", {"timeDomain": "threadTicks"})
     tools.send("Network.enable")
     sizes: list[float] = []
     tools.on("Network.loadingFinished", lambda event: sizes.append(event["encodedDataLength"]))
@@ -181,7 +181,7 @@ def live(browser: Browser, url: str, cookies: list[Any], store: Store, place: Pl
     context.add_cookies(cookies)
     page = context.new_page()
     tools = context.new_cdp_session(page)
-    tools.send("Performance.enable")
+    tools.send("Performance.enable", {"timeDomain": "threadTicks"})
     requests: list[str] = []
     page.goto(url + place.path)
     page.wait_for_timeout(5000)
