@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-_SHOWN = 8
-"""Characters of a digest that a sentence shows."""
+_SHOWN = 8  # Characters of a digest that a sentence shows.
 
 
 def is_measured(metric: str) -> bool:
@@ -39,8 +38,7 @@ class HeldOut:
 
     sets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Run ids by digest, both in the order of the runs."""
-    unknown: tuple[str, ...] = ()
-    """Ids of runs that recorded no digest."""
+    unknown: tuple[str, ...] = ()  # Ids of runs that recorded no digest.
 
     @classmethod
     def of(cls, digests: Mapping[str, str | None]) -> HeldOut:
@@ -103,8 +101,7 @@ DIGEST = "data/digest"
 EPOCH = "data/epoch"
 PASSES_SOURCE = "Muennighoff et al. 2023, arXiv:2305.16264"
 _GOOD_PASSES = 4
-_ROUNDING = 1e-6
-"""Epochs are computed in floating point."""
+_ROUNDING = 1e-6  # Epochs are computed in floating point.
 
 
 def passes_note(passes: float | None) -> str | None:
@@ -121,8 +118,7 @@ def passes_note(passes: float | None) -> str | None:
 class Agreement:
     """Whether two series of digests are equal at the steps that both have."""
 
-    steps: int = 0
-    """Number of these steps."""
+    steps: int = 0  # Number of these steps.
     differs_from: int | None = None
     """The first of these steps at which they differ; None if they are equal."""
 
@@ -149,12 +145,9 @@ def agreement(one: Curve, other: Curve) -> Agreement:
 class RepeatedBatches:
     """Batches that were trained on before, within one pass over the corpus."""
 
-    step: int
-    """The first step with such a batch."""
-    earlier: int
-    """The step that had the same batch before."""
-    count: int
-    """Number of logged steps with such a batch."""
+    step: int  # The first step with such a batch.
+    earlier: int  # The step that had the same batch before.
+    count: int  # Number of logged steps with such a batch.
 
 
 def repetition(digests: Curve, epochs: Curve, *, lasts: int) -> RepeatedBatches | None:

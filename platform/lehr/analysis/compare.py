@@ -61,8 +61,7 @@ _OUTCOME_NEUTRAL = (
 """Fields that change speed or memory, but by contract not the losses."""
 _FACTORS = {"code": {"digest"}, "trainer": {"script", "module", "args", "argv", "data_files"}}
 """What may change the outcome of the code and of a program, whatever else their specs have."""
-_NEAR = 0.9
-"""Share of the common x from which a run's last value counts as one there."""
+_NEAR = 0.9  # Share of the common x from which a run's last value counts as one there.
 _CHANGE_BATCHES = (
     SEED, "train.data", "train.batch", "train.validation", "train.steps", "train.stages",
 )  # fmt: skip
@@ -73,21 +72,17 @@ _CHANGE_BATCHES = (
 class ComparedRun:
     id: str
     name: str
-    spec: Mapping[str, Any]
-    """For a program, with what it logged as its config among its arguments."""
+    spec: Mapping[str, Any]  # For a program, with what it logged as its config among its arguments.
     curve: Sequence[tuple[float, float]] = ()
     """(x, value) of the compared metric, x ascending: step, tokens or seconds."""
-    evaluated: bool = True
-    """It has a metric of the held-out set."""
-    held_out: str | None = None
-    """Digest of that set; None where its trainer recorded none."""
+    evaluated: bool = True  # It has a metric of the held-out set.
+    held_out: str | None = None  # Digest of that set; None where its trainer recorded none.
     digests: Curve = field(default=Curve((), ()))
     """Digest of each step's batch; empty where its trainer logged none."""
     own_spec: Mapping[str, Any] | None = None
     """The spec without what was logged, such as the name of a host; None if it is the same."""
     state: str = ""
-    without: str = "no value yet"
-    """What to state where it has no value."""
+    without: str = "no value yet"  # What to state where it has no value.
     figures: Mapping[str, float | None] = field(default_factory=dict)
     """What else is shown of it: speed, MFU and memory, by the fields of ``RunResultView``."""
 

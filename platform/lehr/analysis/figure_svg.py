@@ -26,10 +26,8 @@ _APART_X, _APART_Y = 80, 36
 _DASHES = {"dash": "6 4", "dashdot": "8 3 2 3", "dot": "2 3"}
 _FINGER = 13.0
 """Radius of the target around a point that is a link; less where another point is near."""
-_MOST_TARGETS = 200
-"""Points of a kind that can be told apart by a finger, at most."""
-_SAME = 1e-9
-"""Share of the values below which their range cannot be drawn."""
+_MOST_TARGETS = 200  # Points of a kind that can be told apart by a finger, at most.
+_SAME = 1e-9  # Share of the values below which their range cannot be drawn.
 _TINY, _HUGE = 1e-290, 1e290
 """Bounds of values whose ticks can be computed."""
 

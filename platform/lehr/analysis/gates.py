@@ -36,27 +36,22 @@ class Pair:
     resumed: Mapping[str, str] = field(default_factory=dict)
     problem: str | None = None
     """Why they cannot be compared: a run failed, or a manifest cannot be read."""
-    failed: bool = False
-    """Whether that problem is the resumed run's own failure."""
+    failed: bool = False  # Whether that problem is the resumed run's own failure.
 
 
 @dataclass(frozen=True)
 class Evidence:
     """What a stage's runs have shown so far."""
 
-    run_id: str
-    """State of ``train``."""
-    curves: Mapping[str, Curve]
-    """By metric, up to the step at which the stage is judged."""
+    run_id: str  # State of ``train``.
+    curves: Mapping[str, Curve]  # By metric, up to the step at which the stage is judged.
     alerts: Sequence[Alert] = ()
     device: str | None = None
     """E.g. "cpu (logical GPU)" or "NVIDIA H100 80GB HBM3"."""
     complete: bool = False
     """The run has ended or reached the step at which it is judged: no further evidence counts."""
-    cause: str | None = None
-    """Why it failed, for programs: out_of_memory, nan_loss, ..."""
-    pair: Pair | None = None
-    """Set once both of its runs have ended."""
+    cause: str | None = None  # Why it failed, for programs: out_of_memory, nan_loss, ...
+    pair: Pair | None = None  # Set once both of its runs have ended.
 
     def curve(self, name: str) -> Curve:
         """Return the curve of a metric; empty if it was not logged."""
@@ -92,8 +87,7 @@ GB = 1e9
 _LAST_SHARE = 10
 """The loss at the end is the median of the last tenth of the steps, at least three."""
 _NO_LOSS = "no loss was logged"
-_LEAST_POINTS = 6
-"""With fewer steps, a fall is not significant."""
+_LEAST_POINTS = 6  # With fewer steps, a fall is not significant.
 
 TITLES: dict[GateName, str] = {
     "first_loss": "first loss",

@@ -20,8 +20,7 @@ _FEW = 8
 """A metric with at most so many values, all of them whole numbers, has a group for each; a number
 of the config with at most so many.
 """
-_QUARTERED = 8
-"""So many runs are divided into four parts, fewer into two."""
+_QUARTERED = 8  # So many runs are divided into four parts, fewer into two.
 _DIGITS = 17
 _DIVIDED = re.compile(r"(.+?)\s*<\s*([-+\d.eE]+)")
 
@@ -33,12 +32,10 @@ class UnknownKey(Exception):
 @dataclass(frozen=True)
 class GroupedRun:
     run_id: str
-    config: Mapping[str, Any]
-    """By dotted path."""
+    config: Mapping[str, Any]  # By dotted path.
     project: str
     tags: Sequence[str] = ()
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    """The newest value of each."""
+    metrics: Mapping[str, float] = field(default_factory=dict)  # The newest value of each.
 
 
 def group_names(runs: Sequence[GroupedRun], by: str) -> list[str]:
@@ -159,26 +156,20 @@ _OWN_NOISE = 3
 class SeededRun:
     run_id: str
     name: str
-    factors: str
-    """Equal for runs of one group."""
-    seed: Any
-    """None for a program that has no argument for it."""
+    factors: str  # Equal for runs of one group.
+    seed: Any  # None for a program that has no argument for it.
     value: float | None
-    incomparable: bool = False
-    """It has no value, or one of another held-out set than the baseline."""
+    incomparable: bool = False  # It has no value, or one of another held-out set than the baseline.
 
 
 @dataclass(frozen=True)
 class SeedGroup:
-    name: str
-    """Of its first run with a value."""
+    name: str  # Of its first run with a value.
     values: Mapping[Any, float]
     """By seed. A repetition of a seed counts once: it shows nothing about other seeds."""
     run_ids: list[str]
-    seeds: int
-    """Different ones, also of runs without a value."""
-    incomparable: bool
-    """None of its runs has a value to compare with the baseline."""
+    seeds: int  # Different ones, also of runs without a value.
+    incomparable: bool  # None of its runs has a value to compare with the baseline.
 
     @property
     def group(self) -> Group:

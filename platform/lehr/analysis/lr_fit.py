@@ -21,16 +21,11 @@ from lehr.analysis.lr_posterior import Posterior, RateResult, posterior
 from lehr.analysis.noise import Noise, is_value, pooled_noise
 from lehr.base.formats import scientific
 
-COST = 0.01
-"""Loss above the best that counts as little, in the metric's units (nats)."""
-_WIDE = 4.0
-"""Factor over which a 95 % interval leaves the rate undecided."""
-_WORTH = 0.2
-"""More trials are worth it from this share of ``COST``, and of the cost without them."""
-_SEEDS = 2
-"""Seeds to add to each rate at once."""
-_NARROW = 1.5
-"""Factor between two trials below which another rate between them is of little use."""
+COST = 0.01  # Loss above the best that counts as little, in the metric's units (nats).
+_WIDE = 4.0  # Factor over which a 95 % interval leaves the rate undecided.
+_WORTH = 0.2  # More trials are worth it from this share of ``COST``, and of the cost without them.
+_SEEDS = 2  # Seeds to add to each rate at once.
+_NARROW = 1.5  # Factor between two trials below which another rate between them is of little use.
 
 _STEP = 2.0  # Factor to the next rate where only one was tried.
 _FAR = 1000.0
@@ -48,38 +43,30 @@ USED: dict[str, Range] = {"adamw": (2e-5, 0.3), "muon": (2e-4, 0.24), "unknown":
 class LrFit:
     """The verdict of (learning rate, loss) pairs, lower loss being better."""
 
-    best: float
-    """Learning rate with the lowest mean loss."""
+    best: float  # Learning rate with the lowest mean loss.
     recommended: float | None
     """The lowest point of the mean curve between losses, where the trials bracket a minimum."""
-    likely: Range | None
-    """The interval that holds the best rate with 68 %."""
-    sure: Range | None
-    """The interval that holds the best rate with 95 %."""
+    likely: Range | None  # The interval that holds the best rate with 68 %.
+    sure: Range | None  # The interval that holds the best rate with 95 %.
     bound: float | None
     """Set if the best trial is at an edge: with 95 % the best rate is above this (high edge) or
     below it (low edge)."""
-    cheap: Range | None
-    """Any rate in it is expected to cost less than ``COST``."""
+    cheap: Range | None  # Any rate in it is expected to cost less than ``COST``.
     curves: Posterior | None
     edge: Literal["low", "high"] | None
     """The best is on this edge of the grid, so the grid does not bracket the minimum."""
-    diverged: tuple[float, ...]
-    """Learning rates at which a seed's loss was not finite."""
+    diverged: tuple[float, ...]  # Learning rates at which a seed's loss was not finite.
     noise: float | None
     """Standard deviation of loss between seeds at one learning rate, pooled; None with one seed."""
     next_rates: tuple[float, ...]
     """Learning rates to try: beyond the edge, or where a loss is expected to help most."""
-    next_seeds: int = 0
-    """Seeds to add, where these help more than other rates."""
+    next_seeds: int = 0  # Seeds to add, where these help more than other rates.
     seeded_rates: tuple[float, ...] = ()
     """The rates to add them to: those in the 95 % interval, and one beside it on each side."""
     cost_after: float | None = None
     """The cost of the recommended rate that is expected after those trials."""
-    trials: int = 0
-    """Their number."""
-    remarks: tuple[str, ...] = ()
-    """On trials that do not count, one sentence each."""
+    trials: int = 0  # Their number.
+    remarks: tuple[str, ...] = ()  # On trials that do not count, one sentence each.
 
     @property
     def undecided(self) -> bool:

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
 _CURVES = 1200
-_GRID = 150
-"""Points of the grid of rates."""
+_GRID = 150  # Points of the grid of rates.
 _DRAWN = 3.0
 """Doublings from the recommended rate up to which a figure shows the fit: farther away a curve has
 the form of the valley alone, and the fit is not used."""
@@ -42,16 +41,11 @@ class RateResult:
 class Posterior:
     """Curves that agree with the trials."""
 
-    curves: Array
-    """[N, 8]: the columns of ``lr_valley``."""
-    rates: Array
-    """[G]: a grid of learning rates over those tried, ascending."""
-    excess: Array
-    """[N, G]: the loss of each curve above its best one."""
-    mean: Array
-    """[G]: mean loss."""
-    spread: Array
-    """[G]: standard deviation of one trial's loss: of the curve, and around it."""
+    curves: Array  # [N, 8]: the columns of ``lr_valley``.
+    rates: Array  # [G]: a grid of learning rates over those tried, ascending.
+    excess: Array  # [N, G]: the loss of each curve above its best one.
+    mean: Array  # [G]: mean loss.
+    spread: Array  # [G]: standard deviation of one trial's loss: of the curve, and around it.
     drawn: slice
     """The part of the grid that figures show: near the recommended rate or in the 95 % interval,
     and before the first trial outside of the band that should hold 95 % of them."""

@@ -24,16 +24,11 @@ Quantity = Literal["width", "depth", "non_embedding", "batch", "tokens"]
 class Setting:
     """What the rules read of a training."""
 
-    width: float
-    """Of the residual stream."""
-    depth: float
-    """Transformer blocks."""
-    non_embedding: float
-    """Parameters."""
-    batch: float
-    """Tokens of an optimizer step."""
-    tokens: float
-    """Tokens of the whole training."""
+    width: float  # Of the residual stream.
+    depth: float  # Transformer blocks.
+    non_embedding: float  # Parameters.
+    batch: float  # Tokens of an optimizer step.
+    tokens: float  # Tokens of the whole training.
     width_power: float = -1.0
     """Power of width with which the best rate goes: -1 for AdamW; 0 under muP."""
 
@@ -72,8 +67,7 @@ class Part:
     formula: str
     source: str
     doubt: str
-    factor: Callable[[Setting, Setting], float]
-    """Of the source's and the target's setting."""
+    factor: Callable[[Setting, Setting], float]  # Of the source's and the target's setting.
 
 
 @dataclass(frozen=True)
@@ -85,10 +79,8 @@ class Rule:
     domain: str
     parts: tuple[Part, ...] = ()
     law: Callable[[Setting], float] | None = None
-    formula: str = ""
-    """Of a law; a product's follows from its parts."""
-    source: str = ""
-    """Of a law."""
+    formula: str = ""  # Of a law; a product's follows from its parts.
+    source: str = ""  # Of a law.
     outside: Callable[[Setting, Setting], str | None] = lambda _source, _target: None
     """Why the rule is outside its domain, as the end of a sentence; None inside."""
 
@@ -189,5 +181,4 @@ RULES: dict[str, Rule] = {
         ),
     )
 }
-DEFAULT = "quarter"
-"""The rule with the least regret on published runs (docs/judgement.md)."""
+DEFAULT = "quarter"  # The rule with the least regret on published runs (docs/judgement.md).

@@ -19,10 +19,8 @@ from lehr.schemas.sweeps import RuleView
 
 DOUBTS: dict[Quantity, float] = {"width": 0.25, "depth": 0.25, "batch": 0.2, "tokens": 0.16}
 """Standard deviation of each quantity's power. For tokens: half of the published 0.32."""
-_ANY = 0.4
-"""Standard deviation, in doublings of the rate, of a transfer that changes anything."""
-DISAGREE = 2.0
-"""Factor between rules inside their domains from which a disagreement is reported."""
+_ANY = 0.4  # Standard deviation, in doublings of the rate, of a transfer that changes anything.
+DISAGREE = 2.0  # Factor between rules inside their domains from which a disagreement is reported.
 _QUANTILES = 201
 
 
@@ -33,10 +31,8 @@ class LrTransfer:
     rate: float
     likely: Range | None
     """The interval that should hold the target's best rate with 68 %; None without the sweep's."""
-    sure: Range | None
-    """The same with 95 %."""
-    doubt: float
-    """Factor by which the rule alone may be wrong (one standard deviation)."""
+    sure: Range | None  # The same with 95 %.
+    doubt: float  # Factor by which the rule alone may be wrong (one standard deviation).
     chosen: RuleView
     answers: tuple[RuleView, ...]
     warnings: tuple[str, ...]

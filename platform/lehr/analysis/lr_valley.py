@@ -31,26 +31,20 @@ noise at the best rate (a standard deviation) over the mean ``r``.
 MISFIT = (0.15, 0.28)
 """How far a mean loss lies from the curve, as a share of its height: below and above the best rate
 (one standard deviation)."""
-BROKEN = (0.02, 0.06)
-"""Probability that a loss is above the curve by any height."""
-_GROWTH = (0.15, 0.1)
-"""Growth of the logarithm of the noise for each doubling of the rate."""
-_FAR = 3.0
-"""Doublings from the best rate at which the noise stops changing."""
-_ORDERS = 6.0
-"""Natural logarithms over which the height of a broken loss may lie."""
+BROKEN = (0.02, 0.06)  # Probability that a loss is above the curve by any height.
+_GROWTH = (0.15, 0.1)  # Growth of the logarithm of the noise for each doubling of the rate.
+_FAR = 3.0  # Doublings from the best rate at which the noise stops changing.
+_ORDERS = 6.0  # Natural logarithms over which the height of a broken loss may lie.
 CENTRED = 0.22
 """How far the best rate lies from the middle of those tried, as a share of their range (one
 standard deviation): people lay sweeps around the rate that they expect."""
 ALIKE = 0.75
 """Power of the doublings between rates with which each loss counts, where they are closer than one:
 neighbours are off the curve alike. It was chosen on published sweeps of every rate."""
-_CLOSEST = 0.4
-"""Doublings; closer rates count as if they were so far apart."""
+_CLOSEST = 0.4  # Doublings; closer rates count as if they were so far apart.
 _WALL = 2.4
 """How steeply the probability of a rate without a loss falls with its height on the curve."""
-_MOST_SEEDS = 6
-"""Degrees of freedom that the noise of other sweeps counts as, at most."""
+_MOST_SEEDS = 6  # Degrees of freedom that the noise of other sweeps counts as, at most.
 
 
 @dataclass(frozen=True)
@@ -74,18 +68,12 @@ KINDS = (
 class Trials:
     """The losses of a sweep, by log2 of the rate."""
 
-    x: Array
-    """[M], ascending."""
-    means: Array
-    """[M]: mean loss."""
-    seeds: Array
-    """[M]: number of seeds."""
-    squares: Array
-    """[M]: sum of the squares of their differences from the mean."""
-    walls: tuple[float, ...]
-    """The nearest rates without a loss on each side of the best."""
-    noise: Noise | None = None
-    """Between seeds of the same training in other sweeps."""
+    x: Array  # [M], ascending.
+    means: Array  # [M]: mean loss.
+    seeds: Array  # [M]: number of seeds.
+    squares: Array  # [M]: sum of the squares of their differences from the mean.
+    walls: tuple[float, ...]  # The nearest rates without a loss on each side of the best.
+    noise: Noise | None = None  # Between seeds of the same training in other sweeps.
 
     @property
     def scale(self) -> float:

@@ -20,12 +20,9 @@ def is_value(value: float) -> bool:
 class Noise:
     """An estimate of the noise between seeds."""
 
-    deviation: float
-    """Sample standard deviation between seeds, pooled over the groups."""
-    freedom: int
-    """Its degrees of freedom: seeds less groups."""
-    groups: int
-    """Number of groups with several seeds."""
+    deviation: float  # Sample standard deviation between seeds, pooled over the groups.
+    freedom: int  # Its degrees of freedom: seeds less groups.
+    groups: int  # Number of groups with several seeds.
 
 
 def pooled_noise(groups: Iterable[Collection[float]]) -> Noise | None:

@@ -44,47 +44,35 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunPlan:
-    model: str
-    """A preset's name, or e.g. ``llama of 8 layers``."""
+    model: str  # A preset's name, or e.g. ``llama of 8 layers``.
     parameters: ParameterCounts
     tied: bool
-    tokens_per_step: int
-    """Of the last stage."""
+    tokens_per_step: int  # Of the last stage.
     tokens: int
     steps: int
-    stages: list[StagePlan]
-    """Empty for a run without any."""
+    stages: list[StagePlan]  # Empty for a run without any.
     shares: dict[str, float]
     """Of the corpora of a mix in the training tokens; empty for a single corpus, and for stages."""
-    flops: float
-    """Of the whole run."""
+    flops: float  # Of the whole run.
     resources: Resources
-    gpu: GpuType | None
-    """The requested kind; None when any will do or the kind is unknown."""
-    memory: MemoryPlan
-    """Of one GPU, in the stage of its training that takes most."""
+    gpu: GpuType | None  # The requested kind; None when any will do or the kind is unknown.
+    memory: MemoryPlan  # Of one GPU, in the stage of its training that takes most.
     memory_stages: list[MemoryPlan]
     """The same for each stage and shape of a micro-batch, in the order of the training."""
-    micro_batch: int
-    """In the stage that takes most memory."""
+    micro_batch: int  # In the stage that takes most memory.
     accumulation: int
-    fits: bool | None
-    """Whether it fits in ``gpu``; None when unknown."""
+    fits: bool | None  # Whether it fits in ``gpu``; None when unknown.
     largest_micro_batch: int | None
     """Largest one of a rank's share that fits in ``gpu``; None when none does, or unknown."""
     seconds: float | None
-    basis: str
-    """Source of the time estimate, or why there is none."""
-    link: list[str]
-    """What nodes send each other in a step, in words; empty on one node."""
+    basis: str  # Source of the time estimate, or why there is none.
+    link: list[str]  # What nodes send each other in a step, in words; empty on one node.
     dollars_per_gpu_hour: float | None
     replaced_parts: list[str]
     """What is known of the parts that the project replaces, and what is not."""
-    not_counted: list[str]
-    """What ``memory`` does not count of this run, in words."""
+    not_counted: list[str]  # What ``memory`` does not count of this run, in words.
     checkpoints: CheckpointPlan
-    upload: str | None
-    """Where its checkpoints are copied."""
+    upload: str | None  # Where its checkpoints are copied.
 
     @property
     def gpus(self) -> int:
@@ -140,10 +128,8 @@ class SpecPlan:
     spec: Spec
     runs: list[tuple[Any, RunPlan]]
     """Each with what it is: a trial's point, a stage (of the run that trains); None for a run."""
-    places: int = 1
-    """Number of trials that run at a time."""
-    trunk: RunPlan | None = None
-    """What trains the stages that the trials share."""
+    places: int = 1  # Number of trials that run at a time.
+    trunk: RunPlan | None = None  # What trains the stages that the trials share.
 
     @property
     def campaign(self) -> Campaign | None:

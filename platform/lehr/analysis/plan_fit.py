@@ -34,17 +34,13 @@ _ROUNDED = "the optimizer's moments are rounded to 8 bits"
 class Way:
     """A set of changes after which a run fits."""
 
-    changes: dict[str, Any]
-    """New values by path in the spec."""
-    micro_batch: int
-    """The smallest one after them."""
-    memory_bytes: int
-    """Planned peak of one GPU after them."""
+    changes: dict[str, Any]  # New values by path in the spec.
+    micro_batch: int  # The smallest one after them.
+    memory_bytes: int  # Planned peak of one GPU after them.
     time_factor: float
     """Time of a step after them, over its time before; smaller products of a smaller micro-batch
     are not counted."""
-    result: str
-    """What they do to the training's result."""
+    result: str  # What they do to the training's result.
 
     @property
     def text(self) -> str:

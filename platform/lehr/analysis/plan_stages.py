@@ -19,24 +19,19 @@ class StagePlan:
     """A stage of a run."""
 
     name: str
-    steps: tuple[int, int]
-    """Its first and its last."""
+    steps: tuple[int, int]  # Its first and its last.
     tokens: int
-    sequences: int
-    """Of a step."""
+    sequences: int  # Of a step.
     sequence_length: int
     micro_batch: int
-    corpus: str
-    """The path in the spec that names its corpus."""
+    corpus: str  # The path in the spec that names its corpus.
     corpus_tokens: dict[str, int]
     """Of each corpus of a mix; of one that is no mix, by the empty name."""
     lr: tuple[float, float, float]
     """Learning rate of the first step, the highest, and of the last step."""
     flops: float
-    share: float
-    """Of the run's FLOPs, and so of its time and cost."""
-    memory_bytes: int
-    """The peak on a GPU."""
+    share: float  # Of the run's FLOPs, and so of its time and cost.
+    memory_bytes: int  # The peak on a GPU.
 
 
 def stage_plans(

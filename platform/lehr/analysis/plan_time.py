@@ -118,10 +118,8 @@ def _compile(train: TrainConfig) -> str:
     return f"{text}, joint products" if compiling.joint_products else text
 
 
-LIKE = 3.0
-"""Largest factor in parameters between a run and another one whose MFU is used for it."""
-_REASONS = 3
-"""Differences of a run that are named."""
+LIKE = 3.0  # Largest factor in parameters between a run and another one whose MFU is used for it.
+_REASONS = 3  # Differences of a run that are named.
 
 
 @dataclass(frozen=True)
@@ -129,16 +127,14 @@ class Measured:
     """The speed of an earlier run."""
 
     run_name: str
-    tokens_per_s: float
-    """Median over its steps, of all GPUs."""
+    tokens_per_s: float  # Median over its steps, of all GPUs.
     mfu: float | None = None
     """Median over its steps, from 0 to 1; None where the peak of its GPU is unknown."""
     parameters: int = 0
     differs: Mapping[str, str] = field(default_factory=dict)
     """What was different in it, by trait (``traits``), as phrases. Empty: it is of the
     same kind."""
-    device: str = ""
-    """Its GPU, where a run of this spec may get another one."""
+    device: str = ""  # Its GPU, where a run of this spec may get another one.
 
 
 Before = Callable[["RunSpec", int], Sequence[Measured]]
@@ -152,8 +148,7 @@ def nothing_before(_spec: RunSpec, _parameters: int) -> Sequence[Measured]:
 @dataclass(frozen=True)
 class TimeEstimate:
     seconds: float | None
-    basis: str
-    """What the estimate comes from, or why there is none."""
+    basis: str  # What the estimate comes from, or why there is none.
 
 
 def estimate_time(

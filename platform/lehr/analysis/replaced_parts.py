@@ -10,23 +10,19 @@ if TYPE_CHECKING:
     from lehr_trainer.configs.train import TrainConfig
     from lehr_trainer.planning.memory import MemoryMoment, MemoryPlan
 
-Moments = Mapping[str, Mapping[str, int]]
-"""Bytes by phase of a step and kind."""
+Moments = Mapping[str, Mapping[str, int]]  # Bytes by phase of a step and kind.
 
 
 @dataclass(frozen=True)
 class BuiltParts:
     """A run's replaced parts, as a process of the trainer built and traced them."""
 
-    parameters: int | None = None
-    """Of the project's model; None if the model is Lehr's."""
-    looked_up: int = 0
-    """Of tables that are only looked up."""
+    parameters: int | None = None  # Of the project's model; None if the model is Lehr's.
+    looked_up: int = 0  # Of tables that are only looked up.
     traces: tuple[tuple[Moments, Moments], ...] = ()
     """Of each stage and shape of a micro-batch: a step with these parts as it was traced, and what
     the formula has for Lehr's own in its place. Empty if it could not be traced."""
-    untraced: str = ""
-    """Why not."""
+    untraced: str = ""  # Why not.
 
     @property
     def flops_per_token(self) -> float | None:

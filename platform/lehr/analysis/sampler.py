@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-_MOVES = 8
-"""Random walks of each draw after a step."""
+_MOVES = 8  # Random walks of each draw after a step.
 _MOST_STEPS = 200
 
 

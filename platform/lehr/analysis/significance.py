@@ -223,8 +223,7 @@ def _diverged(base: Group, other: Group, metric: str) -> str:
 
 
 _PARTS = 100
-_FAR = 12.0
-"""Standard deviations beyond which a distribution has nothing."""
+_FAR = 12.0  # Standard deviations beyond which a distribution has nothing.
 
 
 def cumulative(t: float, freedom: float) -> float:

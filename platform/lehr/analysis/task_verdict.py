@@ -9,8 +9,7 @@ from statistics import fmean
 from lehr.analysis.noise import pooled_noise
 
 LOSS, TASKS, TASKS_STDERR = MEASURED = "val/loss", "task/mean", "task/mean_stderr"
-_BEYOND = 2.0
-"""Standard errors: about 95 % of differences by chance are smaller."""
+_BEYOND = 2.0  # Standard errors: about 95 % of differences by chance are smaller.
 
 
 def disagreement(points: Mapping[str, Sequence[Sequence[float]]]) -> str | None:

@@ -47,8 +47,7 @@ NAMESPACE = "lehr"
 MEMBERS_EVERY_S = 1.0
 CALL_S = 30.0
 AGENT_START_S = 120.0
-PROBLEMS_EVERY_S = 5.0
-"""Pause before a node with problems gets the next request."""
+PROBLEMS_EVERY_S = 5.0  # Pause before a node with problems gets the next request.
 WATCH_HANGS_S = 90.0
 """Ray ends a driver that has lost its cluster for a minute; a call that takes longer never ends."""
 

@@ -26,11 +26,9 @@ from lehr.node import exit_report
 
 log = logging.getLogger(__name__)
 
-RESTART_S = (0.2, 10.0)
-"""Pause before the next bridge: doubled after each one that ended soon."""
+RESTART_S = (0.2, 10.0)  # Pause before the next bridge: doubled after each one that ended soon.
 COMMAND = (sys.executable, "-P", "-m", "lehr.cluster.bridge")
-SETTLED_S = 30.0
-"""A bridge that lived this long counts as healthy."""
+SETTLED_S = 30.0  # A bridge that lived this long counts as healthy.
 
 
 class BridgeDown(LehrError):
@@ -236,10 +234,8 @@ def _why(logs: Path) -> str:
 
 
 PING_EVERY_S = 5.0
-HANGS_S = 30.0
-"""A bridge that has not answered pings for so long hangs."""
-START_S = 300.0
-"""Limit for the first message: Ray connects in the meantime."""
+HANGS_S = 30.0  # A bridge that has not answered pings for so long hangs.
+START_S = 300.0  # Limit for the first message: Ray connects in the meantime.
 STOP_S = 5.0
 
 
@@ -252,8 +248,7 @@ class BridgeProcess:
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
-        self.hangs = False
-        """It was killed because it did not answer."""
+        self.hangs = False  # It was killed because it did not answer.
         self._heard_at = time.monotonic()
         self._up = False
         self._ended = threading.Event()

@@ -48,11 +48,9 @@ log = logging.getLogger(__name__)
 
 TICK_S = 1.0
 """Time until the next tick while something is not settled: new metrics, an action, a fault."""
-IDLE_S = 10.0
-"""Time until the next tick if nothing happens and no limit runs out."""
+IDLE_S = 10.0  # Time until the next tick if nothing happens and no limit runs out.
 DEFAULT_TIMEOUTS = Timeouts()
-TRAINER_VARIABLE = "LEHR_TRAINER_MODULE"
-"""Tests replace the trainer by something smaller."""
+TRAINER_VARIABLE = "LEHR_TRAINER_MODULE"  # Tests replace the trainer by something smaller.
 
 
 class Dispatcher:
@@ -88,8 +86,7 @@ class Dispatcher:
     ) -> None:
         self.store = store
         self.heartbeats = HeartbeatTable(clock)
-        self.alarm = Alarm(clock)
-        """When the next tick is due."""
+        self.alarm = Alarm(clock)  # When the next tick is due.
         self.handlers = AttemptProtocol(store, self.heartbeats, self.wake)
         name = node or socket.gethostname().partition(".")[0]
         expected: dict[str, list[dict[str, Any]]] = {}

@@ -31,15 +31,12 @@ from lehr.store.tables import GateVerdict
 
 log = logging.getLogger(__name__)
 
-DISPATCHER = "dispatcher"
-"""The actor of the transitions that a tick makes."""
+DISPATCHER = "dispatcher"  # The actor of the transitions that a tick makes.
 
 
 class Applied(NamedTuple):
-    changed: list[Subject]
-    """Their record has changed, so further actions may follow."""
-    failed: list[Subject]
-    """Deciding or acting failed."""
+    changed: list[Subject]  # Their record has changed, so further actions may follow.
+    failed: list[Subject]  # Deciding or acting failed.
 
 
 class Executor:

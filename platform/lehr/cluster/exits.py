@@ -102,8 +102,7 @@ def nodes_to_avoid(store: Store, run: RunRow) -> dict[str, float]:
     return avoided(ends, readmitted(store.nodes.notes()), store.clock())
 
 
-AT_START = 1000
-"""Ended attempts that a new server reads. Later ends are read one by one."""
+AT_START = 1000  # Ended attempts that a new server reads. Later ends are read one by one.
 _READING = "reading which nodes failed it"
 
 
@@ -113,10 +112,8 @@ class RecentEnds:
     def __init__(self, store: Store, isolation: Isolation) -> None:
         self._store = store
         self._isolation = isolation
-        self.noted = Noted()
-        """Attempts whose ends are read with the next ``take``."""
-        self.all_noted = True
-        """Read the newest ends of the record, as a new server must."""
+        self.noted = Noted()  # Attempts whose ends are read with the next ``take``.
+        self.all_noted = True  # Read the newest ends of the record, as a new server must.
         self._of_node: dict[str, list[Ended]] = {}
 
     def take(self) -> list[Ended]:

@@ -62,32 +62,22 @@ class Heartbeat:
     last_heartbeat: float | None = None
     node_heartbeats: dict[int, float] = field(default_factory=dict)
     """Time of the last heartbeat of each node's part, by node rank."""
-    at: float | None = None
-    """Wall-clock time of the last heartbeat."""
+    at: float | None = None  # Wall-clock time of the last heartbeat.
     unwritten: tuple[float, int | None] | None = None
     """Wall-clock time and step of the newest heartbeat that is not in the store yet."""
-    elapsed_s: float | None = None
-    """Seconds since its start, by its node's clock."""
+    elapsed_s: float | None = None  # Seconds since its start, by its node's clock.
     steps: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=_HISTORY))
     """(time, step) of heartbeats with a new step."""
-    copied_at: float = 0.0
-    """When a heartbeat last said that a checkpoint is being copied."""
-    request_since: float | None = None
-    """When it first got an order to stop."""
-    ended_since: float | None = None
-    """When it was first seen as ended."""
+    copied_at: float = 0.0  # When a heartbeat last said that a checkpoint is being copied.
+    request_since: float | None = None  # When it first got an order to stop.
+    ended_since: float | None = None  # When it was first seen as ended.
     stop_level: tuple[StopLevel, str] | None = None
-    in_flight: int = 0
-    """Start calls without an answer yet."""
-    started_on: set[str] = field(default_factory=set)
-    """Nodes whose agent has confirmed the start."""
+    in_flight: int = 0  # Start calls without an answer yet.
+    started_on: set[str] = field(default_factory=set)  # Nodes whose agent has confirmed the start.
     rejected_starts: int = 0
-    rejection: tuple[str, str] | None = None
-    """Why the start was rejected last, and by which node."""
-    start_failed: float | None = None
-    """When a start call failed last."""
-    start_impossible: Exception | None = None
-    """Why its launch spec cannot be written."""
+    rejection: tuple[str, str] | None = None  # Why the start was rejected last, and by which node.
+    start_failed: float | None = None  # When a start call failed last.
+    start_impossible: Exception | None = None  # Why its launch spec cannot be written.
 
 
 class HeartbeatTable:

@@ -32,8 +32,7 @@ _NAMELESS = {"queue": "the queue", "node": "the check of nodes"}
 class _Failing:
     since: float
     times: int = 0
-    lasts: bool = False
-    """It was logged that it lasts."""
+    lasts: bool = False  # It was logged that it lasts.
 
 
 class Noted:

@@ -18,8 +18,7 @@ from lehr.errors import StoreUnavailable
 from lehr_trainer.files import write_atomically
 
 FILE = "nodes.json"
-KEPT_S = 7 * 86_400.0
-"""A node that has been away for longer is no longer expected."""
+KEPT_S = 7 * 86_400.0  # A node that has been away for longer is no longer expected.
 WRITE_S = 2.0
 AGAIN_S = 600.0
 """The file is written this often even if no node has changed: it has the time of their reports."""

@@ -33,8 +33,7 @@ from lehr.store.tables import Attempt, CheckpointRow, RunRow
 from lehr_trainer.contract import layout, protocol
 from lehr_trainer.contract.orders import LaunchNote, Orders
 
-PROGRAMS = "lehr.node.programs"
-"""The module that supervises a program of the user's own."""
+PROGRAMS = "lehr.node.programs"  # The module that supervises a program of the user's own.
 
 
 @dataclass(frozen=True)
@@ -44,8 +43,7 @@ class LaunchSettings:
     server_url: str
     trainer: str
     secrets: SecretStore
-    own_node: str | None = None
-    """The node of the server's machine, if it is part of the cluster."""
+    own_node: str | None = None  # The node of the server's machine, if it is part of the cluster.
 
 
 def placement_of(attempt: Attempt) -> Placement:
@@ -188,8 +186,7 @@ def _spread(text: str) -> int:
 
 log = logging.getLogger(__name__)
 
-STOP_AGAIN_S = 5.0
-"""Seconds before the same call to stop an attempt is repeated."""
+STOP_AGAIN_S = 5.0  # Seconds before the same call to stop an attempt is repeated.
 
 
 class Launcher:

@@ -31,12 +31,10 @@ class Member:
     name: str
     address: str = ""
     ray_id: str = ""
-    alive: bool = False
-    """Ray counts it as a member."""
+    alive: bool = False  # Ray counts it as a member.
     serves: bool = True
     """It has an agent, or will have one: it has GPUs, or it is the server's own node."""
-    answered: bool = False
-    """Its agent has reported to the current bridge."""
+    answered: bool = False  # Its agent has reported to the current bridge.
     hello: Mapping[str, Any] = field(default_factory=dict)
     gpus: tuple[Mapping[str, Any], ...] = ()
     gpus_now: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
@@ -48,8 +46,7 @@ class Member:
     """Its machine is being taken out of the cluster: `lehr node leave` on it."""
     storage: str | None = None
     """Why runs cannot be stored on it now. It is used again when they can."""
-    notes: tuple[str, ...] = ()
-    """What is wrong on it, though runs can start there."""
+    notes: tuple[str, ...] = ()  # What is wrong on it, though runs can start there.
     error: str | None = None
     last_seen_at: float | None = None
     away: str | None = None
@@ -240,8 +237,7 @@ LABEL = "lehr.node"
 
 @dataclass(frozen=True)
 class RayNode:
-    name: str
-    """Its ``lehr.node`` label, else its host's name."""
+    name: str  # Its ``lehr.node`` label, else its host's name.
     ray_id: str
     address: str
     gpus: int

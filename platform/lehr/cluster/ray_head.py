@@ -141,11 +141,9 @@ def _starting(home: Path) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class RayAccess:
-    address: str
-    """Of the head: host and port."""
+    address: str  # Of the head: host and port.
     token: str | None = field(repr=False)
-    session: str = ""
-    """Differs between two heads at the same address; empty if unknown."""
+    session: str = ""  # Differs between two heads at the same address; empty if unknown.
 
 
 def ray_access(home: Path, *, ray_address: str | None, server_url: str) -> RayAccess:

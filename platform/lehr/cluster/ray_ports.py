@@ -16,8 +16,7 @@ from pathlib import Path
 from lehr.base import home
 
 DEFAULT_BASE = 6379
-SPAN = 121
-"""Ports from the first to the last of a node."""
+SPAN = 121  # Ports from the first to the last of a node.
 _BASES = range(DEFAULT_BASE, DEFAULT_BASE + 20 * 200, 200)
 
 

@@ -24,8 +24,7 @@ from typing import Any
 from lehr.base import procfs
 from lehr.errors import InternalError
 
-MARK = "LEHR_RAY_HEAD"
-"""Environment variable of all processes of one Ray node."""
+MARK = "LEHR_RAY_HEAD"  # Environment variable of all processes of one Ray node.
 START_S = 90.0
 OBJECT_STORE_BYTES = 80_000_000
 """Lehr does not use the object store; by default Ray would give it 30 % of the memory."""
@@ -38,17 +37,14 @@ _UP = b"Ray runtime started"
 class RayProcess:
     """A Ray node of this machine, as recorded in a home: the head, or one that joined another."""
 
-    address: str
-    """Of the head: host and port."""
+    address: str  # Of the head: host and port.
     gpus: int
     mark: str
     pid: int
     start_time: int
     boot_id: str
-    versions: str = ""
-    """``versions()`` when it was started."""
-    base_port: int = 0
-    """Its first port, if its ports are fixed."""
+    versions: str = ""  # ``versions()`` when it was started.
+    base_port: int = 0  # Its first port, if its ports are fixed.
 
     def running(self) -> bool:
         """Return whether its first process runs; it ends when any other process of Ray ends."""

@@ -23,8 +23,7 @@ from lehr.store import Change, Store
 from lehr.store.records.run_rows import shown_run
 from lehr.store.tables import Attempt, CheckpointRow, RunRow, SweepRow
 
-MANY = 500
-"""From this many changed runs on, one query for all is faster."""
+MANY = 500  # From this many changed runs on, one query for all is faster.
 _LIVING = frozenset(RunState) - ENDED
 
 

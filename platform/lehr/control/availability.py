@@ -28,8 +28,7 @@ this much before: a run starts a moment after the decision, and takes a while to
 class NodeEnd:
     stops_in_s: float
     """Seconds until its runs are stopped. Negative or 0: they are, and nothing starts on it."""
-    text: str
-    """The time at which it ends, for people."""
+    text: str  # The time at which it ends, for people.
 
     @property
     def near(self) -> bool:

@@ -22,16 +22,11 @@ _UNITS = (("T", 10**12), ("B", 10**9), ("M", 10**6), ("k", 10**3))
 
 @dataclass(frozen=True)
 class Cooldown:
-    step: int
-    """Of the checkpoint."""
-    changes: dict[str, Any]
-    """Of the fork, by dotted path."""
-    spec: RunSpec
-    """Of the fork."""
-    rate: float
-    """Learning rate of the trunk at ``step``."""
-    share: float
-    """The same as a share of the trunk's peak."""
+    step: int  # Of the checkpoint.
+    changes: dict[str, Any]  # Of the fork, by dotted path.
+    spec: RunSpec  # Of the fork.
+    rate: float  # Learning rate of the trunk at ``step``.
+    share: float  # The same as a share of the trunk's peak.
     last_rate: float
 
     @property

@@ -24,10 +24,8 @@ from lehr.control.reconcile import (
 )
 from lehr.control.snapshot import Snapshot
 
-AFTER_S = 0.001
-"""Limits are passed, not reached."""
-LEAST_S = 0.1
-"""Do not look more often than this at a limit."""
+AFTER_S = 0.001  # Limits are passed, not reached.
+LEAST_S = 0.1  # Do not look more often than this at a limit.
 
 
 def due_in_s(snapshot: Snapshot) -> float | None:

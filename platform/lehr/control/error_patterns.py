@@ -17,8 +17,7 @@ class Budget(StrEnum):
     USER = "user"
     INFRASTRUCTURE = "infrastructure"
     PREEMPTION = "preemption"
-    NONE = "none"
-    """Another try would fail the same way."""
+    NONE = "none"  # Another try would fail the same way.
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +26,7 @@ class Pattern:
     budget: Budget
     expressions: tuple[str, ...]
     message: str
-    regex: re.Pattern[str]
-    """All expressions as one."""
+    regex: re.Pattern[str]  # All expressions as one.
     node_fault: bool
     """The cause lies in the node, which is excluded if it fails in the same way again."""
 

@@ -15,19 +15,16 @@ from lehr.control.saved_points import SavedPoint
 from lehr.specs.evaluations import evaluations_of, run_of
 from lehr.specs.run import RunSpec
 
-FAILURES = 3
-"""After so many in a row, an evaluation is not tried on further checkpoints."""
+FAILURES = 3  # After so many in a row, an evaluation is not tried on further checkpoints.
 
 
 class Evaluates(NamedTuple):
     """What a run evaluates; as text in its row, where it is unique."""
 
     run_id: str
-    attempt: int
-    """That has saved the checkpoint."""
+    attempt: int  # That has saved the checkpoint.
     step: int
-    name: str
-    """Of the evaluation."""
+    name: str  # Of the evaluation.
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -52,10 +49,8 @@ class EvaluatedRun(NamedTuple):
     state: RunState
     desired: Desired
     archived: bool
-    points: Sequence[SavedPoint]
-    """Its checkpoints that can be read."""
-    evaluations: Sequence[EvaluationRun]
-    """In order of submission."""
+    points: Sequence[SavedPoint]  # Its checkpoints that can be read.
+    evaluations: Sequence[EvaluationRun]  # In order of submission.
 
 
 class Evaluate(NamedTuple):

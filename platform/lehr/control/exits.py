@@ -16,8 +16,7 @@ from lehr_trainer.contract.records import Count
 
 Text = Annotated[str, Field(max_length=200_000)]
 
-STOPPED = "stopped"
-"""The reason of a part that Lehr has ended."""
+STOPPED = "stopped"  # The reason of a part that Lehr has ended.
 _FOLLOW = frozenset({"nccl_timeout", "nccl_error", "network", "peer_lost"})
 """Causes of failure that follow when another part of the gang has ended."""
 

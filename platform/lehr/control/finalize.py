@@ -38,23 +38,18 @@ class EndedAttempt:
 
     run_id: str
     attempt: int
-    situation: Situation
-    """That of the run."""
+    situation: Situation  # That of the run.
     report: ExitReport
     finished: FinishedReport | None
-    budgets: Budgets
-    """Retries left."""
+    budgets: Budgets  # Retries left.
     spent: Mapping[str, int]
     """Retries used, by the column of the run that counts them; healed by progress."""
     progressed: bool = False
     """The attempt has saved a newer checkpoint than the attempts before it."""
-    resumable: bool = True
-    """The run has a checkpoint, its own or that of its fork."""
+    resumable: bool = True  # The run has a checkpoint, its own or that of its fork.
     time_limit_s: float | None = None
-    message: str | None = None
-    """Message of the request that applies to the run, or of its rewind."""
-    delivered: bool = True
-    """All of its streams have arrived, or none will."""
+    message: str | None = None  # Message of the request that applies to the run, or of its rewind.
+    delivered: bool = True  # All of its streams have arrived, or none will.
     since_exit_s: float = 0.0
 
 
@@ -69,8 +64,7 @@ class Finalize:
     """The transitions in order; the last one has the cause and the message."""
     cause: str
     message: str | None
-    changes: Mapping[str, int]
-    """Columns of the run that the last transition changes: used retries."""
+    changes: Mapping[str, int]  # Columns of the run that the last transition changes: used retries.
 
     @property
     def state(self) -> RunState:

@@ -28,8 +28,7 @@ _MODEL_MAY_CHANGE = {
 }
 """Fields of each kind that do not change the shape of weights: GPT-2 learns its positions."""
 LONGEST_NAME = 100
-_REHEATED = 1.05
-"""A rate that rises by less than this factor needs no warning."""
+_REHEATED = 1.05  # A rate that rises by less than this factor needs no warning.
 _OF_PROGRAM = (
     "optimizer_state fresh is for Lehr's own trainer; a program loads its checkpoint by itself."
 )

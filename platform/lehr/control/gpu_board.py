@@ -18,23 +18,19 @@ many of them are missing now. The smallest option is the best.
 _Excludes = tuple[frozenset[str], frozenset[str], frozenset[str] | None]
 """Excluded nodes, closed nodes, and the only allowed ones; see ``Waiting`` and ``Reach``."""
 _ANYWHERE = Reach(frozenset())
-_SOON_S = 0.001
-"""A run that is estimated to end now has not ended yet."""
+_SOON_S = 0.001  # A run that is estimated to end now has not ended yet.
 
 
 @dataclass(slots=True)
 class GpuBoard:
     nodes: dict[str, Node]
     busy: dict[str, dict[int, Active]] = field(default_factory=dict)
-    taken: dict[str, set[int]] = field(default_factory=dict)
-    """GPUs allocated in this plan."""
+    taken: dict[str, set[int]] = field(default_factory=dict)  # GPUs allocated in this plan.
     held: dict[str, dict[int, str]] = field(default_factory=dict)
     """Reserved GPUs: node -> GPU -> run that it is reserved for."""
     of_type: dict[tuple[str, str | None], tuple[int, ...]] = field(default_factory=dict)
-    version: int = 0
-    """Increases whenever GPUs are allocated or reserved."""
-    on_cpu: Counter[str] = field(default_factory=Counter)
-    """Number of runs without a GPU, by node."""
+    version: int = 0  # Increases whenever GPUs are allocated or reserved.
+    on_cpu: Counter[str] = field(default_factory=Counter)  # Number of runs without a GPU, by node.
     reached: dict[tuple[Saved, Need], Reach] = field(default_factory=dict)
     allowed: dict[_Excludes, list[Node]] = field(default_factory=dict)
     """Nodes on which a run may be placed, by what excludes nodes for it."""

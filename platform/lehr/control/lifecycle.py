@@ -95,12 +95,9 @@ def can_transition(old: RunState, new: RunState) -> bool:
     return new in TRANSITIONS[old]
 
 
-ALERT = "alert:"
-"""Prefix of the actor of a request that an alert made; the alert's code follows."""
-TIME_LIMIT = "time_limit"
-"""The cause of a run that stops because it has reached its time limit."""
-PREEMPTED = "preempted"
-"""The cause of the states of a run that is paused for another one."""
+ALERT = "alert:"  # Prefix of the actor of a request that an alert made; the alert's code follows.
+TIME_LIMIT = "time_limit"  # The cause of a run that stops because it has reached its time limit.
+PREEMPTED = "preempted"  # The cause of the states of a run that is paused for another one.
 REWIND = "rewind"
 """The cause of the states of a run that is stopped to restart from an earlier checkpoint."""
 NODE_UNTIL = "node_until"
@@ -154,10 +151,8 @@ def apply_request(run: OpenRun, elapsed_s: float | None) -> StateChange | None:
 @dataclass(frozen=True, slots=True)
 class Situation:
     state: RunState
-    desired: Desired
-    """The state that was requested last."""
-    cause: str | None = None
-    """Why it is in its state."""
+    desired: Desired  # The state that was requested last.
+    cause: str | None = None  # Why it is in its state.
 
     @property
     def wanted(self) -> Desired:

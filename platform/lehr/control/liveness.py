@@ -11,19 +11,14 @@ from enum import StrEnum
 
 class Liveness(StrEnum):
     OK = "ok"
-    UNREACHABLE = "unreachable"
-    """No heartbeat for a while: shown, not failed."""
-    STALLED = "stalled"
-    """Heartbeats arrive, but no new steps."""
+    UNREACHABLE = "unreachable"  # No heartbeat for a while: shown, not failed.
+    STALLED = "stalled"  # Heartbeats arrive, but no new steps.
 
 
 UNREACHABLE_S = 20.0
-SILENT_S = 600.0
-"""The same for a process that Lehr did not start: nobody but itself reports it."""
-STALLED_FACTOR = 10.0
-"""Multiple of the median step time."""
-STALLED_FLOOR_S = 180.0
-"""A normal save, evaluation or recompilation may take this long."""
+SILENT_S = 600.0  # The same for a process that Lehr did not start: nobody but itself reports it.
+STALLED_FACTOR = 10.0  # Multiple of the median step time.
+STALLED_FLOOR_S = 180.0  # A normal save, evaluation or recompilation may take this long.
 
 
 def liveness(
@@ -62,11 +57,9 @@ def median_step_s(history: Sequence[tuple[float, int]]) -> float | None:
 
 
 HEARTBEAT_S = 2.0
-STOPPING_HEARTBEAT_S = 1.0
-"""While an attempt is stopping, so that each stop level arrives soon."""
+STOPPING_HEARTBEAT_S = 1.0  # While an attempt is stopping, so that each stop level arrives soon.
 SEND_S = 0.5
-REPORT_S = 2.0
-"""Between two reports of a node's agent: its attempts, its machine, its GPUs."""
+REPORT_S = 2.0  # Between two reports of a node's agent: its attempts, its machine, its GPUs.
 
 HEARTBEATS_PER_S = 300.0
 SENDS_PER_S = 600.0
@@ -77,16 +70,13 @@ LONGEST_S = 10.0
 """Half of the silence after which an attempt is shown as unreachable (``liveness.py``)."""
 
 
-ACCEPTED_WAIT_S = 0.1
-"""A wait for the server that doubles the pauses."""
+ACCEPTED_WAIT_S = 0.1  # A wait for the server that doubles the pauses.
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    heartbeat_s: float = HEARTBEAT_S
-    """Seconds between two heartbeats."""
-    send_s: float = SEND_S
-    """Seconds between two looks for new data to send."""
+    heartbeat_s: float = HEARTBEAT_S  # Seconds between two heartbeats.
+    send_s: float = SEND_S  # Seconds between two looks for new data to send.
 
 
 def pace(senders: int) -> Pace:

@@ -46,8 +46,7 @@ class Ended:
     node: str
     attempt: str
     at: float
-    fault: str | None
-    """The cause, if the node is at fault; else None."""
+    fault: str | None  # The cause, if the node is at fault; else None.
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from lehr.control.resources import Need, count
 
-_NAMED = 4
-"""Names of nodes in a reason, at most."""
+_NAMED = 4  # Names of nodes in a reason, at most.
 _MINUTES = (1, 2, 3, 5, 10, 15, 20, 30, 40, 50)
 
 
@@ -21,13 +20,10 @@ class Blocker:
     """The missing GPUs on one node."""
 
     node: str
-    free: int
-    """GPUs of the required type that are free on the node now."""
-    size: int
-    """GPUs of the required type that the node has."""
+    free: int  # GPUs of the required type that are free on the node now.
+    size: int  # GPUs of the required type that the node has.
     missing: int
-    holder: str | None
-    """Of the runs that hold the missing GPUs, the one that ends first."""
+    holder: str | None  # Of the runs that hold the missing GPUs, the one that ends first.
     holder_frees: int
     remaining_s: float | None
 

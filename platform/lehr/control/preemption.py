@@ -38,8 +38,7 @@ class _Room:
     board: GpuBoard
     holders: dict[tuple[str, int], Active]
     claimed: set[tuple[str, int]]
-    chosen: dict[str, Active] = field(default_factory=dict)
-    """Runs that are paused, by id."""
+    chosen: dict[str, Active] = field(default_factory=dict)  # Runs that are paused, by id.
     barred: set[str] = field(default_factory=set)
 
     def becomes_free(self, node: str, gpu: int) -> bool:

@@ -46,19 +46,15 @@ if TYPE_CHECKING:
 class StartRun:
     run_id: str
     placement: Placement
-    resume_from: str | None = None
-    """The checkpoint that it resumes from."""
-    message: str | None = None
-    """Why it starts there, if that is not obvious."""
+    resume_from: str | None = None  # The checkpoint that it resumes from.
+    message: str | None = None  # Why it starts there, if that is not obvious.
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     starts: tuple[StartRun, ...]
-    reasons: dict[str, str]
-    """The reason for every run that does not start."""
-    order: tuple[str, ...]
-    """All runs that keep waiting, in order."""
+    reasons: dict[str, str]  # The reason for every run that does not start.
+    order: tuple[str, ...]  # All runs that keep waiting, in order.
     turn: tuple[Waiting, ...] = ()
     """Those that wait only for GPUs: no limit of a sweep or quota stops them."""
 

@@ -14,16 +14,13 @@ CURE = "Set checkpoints.upload, or put LEHR_RUNS on storage that all nodes share
 class Saved:
     """Where the checkpoints lie that a run may resume from."""
 
-    nodes: tuple[str, ...]
-    """The nodes that wrote them, that of the newest one first."""
-    copied: bool = False
-    """A copy in storage exists, which any node can fetch."""
+    nodes: tuple[str, ...]  # The nodes that wrote them, that of the newest one first.
+    copied: bool = False  # A copy in storage exists, which any node can fetch.
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    near: frozenset[str]
-    """Nodes that have the files."""
+    near: frozenset[str]  # Nodes that have the files.
     allowed: frozenset[str] | None = None
     """Nodes that may have them; None: any node, because all have them or nothing is known."""
 
@@ -82,20 +79,16 @@ Kind = tuple[Need, frozenset[str], frozenset[str], Saved | None]
 @dataclass(frozen=True, slots=True)
 class Waiting:
     run_id: str
-    number: int
-    """Order of submission."""
+    number: int  # Order of submission.
     need: Need
     name: str = ""
     priority: int = 0
     project: str = "default"
     sweep_id: str | None = None
     sweep_name: str | None = None
-    max_concurrent: int | None = None
-    """Limit of its sweep."""
-    excluded_nodes: frozenset[str] = frozenset()
-    """Nodes that failed this run twice."""
-    pause: str | None = None
-    """Why it may not start anywhere for a while after its last attempt."""
+    max_concurrent: int | None = None  # Limit of its sweep.
+    excluded_nodes: frozenset[str] = frozenset()  # Nodes that failed this run twice.
+    pause: str | None = None  # Why it may not start anywhere for a while after its last attempt.
     closed_nodes: frozenset[str] = frozenset()
     """Nodes that are available for too short a time for it (``availability.py``)."""
     saved: Saved | None = None
@@ -121,14 +114,12 @@ class Active:
     name: str = ""
     project: str = "default"
     sweep_id: str | None = None
-    remaining_s: float | None = None
-    """Estimated remaining seconds; None when unknown."""
+    remaining_s: float | None = None  # Estimated remaining seconds; None when unknown.
     priority: int = 0
     attempt: int = 0
     preemptible: bool = False
     """It may be paused now for a run of a higher priority (``preemption.py``)."""
-    ending: bool = False
-    """It is being stopped: its GPUs become free soon."""
+    ending: bool = False  # It is being stopped: its GPUs become free soon.
 
 
 def shown_name(run: Waiting | Active) -> str:

@@ -31,8 +31,7 @@ GANG_KILL_S = 30.0
 class AttemptPhase(StrEnum):
     """The state of an attempt in its agent's list."""
 
-    LIVE = "live"
-    """Its shim runs: training, or ending."""
+    LIVE = "live"  # Its shim runs: training, or ending.
     ENDED = "ended"
     """Its exit.json is written and no process is left; its streams may still be arriving."""
 
@@ -40,8 +39,7 @@ class AttemptPhase(StrEnum):
 class StopLevel(StrEnum):
     """How forcefully a process is stopped. Each level includes the previous ones."""
 
-    ORDER = "order"
-    """Through orders.json, read at the next step boundary."""
+    ORDER = "order"  # Through orders.json, read at the next step boundary.
     TERM = "term"
     KILL = "kill"
 
@@ -49,10 +47,8 @@ class StopLevel(StrEnum):
 @dataclass(frozen=True, slots=True)
 class NodeSeen:
     name: str
-    alive: bool
-    """Ray counts it as a member."""
-    answered: bool
-    """Its agent has sent its list to the current bridge."""
+    alive: bool  # Ray counts it as a member.
+    answered: bool  # Its agent has sent its list to the current bridge.
     attempts: Mapping[str, AttemptPhase] = field(default_factory=dict)
 
 
@@ -60,12 +56,9 @@ class NodeSeen:
 class Starts:
     """What has become of the start calls of an attempt so far."""
 
-    rejected: int = 0
-    """Calls that an agent rejected. A broken bridge is no fault of the node."""
-    why: str = ""
-    """Why the last one was rejected."""
-    node: str | None = None
-    """The node that rejected it."""
+    rejected: int = 0  # Calls that an agent rejected. A broken bridge is no fault of the node.
+    why: str = ""  # Why the last one was rejected.
+    node: str | None = None  # The node that rejected it.
     since_failed_s: float | None = None
     """Since a call failed last, for whatever reason; None if none has."""
     impossible: Exception | None = None
@@ -78,40 +71,30 @@ class OpenAttempt:
 
     id: str
     nodes: tuple[str, ...]
-    current: bool
-    """It is its run's newest attempt and the run is active; otherwise it is fenced."""
+    current: bool  # It is its run's newest attempt and the run is active; otherwise it is fenced.
     desired: Desired = Desired.RUN
     over_time_limit: bool = False
     stall_limit_s: float | None = None
     """How long its spec allows heartbeats without a step; None: without limit."""
     since_step_s: float | None = None
     """Since its step number last grew; None before its first step."""
-    dispatched: bool = False
-    """An agent has confirmed its start."""
-    in_flight: bool = False
-    """A start call is in progress, so the agents' lists mean nothing yet."""
-    starts: Starts = field(default_factory=Starts)
-    """What has become of earlier start calls."""
-    exited: bool = False
-    """Its exit is recorded; only streams may still arrive."""
+    dispatched: bool = False  # An agent has confirmed its start.
+    in_flight: bool = False  # A start call is in progress, so the agents' lists mean nothing yet.
+    starts: Starts = field(default_factory=Starts)  # What has become of earlier start calls.
+    exited: bool = False  # Its exit is recorded; only streams may still arrive.
     ended: bool = False
     """Its exit is recorded, or a part of it has reported its exit or is listed as ended."""
-    ended_nodes: frozenset[str] = frozenset()
-    """Nodes of a gang whose part has reported its exit."""
-    ended_well: bool = False
-    """Every part that has ended did so by itself and without an error."""
+    ended_nodes: frozenset[str] = frozenset()  # Nodes of a gang whose part has reported its exit.
+    ended_well: bool = False  # Every part that has ended did so by itself and without an error.
     since_contact_s: float = 0.0
     """Since its last heartbeat; before the first, since its dispatch or creation."""
     silent_nodes: Mapping[str, float] = field(default_factory=dict)
     """The same for each node's part, where they differ."""
-    contacted: bool = False
-    """At least one heartbeat or event has arrived."""
-    since_request_s: float = 0.0
-    """Since it first got an order to stop."""
+    contacted: bool = False  # At least one heartbeat or event has arrived.
+    since_request_s: float = 0.0  # Since it first got an order to stop.
     stop_grace_s: float | None = None
     """Time that a program has to save before it is killed; None for Lehr's trainer."""
-    since_ended_s: float = 0.0
-    """Since it was first seen that it has ``ended``."""
+    since_ended_s: float = 0.0  # Since it was first seen that it has ``ended``.
     elapsed_s: float | None = None
     """Since its start, by its node's clock; before its first heartbeat, since it was first seen."""
 
@@ -129,14 +112,11 @@ class OpenAttempt:
 class Timeouts:
     lease_s: float = 60.0
     """Ray has lost the node, and no heartbeat came for this long: the attempt is lost, too."""
-    first_heartbeat_s: float = 300.0
-    """Limit for the first heartbeat or event after the start."""
+    first_heartbeat_s: float = 300.0  # Limit for the first heartbeat or event after the start.
     cancel_term_s: float = 6.0
-    cancel_kill_s: float = 14.0
-    """A cancelled run's GPUs must be free within 30 s."""
+    cancel_kill_s: float = 14.0  # A cancelled run's GPUs must be free within 30 s.
     pause_term_s: float = 300.0
-    pause_kill_s: float = 900.0
-    """Long enough to save 15 GB to slow storage."""
+    pause_kill_s: float = 900.0  # Long enough to save 15 GB to slow storage.
     gang_drain_s: float = 900.0
     """How long the other nodes of a gang may take to save after one has completed."""
     collect_s: float = 20.0
@@ -178,8 +158,7 @@ class MarkLost:
     attempt_id: str
     cause: str
     message: str
-    node: str | None = None
-    """The faulty node, if known."""
+    node: str | None = None  # The faulty node, if known.
 
 
 @dataclass(frozen=True, slots=True)

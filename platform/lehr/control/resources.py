@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from lehr.base.names import is_type
 from lehr_trainer.planning.hardware import GPUS
 
-CPUS_A_RUN = 16
-"""A run without GPUs uses at most as many threads (``Agent.threads``)."""
+CPUS_A_RUN = 16  # A run without GPUs uses at most as many threads (``Agent.threads``).
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +26,12 @@ class Node:
     gpus: tuple[Gpu, ...]
     usable: bool = True
     """Its agent answers, and it has no problem; nothing is placed on other nodes."""
-    problem: str | None = None
-    """Why it cannot be used, though its agent answers."""
+    problem: str | None = None  # Why it cannot be used, though its agent answers.
     excluded: bool = False
     """It was excluded for failures or by a user, or has left: nothing is placed on it."""
-    left: bool = False
-    """It has left the cluster; it is also excluded."""
-    away: str | None = None
-    """Why it is not there, though the last server knew it."""
-    cpu_places: int = 1
-    """Maximum number of runs without a GPU."""
+    left: bool = False  # It has left the cluster; it is also excluded.
+    away: str | None = None  # Why it is not there, though the last server knew it.
+    cpu_places: int = 1  # Maximum number of runs without a GPU.
     runs_folder: str | None = None
     """The identity of the folder of runs that it sees: nodes with the same one share checkpoints.
     None: unknown.
@@ -48,8 +43,7 @@ class Need:
     """The gang that a run needs: placed together or not at all."""
 
     gpus: int = 1
-    nodes: int = 1
-    """Nodes. Each has the same number of GPUs."""
+    nodes: int = 1  # Nodes. Each has the same number of GPUs.
     gpu_type: str | None = None
 
     @property
@@ -84,8 +78,7 @@ class NodeShare:
     gpus: tuple[int, ...]
 
 
-Placement = tuple[NodeShare, ...]
-"""The first share has torchrun's rendezvous."""
+Placement = tuple[NodeShare, ...]  # The first share has torchrun's rendezvous.
 
 
 def count(number: int, noun: str) -> str:
@@ -139,8 +132,7 @@ _ALSO = (
     *("MI100", "MI210", "MI250", "MI250X", "MI300A", "MI300X", "MI325X", "MI350X", "MI355X"),
 )
 """Names of GPUs that are missing in the trainer's table of peaks."""
-_CLOSE = 0.8
-"""Threshold of difflib's ratio: one wrong letter in a name of four."""
+_CLOSE = 0.8  # Threshold of difflib's ratio: one wrong letter in a name of four.
 
 
 def likely_meant(gpu_type: str, existing: Iterable[str]) -> str | None:

@@ -38,11 +38,9 @@ RETRY_RESET: Final[Mapping[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    name: str
-    """For programs: out_of_memory, nccl_timeout, killed, ..."""
+    name: str  # For programs: out_of_memory, nccl_timeout, killed, ...
     budget: Budget
-    message: str
-    """For people, one or two sentences."""
+    message: str  # For people, one or two sentences.
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +60,7 @@ class FinishedReport:
     cause: str | None = None
     message: str | None = None
     step: int = 0
-    saved: bool = True
-    """A training that was stopped has saved what it did."""
+    saved: bool = True  # A training that was stopped has saved what it did.
 
 
 _OWN_CAUSES: dict[str, Budget] = {
@@ -89,8 +86,7 @@ _COMES_BACK = frozenset({"disk_full", "data_unreachable"})
 _PAUSE_S = 30.0
 _MOST_DOUBLINGS = 5
 
-INTERNAL = "internal"
-"""The cause of a run's end that is a bug of Lehr: see ``internal``."""
+INTERNAL = "internal"  # The cause of a run's end that is a bug of Lehr: see ``internal``.
 
 _SHIM_REASONS: dict[str, tuple[Budget, str]] = {
     "shim_lost": (Budget.INFRASTRUCTURE, "its training was lost"),

@@ -23,12 +23,9 @@ class SavedPoint(Protocol):
 class Rewound(TypedDict):
     """A rewind: what a run trained in vain, and the data that it skips."""
 
-    attempt: int
-    """The one that was stopped for it."""
-    before: int
-    """The step at which the spike began: the run restarts from a checkpoint before it."""
-    through: int
-    """The last step whose data are skipped."""
+    attempt: int  # The one that was stopped for it.
+    before: int  # The step at which the spike began: the run restarts from a checkpoint before it.
+    through: int  # The last step whose data are skipped.
 
 
 def point_before(

@@ -52,8 +52,7 @@ class QueueOrder:
     """Publish the order of the queue, and why runs wait."""
 
     order: tuple[str, ...]
-    reasons: dict[str, str]
-    """Reasons that have changed, by run."""
+    reasons: dict[str, str]  # Reasons that have changed, by run.
 
 
 Action = (

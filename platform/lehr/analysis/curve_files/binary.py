@@ -23,8 +23,7 @@ from lehr.analysis.curve_files.collector import CurveRow, Points, Remark, needs,
 from lehr_trainer.files import open_regular
 
 TENSORBOARD = "*tfevents*"
-LARGEST_EVENT = 512 * 2**20
-"""Bytes of an event; a graph may be large."""
+LARGEST_EVENT = 512 * 2**20  # Bytes of an event; a graph may be large.
 _FLOAT, _DOUBLE = 1, 2
 
 

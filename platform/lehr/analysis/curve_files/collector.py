@@ -19,8 +19,7 @@ class CurveRow(NamedTuple):
     """The values that a file has for one step. A tuple, since there may be millions."""
 
     step: int
-    values: dict[str, float]
-    """By the name that the file uses."""
+    values: dict[str, float]  # By the name that the file uses.
     place: int | str
     """Where it is in the file: a line's number, or e.g. "record 17"."""
     at: float | None = None
@@ -73,8 +72,7 @@ every second (fourth, ...) new one is kept."""
 MOST_RETURNS = 20
 """Times that steps may go back without a recorded resumption; in long files a share of rows."""
 RETURNS_SHARE = 0.01
-GAP = 20
-"""A gap in the steps is this many times the usual distance."""
+GAP = 20  # A gap in the steps is this many times the usual distance.
 
 
 class _Kept:
@@ -138,8 +136,7 @@ class Collector:
         self._metrics: dict[str, tuple[str, int] | None] = {}
         self._kept: dict[str, _Kept] = {}
         self._newest: dict[str, int] = {}
-        self.names: set[str] = set()
-        """Every name of the file."""
+        self.names: set[str] = set()  # Every name of the file.
         self.rows, self.returns, self.repeats = 0, 0, 0
         self._first_return: str | None = None
         self._first_repeat: str | None = None

@@ -124,8 +124,7 @@ def _name(label: str, before: str) -> str:
     return words[-1].strip("./-")
 
 
-_NAMED = 20
-"""Patterns that a warning names."""
+_NAMED = 20  # Patterns that a warning names.
 _PIECE = 4 << 20
 _LONGEST_LINE = 1 << 20
 
@@ -135,8 +134,7 @@ class GrowingFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.offset = 0
-        """Bytes that have been read."""
+        self.offset = 0  # Bytes that have been read.
         self._rest = b""
 
     @property
@@ -172,8 +170,7 @@ class GrowingFile:
                 break
 
 
-_FIRST_LINES = 1_000
-"""If no pattern matches one of so many lines, the run has a warning."""
+_FIRST_LINES = 1_000  # If no pattern matches one of so many lines, the run has a warning.
 
 
 class ProgramOutput:
@@ -187,8 +184,7 @@ class ProgramOutput:
         self._lines = PrintedLines(prints, step)
         self._looked = time.time()
         self._first: list[str] = []
-        self.problem: str | None = None
-        """That none of the first lines matches a pattern."""
+        self.problem: str | None = None  # That none of the first lines matches a pattern.
 
     def rows(self, *, now: bool = False) -> Iterator[CurveRow]:
         """Yield the values of new lines, ``now`` of all that are there."""

@@ -32,17 +32,13 @@ class FileCurves:
     """The curves of a run that a file holds."""
 
     form: Format
-    curves: dict[str, Curve]
-    """By Lehr's names."""
-    rows: int
-    """Rows or records that were read."""
+    curves: dict[str, Curve]  # By Lehr's names.
+    rows: int  # Rows or records that were read.
     last_step: int
-    total_steps: int | None
-    """As the file has it."""
+    total_steps: int | None  # As the file has it.
     warmup_steps: int | None
     changes: tuple[int, ...]
-    remarks: list[str]
-    """What was assumed, thinned or left out, as sentences."""
+    remarks: list[str]  # What was assumed, thinned or left out, as sentences.
 
 
 def read_curves(path: Path, given: dict[str, str] | None = None) -> FileCurves:

@@ -31,8 +31,7 @@ from lehr_trainer.files import open_regular
 
 LONGEST_LINE = 1_000_000
 """Characters of a cell, or of the names of columns; a longer one is none of metrics."""
-LONGEST_RECORD = 8 << 20
-"""Bytes of a line of JSON, as in the index of the server."""
+LONGEST_RECORD = 8 << 20  # Bytes of a line of JSON, as in the index of the server.
 LARGEST_STEP = 2**62
 CLOCKS = {"timestamp", "_timestamp", "wall time", "wall_time"}  # In seconds since 1970.
 Wants = Callable[[str], bool]

@@ -61,8 +61,7 @@ EXACT = (DIGEST, EPOCH)
 
 @dataclass(frozen=True)
 class Alert(Sign):
-    code: AlertCode = field(kw_only=True)
-    """Name of the rule."""
+    code: AlertCode = field(kw_only=True)  # Name of the rule.
 
     @property
     def message(self) -> str:

@@ -30,14 +30,10 @@ from lehr.analysis.diagnosis.signs import (
 CHECK, SAME_TOKENS = "raw_ce_fp32", "loss_same_tokens"
 TOO_GOOD = 0.015
 """Nats by which a loss must be below its fp32 check on the same tokens. bf16 explains 0.01."""
-LOW_POINTS = 40
-"""Logged points of which nine tenths must be below what text allows."""
-RISES_BY = 0.005
-"""Least share of its lowest value by which a validation loss must rise."""
-CLIMBS = 3.5
-"""Standard errors by which it must climb."""
-LEARNT_BY_HEART = 0.7
-"""Training loss as a share of the validation's."""
+LOW_POINTS = 40  # Logged points of which nine tenths must be below what text allows.
+RISES_BY = 0.005  # Least share of its lowest value by which a validation loss must rise.
+CLIMBS = 3.5  # Standard errors by which it must climb.
+LEARNT_BY_HEART = 0.7  # Training loss as a share of the validation's.
 
 
 @rule("too_good", (CHECK,), (SAME_TOKENS,), points=LASTS)

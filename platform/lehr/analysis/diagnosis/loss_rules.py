@@ -27,18 +27,14 @@ from lehr.analysis.diagnosis.signs import (
     trailing_median,
 )
 
-SMOOTH = 25
-"""A curve is smoothed over a 25th of its points."""
-RISES_BY = 0.05
-"""Least rise of the smoothed loss in nats that counts, besides six standard errors."""
-BUMP = 0.2
-"""Share of the lowest loss up to which a rise may be a bump, which recovers."""
+SMOOTH = 25  # A curve is smoothed over a 25th of its points.
+RISES_BY = 0.05  # Least rise of the smoothed loss in nats that counts, besides six standard errors.
+BUMP = 0.2  # Share of the lowest loss up to which a rise may be a bump, which recovers.
 CLIMBS_BY = 0.005
 """Least share of the loss by which it must climb from the first to the last third of a rise."""
 FIRST_SHARE = 0.02
 """Share of the first loss by which a loss may stay above it, besides four standard deviations."""
-MOST_PERIOD = 16
-"""Longest period of a fast oscillation, in logged points."""
+MOST_PERIOD = 16  # Longest period of a fast oscillation, in logged points.
 HALF_WINDOW = (64, 96)
 """Fewest and most points in each half of the window in which an oscillation must be seen."""
 PEAK_SHARE = 0.5
@@ -46,8 +42,7 @@ PEAK_SHARE = 0.5
 each half, and both halves must agree."""
 
 
-COMES_AGAIN = 0.35
-"""Least correlation of the loss with itself a few periods before."""
+COMES_AGAIN = 0.35  # Least correlation of the loss with itself a few periods before.
 
 
 @rule("nan")

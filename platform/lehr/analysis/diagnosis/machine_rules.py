@@ -23,12 +23,10 @@ from lehr.analysis.diagnosis.signs import (
 )
 
 WAIT, STEP_TIME, SPEED = "data_wait_s", "step_time_s", "tokens_per_s"
-MEMORY = ("memory/allocated_bytes", "memory/rss_bytes")
-"""The first that was logged is judged."""
+MEMORY = ("memory/allocated_bytes", "memory/rss_bytes")  # The first that was logged is judged.
 DATA_SHARE = 0.05
 """Share of a step's time spent waiting for data that causes an alert; the loader's goal is 0.01."""
-SLOWER = 1.25
-"""Factor by which steps must be slower."""
+SLOWER = 1.25  # Factor by which steps must be slower.
 SLOW_POINTS, SPEED_POINTS = 30, 150
 """Logged points that must be slower, and that a run must have before it is judged."""
 GROWS_BY = {"memory/allocated_bytes": 0.05, "memory/rss_bytes": 0.2}

@@ -17,15 +17,12 @@ LOSS, VAL_LOSS, LR = "train/loss", "val/loss", "train/lr"
 GRAD_NORM = "train/grad_norm"
 PARTS = ("embedding", "head", "first_layer", "last_layer")
 """Parts of a model of which the trainer logs ``params/<part>/{grad_norm,update_ratio}``."""
-MIN_POINTS = 20
-"""With fewer points, a trend is noise."""
+MIN_POINTS = 20  # With fewer points, a trend is noise.
 LASTS = 3
 """Consecutive points that must show a sign, where points are rare (evaluations, fp32 checks)."""
 
-UNTRAINED_WIDTH = 9
-"""Points of which most must be above the loss of untrained weights."""
-UNTRAINED_SHARE = 0.1
-"""Share of the first loss by which they must be above it."""
+UNTRAINED_WIDTH = 9  # Points of which most must be above the loss of untrained weights.
+UNTRAINED_SHARE = 0.1  # Share of the first loss by which they must be above it.
 MOST_NOISE = 12.0
 """Nats beyond which noise does not raise this limit: about the loss of untrained weights."""
 
@@ -34,8 +31,7 @@ LEAST_BITS = 0.3
 English) bounds English by 0.6 bits a character; Deletang et al. 2023 (arXiv:2309.10668) measure
 0.66 bits a byte for Chinchilla 70B on Wikipedia. Half of it leaves room for source code."""
 BYTE_VOCABULARY, LARGE_VOCABULARY = math.log(256), math.log(131_072)
-BYTES_PER_TOKEN = 4.3
-"""Of the large vocabulary, on English text; between the two by the logarithm."""
+BYTES_PER_TOKEN = 4.3  # Of the large vocabulary, on English text; between the two by the logarithm.
 
 Sureness = Literal["certain", "likely", "possible"]
 """certain: the records themselves prove it. likely: nearly all such alerts on labelled curves were
@@ -47,17 +43,12 @@ Floats = NDArray[np.float64]
 class Sign:
     """What a rule found: an alert without the name of the rule."""
 
-    step: int
-    """First step."""
-    seen: str
-    """What was seen, in words and figures."""
-    advice: str
-    """What to try, with a factor where there is one."""
+    step: int  # First step.
+    seen: str  # What was seen, in words and figures.
+    advice: str  # What to try, with a factor where there is one.
     sure: Sureness = "likely"
-    cause: str = ""
-    """The usual cause."""
-    source: str = ""
-    """Where the criterion comes from; empty if it is a definition."""
+    cause: str = ""  # The usual cause.
+    source: str = ""  # Where the criterion comes from; empty if it is a definition.
     last: int | None = None
     """Of a sign that occurs again: the first step after the last point before its last occurrence,
     which may have begun there."""
@@ -67,8 +58,7 @@ class Sign:
 class Loss:
     """Something that a run did and that is not on record."""
 
-    step: int
-    """The first step that is lost, or the last one on record."""
+    step: int  # The first step that is lost, or the last one on record.
     seen: str
 
 
@@ -76,10 +66,8 @@ class Loss:
 class Places:
     """Where the newest attempt trains."""
 
-    after: int = 0
-    """The step from which it started."""
-    ranks: tuple[str, ...] = ()
-    """Node and GPU of each rank; empty if that is not known."""
+    after: int = 0  # The step from which it started.
+    ranks: tuple[str, ...] = ()  # Node and GPU of each rank; empty if that is not known.
 
 
 Rule = Callable[["DiagnosedRun"], Iterator[Sign]]
@@ -146,8 +134,7 @@ EMPTY = FiniteCurve(np.zeros(0, np.int64), np.zeros(0))
 @dataclass(frozen=True)
 class DiagnosedRun:
     curves: Mapping[str, Curve]
-    total_steps: int | None
-    """None if it is not known."""
+    total_steps: int | None  # None if it is not known.
     warmup_steps: int = 0
     changes: tuple[int, ...] = ()
     """Steps after which the shape of a batch changes on purpose, and with it the time of a step."""

@@ -25,18 +25,15 @@ from lehr.analysis.diagnosis.signs import (
 EXPLODES_BY = 5.0
 """Factor over the lowest level. As the rate decays, norms of healthy runs rise by up to 3."""
 PART_EXPLODES_BY = 10.0
-DEAD = 1e-4
-"""Gradient norm of a part beside the median of the others."""
-USUAL_UPDATE = 1e-3
-"""Usual size of an update beside its weights."""
+DEAD = 1e-4  # Gradient norm of a part beside the median of the others.
+USUAL_UPDATE = 1e-3  # Usual size of an update beside its weights.
 LOW_UPDATE, LEAST_UPDATE = 2e-4, 5e-5
 """Below the first the loss decides; below the second the learning rate is too low in any case."""
 LARGE_UPDATE = 0.025
 """Above it the learning rate is too high. Good runs of a model of 131 k parameters had up to 0.016,
 runs at 30 times the best rate 0.035 and more; larger models have less."""
 UPDATE_SOURCE = "Karpathy 2022, makemore part 3: updates of about 1e-3 of the weights"
-STILL_HIGH = 0.75
-"""Share of the first loss above which a run has hardly learnt."""
+STILL_HIGH = 0.75  # Share of the first loss above which a run has hardly learnt.
 LOW_LR_STEPS = 150
 """Fewest steps after the warmup before the loss can show that the rate is too low."""
 
