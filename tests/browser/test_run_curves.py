@@ -166,3 +166,15 @@ def test_system_tab_divides_a_step_over_the_axis_of_the_loss_and_finds_packages(
     page.get_by_text("3 packages").click()
     page.get_by_role("searchbox", name="Search packages").fill("Torch")
     expect(page.locator("details p.mono")).to_have_text("torch 2.13.0, torchvision 0.28")
+
+
+def test_link_to_a_moment_has_the_cursor_and_the_pins(look: Visit, world: World):
+    page = look.open(f"/runs/{world.runs['big-run'].id}?at=301&pins=val/loss,train/lr")
+    expect(page.locator(".pinned .chart h3")).to_have_text(["val/loss", "train/lr"])
+    wait_for_step(page, "train/lr", 400)
+    expect(page.locator('[data-metric="train/lr"] .read')).to_contain_text("step 300")
+    page.get_by_role("button", name="Copy link to this moment").click()
+    expect(page.locator(".toast")).to_contain_text("cop")
+    expect(page).to_have_url(re.compile(r"at=300&pins=val/loss,train/lr"))
+    page.keyboard.press("Escape")
+    page.wait_for_function("() => !location.search.includes('at=')")

@@ -168,3 +168,22 @@ def test_parts_of_the_filter_are_chips(look: Visit):
     field.focus()
     page.keyboard.press("Backspace")
     expect(field).to_have_value("-name:grid-5")
+
+
+def test_the_reference_of_a_project_is_marked_and_others_are_compared_with_it(
+    visit: Visit, lehr: Lehr
+):
+    for name, loss in (("old-star", 3.0), ("star", 2.0), ("better", 1.5)):
+        run = lehr.store.runs.create(seeding.run_spec(name, tags=["reference"] * ("old" in name)))
+        attempt = seeding.start(lehr.store, run)
+        attempt.train([1])
+        attempt.evaluate(2, loss)
+        attempt.flush()
+    page = visit.open("/")
+    versus = page.locator("tbody .col-versus-val-loss")
+    expect(versus).to_have_text([re.compile("1.500"), re.compile("1.000"), "—"])
+    page.get_by_role("checkbox", name="Select star", exact=True).check()
+    page.get_by_role("button", name="★ Reference").click()
+    expect(versus).to_have_text([re.compile("0.500"), "—", "+1.000"])
+    expect(page.locator(".star")).to_have_count(1)
+    expect(row(page, "star").locator(".star")).to_be_visible()

@@ -69,7 +69,12 @@ def values(
     ],
     metric: Annotated[
         list[str] | None,
-        Query(max_length=20, description="Metrics whose newest values are returned as well."),
+        Query(
+            max_length=20,
+            description="Metrics whose newest values are returned as well. `best:NAME` is the best"
+            " value, `versus:NAME` the difference to the run of the project that has the tag"
+            " `reference`, at equal tokens.",
+        ),
     ] = None,
     names: Annotated[
         bool, Query(description="Return the names of all metrics that any of them has logged.")

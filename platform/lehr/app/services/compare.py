@@ -245,6 +245,44 @@ def _memory(known: Sequence[MetricSummary]) -> float | None:
     return most.get("memory/peak_bytes") or most.get("memory/rss_bytes")
 
 
+REFERENCE = "reference"
+"""The tag of the run that others of its project are compared with."""
+
+
+def _column(
+    store: Store, runs: Sequence[RunRow], name: str, newest: Sequence[Mapping[str, float]]
+) -> list[float | None]:
+    """Return the value of a metric in each run: the newest, ``best:NAME``, or ``versus:NAME``, the
+    difference to the reference run of its project at equal tokens.
+    """
+    kind, _, metric = name.partition(":")
+    if kind == "best":
+        best = "maximum" if goal_of(metric) == "maximize" else "minimum"
+        infos = [{one.name: one for one in store.series.metrics(run.id)} for run in runs]
+        return [getattr(known.get(metric), best, None) for known in infos]
+    if kind != "versus":
+        return [values.get(name) for values in newest]
+    references = {
+        project: next(iter(store.runs.page(project=project, tag=REFERENCE, limit=1).items), None)
+        for project in {run.project for run in runs}
+    }
+    return [_versus(store, run, references[run.project], metric) for run in runs]
+
+
+def _versus(store: Store, run: RunRow, reference: RunRow | None, metric: str) -> float | None:
+    if reference is None or reference.id == run.id:
+        return None
+    pair = [run, reference]
+    if not all(metric in store.series.latest([one.id], [metric])[one.id] for one in pair):
+        return None
+    ends = [_points(store, one, metric, "tokens", most=2) for one in pair]
+    if not all(ends):
+        return None
+    common = min(points[-1][0] for points in ends)
+    cut = [_points(store, one, metric, "tokens", last=common, most=2) for one in pair]
+    return cut[0][-1][1] - cut[1][-1][1] if all(cut) else None
+
+
 _IDENTITY = ("name", "notes", "tags", "project", "kind")
 """Fields that a run's view has anyway."""
 
@@ -288,7 +326,7 @@ def values_of_runs(
         runs=ids,
         same=same,
         differing=differing,
-        metrics={name: [values.get(name) for values in newest] for name in metrics},
+        metrics={name: _column(store, runs, name, newest) for name in metrics},
         metric_names=sorted({name for values in newest for name in values}) if names else [],
         groups=groups_of(runs, specs, newest, by) if by else [],
     )

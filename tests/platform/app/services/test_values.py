@@ -113,3 +113,25 @@ def test_begins_that_match_no_runs_and_unknown_runs_are_refused(context: Context
         curves_of_runs(context.store, [*two, two[0]], ["train/loss"], firsts=[1, 2])
     with pytest.raises(NotFound, match="nosuch"):
         curves_of_runs(context.store, [two[0], "nosuch"], ["train/loss"])
+
+
+def test_best_value_and_difference_to_the_reference_at_equal_tokens(context: Context):
+    """The reference is that of the run's own project, and compared where both have tokens."""
+    store = context.store
+    losses = {"star": [4.0, 2.0, 3.0], "short": [5.0], "long": [6.0, 5.0, 4.0, 1.0], "none": []}
+    for name, values in losses.items():
+        run = store.runs.create(seeding.run_spec(name, tags=["reference"] * (name == "star")))
+        attempt = seeding.start(store, run)
+        for n, loss in enumerate(values, start=1):
+            attempt.evaluate(n, loss)
+        attempt.flush()
+    other = store.runs.create(seeding.run_spec("other", project="elsewhere"))
+    attempt = seeding.start(store, other)
+    attempt.evaluate(1, 9.0)
+    attempt.flush()
+    metrics = ["best:val/loss", "versus:val/loss"]
+    found = values_of_runs(context, [*losses, "other"], metrics)
+    assert found.metrics == {
+        "best:val/loss": [2.0, 5.0, 1.0, None, 9.0],
+        "versus:val/loss": [None, 1.0, 1.0, None, None],
+    }

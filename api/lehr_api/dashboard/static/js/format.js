@@ -19,6 +19,12 @@ export function fromWire(wire) {
   return typeof wire === "number" ? wire : Number(wire);
 }
 
+/** Format a difference of losses: +0.012. @param {unknown} wire */
+export function signed(wire) {
+  const value = fromWire(wire);
+  return value === null ? NONE : `${value > 0 ? "+" : ""}${Number.isFinite(value) ? minus(value.toFixed(3)) : number(value)}`;
+}
+
 /** @param {number} value */
 function notFinite(value) {
   if (Number.isNaN(value)) return "NaN";

@@ -89,10 +89,10 @@ export class Board {
     this.search = new Search(() => this.#arrange(), options.charts);
     this.bar.element.querySelector(".menu")?.before(this.search.element);
     /** The step that the cursor goes to once there are points. @type {number | null} */
-    this.sought = null;
+    this.sought = read("at") === null ? null : Number(read("at"));
     this.tip = h("div.tip", { hidden: true });
     this.moment = h("div.moment", { hidden: true, "aria-live": "polite" });
-    this.pins = memory.get(options.pins ?? "pins", PINNED);
+    this.pins = read("pins")?.split(",") ?? memory.get(options.pins ?? "pins", PINNED);
     // Each chart has these keys for itself: here they are for the list.
     shortcut("← → + -", "on a chart: move its cursor, zoom in, show all steps", () => undefined);
     this.observer = new IntersectionObserver((entries) => this.#seen(entries), { rootMargin: "120px" });
@@ -244,6 +244,7 @@ export class Board {
       ? this.pins.filter((/** @type {string} */ one) => one !== name)
       : [...this.pins, name];
     memory.set(this.options.pins ?? "pins", this.pins);
+    write({ pins: read("pins") && this.pins.join(",") });
     this.#arrange();
   }
 
@@ -343,6 +344,7 @@ export class Board {
   /** Hold the cursor: it stays when the pointer leaves. @param {import("./chart.js").Place} place @param {Chart} at */
   #hold(place, at) {
     this.held = { place, at };
+    write({ at: place.step });
     this.#showCursor();
     this.#showMoment();
   }
@@ -351,6 +353,7 @@ export class Board {
   release() {
     if (!this.held) return false;
     this.held = null;
+    write({ at: null });
     this.moment.hidden = true;
     this.#showCursor();
     return true;
@@ -364,7 +367,8 @@ export class Board {
     if (!held || !run) return;
     held.at.element.append(this.moment);
     const [label, { onLog }] = [this.runs.length > 1 ? run.label : "", this.options];
-    showMoment(this.moment, { id: run.id, label, step: held.place.step, onLog, isLeft: () => this.held !== held });
+    const [step, pins] = [held.place.step, this.pins.join(",")];
+    showMoment(this.moment, { id: run.id, label, step, pins, onLog, isLeft: () => this.held !== held });
   }
 
   /** Draw the lines of a run bold in all charts, also those drawn later; null for none. @param {string | null} run */

@@ -3,6 +3,8 @@
 import { get } from "../api.js";
 import { fill, h } from "../dom.js";
 import { integer, metric } from "../format.js";
+import { toast } from "../notices.js";
+import { write } from "../urlstate.js";
 import { swatch } from "./drawing.js";
 
 /** The most values in the list; of more, it has those around the pointer. */
@@ -75,17 +77,24 @@ export const sampleAt = (samples, step) => samples.filter((one) => one.step <= s
  * Show the text that a run had written by a step, and the way to its log.
  *
  * @param {HTMLElement} place
- * @param {{id: string, label: string, step: number, onLog?: (step: number) => void, isLeft: () => boolean}} moment
- *   `isLeft`: whether the cursor has gone on
+ * @param {{id: string, label: string, step: number, pins: string, onLog?: (step: number) => void,
+ *   isLeft: () => boolean}} moment `isLeft`: whether the cursor has gone on
  */
-export async function showMoment(place, { id, label, step, onLog, isLeft }) {
+export async function showMoment(place, { id, label, step, pins, onLog, isLeft }) {
   // Without an answer the values are shown all the same, and the charts show that the server is away.
   const sample = sampleAt(await get(`/runs/${id}/samples`).catch(() => []), step);
   if (isLeft()) return;
-  place.hidden = !sample && !onLog;
+  const copy = async () => {
+    // The pins are those of this browser, until the address has them.
+    write({ pins });
+    // Browsers give the clipboard to pages of https and of this machine alone.
+    const copied = await navigator.clipboard?.writeText(location.href).then(() => true, () => false);
+    toast(copied ? "The link is copied." : "The address of this page has the moment: copy it.");
+  };
+  place.hidden = false;
   fill(place, onLog && h(
     "button", { type: "button", onclick: () => onLog(step) }, `Log at step ${integer(step)}`,
-  ), sample && h(
+  ), " ", h("button", { key: "link", type: "button", onclick: copy }, "Copy link to this moment"), sample && h(
     "div.moment-sample", {},
     h("span.dim", {}, `sample of step ${integer(sample.step)}${label && `, ${label}`}: `), sampleText(sample),
   ));

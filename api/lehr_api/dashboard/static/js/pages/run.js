@@ -31,6 +31,7 @@ const TABS = [
   { key: "system", title: "System", open: openSystem },
 ];
 
+const VERSUS = "versus:val/loss";
 const ref = byId("run").dataset.run ?? "";
 const head = byId("run-head");
 const note = keep(h("div.note-box"));
@@ -40,7 +41,7 @@ const tabs = new Tabs(byId("run-tabs"), byId("run-body"), TABS);
 let run = null;
 /** @type {import("../run/header.js").About} */
 const about = {
-  sweep: null, parent: null, canFork: false, position: null, expected: null, warnings: [], series: [],
+  sweep: null, parent: null, canFork: false, position: null, expected: null, warnings: [], series: [], versus: null,
 };
 const show = (/** @type {string} */ tab) => (/** @type {number | string} */ where) => {
   tabs.open(tab);
@@ -61,17 +62,18 @@ async function learn(shown) {
     await get(path, path.startsWith("/sweeps/") ? { limit: 1 } : {}).catch(() => null)
   )?.name ?? null);
   const name = tileNames(shown);
-  const [sweep, parent, checkpoints, queue, series, events] = await Promise.all([
+  const [sweep, parent, checkpoints, queue, series, events, judged] = await Promise.all([
     about.sweep ?? nameOf(shown.sweep_id && `/sweeps/${shown.sweep_id}`),
     about.parent ?? nameOf(shown.forked_from && `/runs/${shown.forked_from}`),
     shown.step === null ? [] : get(`/runs/${shown.id}/checkpoints`),
     shown.state === "queued" ? get("/queue").catch(() => []) : [],
     name.length ? get(`/runs/${shown.id}/series`, { name, points: 60 }) : [],
     shown.alerts.length > shown.diagnosis.length ? get(`/runs/${shown.id}/events`) : [],
+    get("/values", { run: [shown.id], metric: VERSUS }),
   ]);
   const warnings = events.filter((/** @type {any} */ { kind }) => kind === "warning");
   Object.assign(
-    about, { sweep, parent, canFork: canForkFrom(checkpoints), series, warnings },
+    about, { sweep, parent, canFork: canForkFrom(checkpoints), series, warnings, versus: judged.metrics[VERSUS][0] },
     aboutQueue(queue, shown.id, Date.now() / 1000),
   );
 }

@@ -134,7 +134,7 @@ const rows = new Rows(
     },
   },
   async (drawn, atEnd) => {
-    if (withRows(drawn).some((run) => !configs.runs.has(run.id))) fetchConfigs();
+    if (withRows(drawn).some((run) => configs.lacks(run.id))) fetchConfigs();
     if (atEnd && (await list.more())) redraw();
   },
 );
@@ -369,6 +369,7 @@ runsKeys(input, rows, selection, () => state.items, toggle);
 shortcut("a", "select all runs, or none", () => chooseAll(!selection.hasAll(state.shown)));
 on("run", (/** @type {RunView} */ run) => {
   selection.put(run);
+  if (configs.outdate(list.runs.get(run.id), run)) fetchConfigs();
   const known = list.put(run);
   if (known) update();
   if (known !== fits(run, list.query)) refresh();
@@ -376,6 +377,7 @@ on("run", (/** @type {RunView} */ run) => {
   state.beside?.tick(run.id);
 });
 on("metrics", ({ run_id: id, latest }) => {
+  if (configs.outdate(list.runs.get(id), { latest })) fetchConfigs();
   if (list.metrics(id, latest)) update();
   state.beside?.tick(id);
 });

@@ -10,7 +10,7 @@ import * as f from "../format.js";
 import { confirmed, toast, tryTo } from "../notices.js";
 import { ACTIVE, ENDED, progress, runReason, runState, timeHeld } from "../status.js";
 import { fork, repeat } from "./fork.js";
-import { archive, deleteRun, editTags, unarchive } from "./tags_archive.js";
+import { archive, deleteRun, editTags, referenceWord, setReference, unarchive } from "./tags_archive.js";
 
 /** How often a page looks again for what no event announces. */
 export const LOOK_MS = 15_000;
@@ -153,6 +153,7 @@ function actions(run, canFork) {
         "div.menu-list", {}, h("div.phone", {}, main(item)),
         h("a.button", { href: `/api/v1/reports/${run.id}`, target: "_blank", rel: "noopener" }, "Report"),
         live && item("Save checkpoint", () => order(run, "checkpoint", "A checkpoint is saved at the next step")),
+        item(referenceWord(run), () => setReference(run)),
         item(run.tags.length ? "Edit tags" : "Add tags", () => editTags(run)),
         ended && (run.archived ? item("Unarchive", () => unarchive(run)) : item("Archive", () => archive([run]))),
         stops && item("Cancel", () => cancel(run), true), ended && item("Delete", () => deleteRun(run), true),
@@ -191,8 +192,8 @@ export function bestOf({ name, goal, total_points: total, step, y, low, high }) 
   return `best ${f.metric(name, best)}${total === step.length ? ` @ ${integer(step[values.indexOf(best)])}` : ""}`;
 }
 
-/** @param {RunDetail} run @param {Series[]} series */
-function tiles(run, series) {
+/** @param {RunDetail} run @param {About} about */
+function tiles(run, { series, versus }) {
   /** @param {string} label @param {string} note @param {string} title @param {...Child} value */
   const tile = (label, note, title, ...value) =>
     h("div.tile", { key: label, title }, h("div.k", {}, label, h("span", {}, ` ${note}`)), h("div.v", {}, value));
@@ -204,7 +205,10 @@ function tiles(run, series) {
       LABELS[name] ?? name, (drawn && bestOf(drawn)) ?? "", `at step ${integer(step)}`, f.metric(name, value),
       drawn && sparkline(drawn.y, `${name} so far`),
     );
-  }), forecast?.likely && !ENDED.has(run.state) && tile(
+  }), versus !== null && tile(
+    "val/loss vs ★", "at equal tokens", "less that of the reference run of the project",
+    f.signed(versus),
+  ), forecast?.likely && !ENDED.has(run.state) && tile(
     `${forecast.metric} forecast`, `68 %: ${forecast.likely.map((end) => f.number(end)).join(" to ")}`,
     `${forecast.text}.`, f.number(forecast.value),
   ));
@@ -238,8 +242,8 @@ const facts = (run) => chip("", timing(run), factList([
 
 /**
  * @typedef {{sweep: string | null, parent: string | null, canFork: boolean, position: number | null,
- *   expected: string | null, warnings: EventView[], series: Series[]}} About names of what the run belongs to, its
- *   place in the queue, warnings of its trainer, curves of its tiles
+ *   expected: string | null, warnings: EventView[], series: Series[], versus: number | null}} About names of what the
+ *   run belongs to, place in the queue, warnings of the trainer, curves of the tiles, difference to the reference
  */
 
 /** @param {HTMLElement} place @param {RunDetail} run @param {About} about @param {Go} go @param {HTMLElement} note */
@@ -282,6 +286,6 @@ export function drawHeader(place, run, about, go, note) {
       run.tags.map((tag) => h("a.tag", { href: `/?filter=tag:${encodeURIComponent(tag)}` }, tag)),
       facts(run), note,
     ),
-    tileNames(run).length > 0 && tiles(run, about.series),
+    tileNames(run).length > 0 && tiles(run, about),
   );
 }

@@ -29,6 +29,20 @@ export const addTags = (runs) => askTags(
   (add) => Promise.all(runs.map((run) => post(`/runs/${run.id}/tags`, { add }))),
 );
 
+/** The tag of the run that others of its project are compared with. */
+export const REFERENCE = "reference";
+
+/** Make a run the reference of its project, or no longer. The server then sends events. @param {RunView} run */
+export const setReference = (run) => tryTo(async () => {
+  const is = run.tags.includes(REFERENCE);
+  const before = is ? [run] : (await get("/runs", { tag: REFERENCE, project: run.project })).items;
+  await Promise.all(before.map((/** @type {RunView} */ { id }) => post(`/runs/${id}/tags`, { remove: [REFERENCE] })));
+  if (!is) await post(`/runs/${run.id}/tags`, { add: [REFERENCE] });
+});
+
+/** @param {RunView} run */
+export const referenceWord = (run) => (run.tags.includes(REFERENCE) ? "No reference" : "★ Reference");
+
 /** @param {RunView[]} runs ended runs @returns {Promise<boolean>} whether they were archived */
 export async function archive(runs) {
   const what = runs.length === 1 ? runs[0].name : `${runs.length} runs`;

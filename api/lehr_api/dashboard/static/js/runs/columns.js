@@ -3,6 +3,7 @@
 import { sparkline } from "../charts/drawing.js";
 import { h } from "../dom.js";
 import * as f from "../format.js";
+import { REFERENCE } from "../run/tags_archive.js";
 import { progress, runReason, runState } from "../status.js";
 
 /**
@@ -59,12 +60,28 @@ function gpus(run) {
   return h("span", { title: where(run) }, kind ? `${run.gpus}×${kind}` : String(run.gpus));
 }
 
+/** What the server computes of each run: the best value, and the difference to the reference of its project. */
+export const JUDGED = ["best:val/loss", "versus:val/loss"];
+const TITLES = /** @type {Record<string, [string, string]>} */ ({
+  [JUDGED[0]]: ["best val", "val/loss, the best"],
+  [JUDGED[1]]: ["vs ★", "val/loss, less that of the project's reference run at equal tokens"],
+});
+
+/** @param {string} name one of those @param {(run: RunView) => unknown} valueOf @returns {Column} */
+export const judgedColumn = (name, valueOf) => ({
+  ...metricColumn(name, TITLES[name][0], name === JUDGED[1] ? f.signed : f.number, valueOf),
+  hint: TITLES[name][1],
+});
+
 /** @type {Column[]} */
 export const COLUMNS = [
   {
     key: "name",
     title: "name",
-    cell: (run) => h("a.name", { href: `/runs/${run.id}`, title: run.name }, run.name),
+    cell: (run) => [
+      run.tags.includes(REFERENCE) && h("span.star", { title: "the reference of its project" }, "★"),
+      h("a.name", { href: `/runs/${run.id}`, title: run.name }, run.name),
+    ],
     sort: (run) => run.name,
   },
   {

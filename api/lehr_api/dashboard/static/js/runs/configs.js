@@ -3,7 +3,8 @@
 import { get } from "../api.js";
 import { specValue } from "../format.js";
 import * as f from "../format.js";
-import { COLUMNS, metricColumn, parted, withValues } from "./columns.js";
+import { REFERENCE } from "../run/tags_archive.js";
+import { COLUMNS, JUDGED, judgedColumn, metricColumn, parted, withValues } from "./columns.js";
 
 /**
  * @typedef {{runs: string[], same: Record<string, any>, differing: Record<string, any[]>, metrics: Record<string,
@@ -37,10 +38,32 @@ export class Configs {
     this.runs = new Map();
     /** @type {Map<string, Map<string, number | null>>} by run, newest values of metrics that its view lacks */
     this.metrics = new Map();
+    /** The runs that are to be fetched again. @type {Set<string>} */
+    this.stale = new Set();
     /** @type {Set<string>} */
     this.paths = new Set();
     /** @type {Map<string, string[]>} by key, the paths that it means */
     this.meant = new Map();
+  }
+
+  /** @param {string} id */
+  lacks(id) { return !this.runs.has(id) || this.stale.has(id); }
+
+  /**
+   * Take note that a run was evaluated, or that another one is the reference.
+   *
+   * @param {RunView | undefined} before
+   * @param {{latest: RunView["latest"], tags?: string[]}} now
+   * @returns {boolean} whether something is to be fetched again
+   */
+  outdate(before, { latest, tags }) {
+    if (!before) return false;
+    if (latest["val/loss"] && latest["val/loss"].step !== before.latest["val/loss"]?.step) this.stale.add(before.id);
+    if (tags && tags.includes(REFERENCE) !== before.tags.includes(REFERENCE)) {
+      this.stale = new Set(this.runs.keys());
+      for (const values of this.metrics.values()) values.delete(JUDGED[1]);
+    }
+    return this.stale.size > 0;
   }
 
   /**
@@ -51,9 +74,10 @@ export class Configs {
    * @returns {Promise<boolean>} whether anything is new
    */
   async load(ids, metrics = []) {
-    const missing = metrics.length ? ids : ids.filter((id) => !this.runs.has(id));
+    const missing = metrics.length ? ids : ids.filter((id) => this.lacks(id));
+    for (const id of missing) this.stale.delete(id);
     for (let i = 0; i < missing.length; i += BATCH) {
-      this.take(await get("/values", { run: missing.slice(i, i + BATCH), metric: metrics }));
+      this.take(await get("/values", { run: missing.slice(i, i + BATCH), metric: [...JUDGED, ...metrics] }));
     }
     return missing.length > 0;
   }
@@ -232,9 +256,8 @@ export const forLabels = (varying) => varying.slice(0, IN_LABELS);
  */
 export function columnOf(name, others, configs) {
   if (!configs.paths.has(name)) {
-    return metricColumn(
-      name, name, undefined, (run) => run.latest[name]?.value ?? configs.metrics.get(run.id)?.get(name),
-    );
+    const of = (/** @type {RunView} */ run) => run.latest[name]?.value ?? configs.metrics.get(run.id)?.get(name);
+    return JUDGED.includes(name) ? judgedColumn(name, of) : metricColumn(name, name, undefined, of);
   }
   const value = (/** @type {RunView} */ run) => configs.value(run.id, name);
   return {
@@ -277,7 +300,9 @@ export const columnNamed = (key, configs) => COLUMNS.find((one) => one.key === k
  */
 export function columnsOf({ base, chosen, varying, shown, orders }, configs, fits) {
   const names = columnNames(chosen, varying);
-  const own = withValues(base, shown);
+  const judged = chosen === null ? JUDGED.map((name) => columnOf(name, [], configs)) : [];
+  const place = base.findIndex(({ key }) => key === "val") + 1 || base.length;
+  const own = withValues([...base.slice(0, place), ...judged, ...base.slice(place)], shown);
   const ends = own.filter(({ key }) => key === "name" || key === "state");
   const others = [...names.map((name) => columnOf(name, names, configs)), ...own.filter((one) => !ends.includes(one))];
   const { differ, alike } = parted(others, shown, ({ key }) => orders.some((one) => one.key === key));
@@ -285,7 +310,8 @@ export function columnsOf({ base, chosen, varying, shown, orders }, configs, fit
   const sorted = orders.filter(({ key }) => !ends.some((one) => one.key === key))
     .map(({ key }) => columnNamed(key, configs));
   const main = ["val", "loss"].flatMap((key) => (sorted.length ? [] : differ.filter((one) => one.key === key)));
-  const rest = [...sorted, ...main.slice(0, 1), ...differ.filter((one) => one.sort)];
+  const versus = differ.filter(({ key }) => key === JUDGED[1]);
+  const rest = [...sorted, ...main.slice(0, 1), ...versus, ...differ.filter((one) => one.sort)];
   const distinct = rest.filter((one, i) => rest.findIndex(({ key }) => key === one.key) === i);
   return { columns: [...ends, ...distinct.slice(0, fits)], alike };
 }

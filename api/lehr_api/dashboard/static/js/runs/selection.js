@@ -6,7 +6,7 @@ import { acts } from "../form.js";
 import { integer, NONE } from "../format.js";
 import { rowKeys, shortcut } from "../keys.js";
 import { confirmed, message, toast } from "../notices.js";
-import { addTags, archive } from "../run/tags_archive.js";
+import { addTags, archive, referenceWord, setReference } from "../run/tags_archive.js";
 import { ENDED } from "../status.js";
 import { read, write } from "../urlstate.js";
 
@@ -132,6 +132,10 @@ export class Selection {
       this.bar,
       h("b", {}, `${integer(this.size)} selected`),
       this.size > 1 && h("a.button", { href: this.comparison }, "Compare"),
+      chosen.length === 1 && h(
+        "button", acts({ key: "star", type: "button", onclick: () => setReference(chosen[0]) }),
+        referenceWord(chosen[0]),
+      ),
       h("button", acts({ key: "tag", type: "button", onclick: () => addTags(chosen) }), "Tag"),
       live.length === 0
         && h("button", acts({ key: "archive", type: "button", onclick: () => this.#archive(chosen) }), "Archive"),
