@@ -28,7 +28,7 @@ PAGES = ("", "/metrics", "/alerts", "/events", "/samples", "/logs", "/checkpoint
 def scene(tmp_path, caplog):
     spec = {**RUN_SPEC, "notes": MARKUP, "env": {"SECRET": "value-of-a-secret"}}
     with api_client(tmp_path / "home") as (api, client):
-        body = {"spec": spec, "provenance": {"command": MARKUP, "diff": MARKUP, "commit": MARKUP}}
+        body = {"spec": spec, "provenance": {"command": MARKUP, "git": {"diff": MARKUP}}}
         run = client.post("/api/v1/runs", json=body).json()["id"]
         attempt = begin(api.store, run)
         notice = {"message": MARKUP, "name": MARKUP, "text": MARKUP}

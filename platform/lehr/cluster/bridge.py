@@ -6,19 +6,15 @@ no database, decides nothing and keeps no state. Ray ends a driver that loses it
 minute (exit 1, no exception); then another bridge is started.
 
 Requests: ``{"id", "op": "start", "node", "launch"}`` and ``{"id", "op": "stop", "node",
-"attempt_id", "stop_level", "reason"}``. Each is answered by ``{"id", "ok", "result"
-
-"error"}``. The end of stdin ends the bridge.
-``{"op": "ping"}`` is answered by ``{"news": "pong"}``, or not at all if the bridge hangs.
+"attempt_id", "stop_level", "reason"}``. Each is answered by ``{"id", "ok"}`` and a "result" or an
+"error". The end of stdin ends the bridge. ``{"op": "ping"}`` is answered by ``{"news": "pong"}``,
+or not at all if the bridge hangs.
 
 News: ``{"news": "members", "nodes": [...]}`` when the members of the cluster change, and ``{"news":
-"node", "name", "hello"
-
-"attempts"
-
-"error"}`` from each node's agent, at least once every few seconds. Lists of attempts come with
-``gpus_now``, the measurements of the node's GPUs. The messages of a node keep the order of its
-agent's actions: a list that arrives after the answer to a start contains that attempt.
+"node", "name"}`` with a "hello", "attempts" or an "error" from each node's agent, at least once
+every few seconds. Lists of attempts come with ``gpus_now``, the measurements of the node's GPUs.
+The messages of a node keep the order of its agent's actions: a list that arrives after the answer
+to a start contains that attempt.
 """
 
 from __future__ import annotations

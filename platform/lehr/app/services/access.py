@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 
+from lehr.app.presenters.streams import shared_fields
 from lehr.app.services.context import Context
 from lehr.base.access import NAME, RESERVED, Role
 from lehr.errors import UserError, did_you_mean
@@ -101,12 +102,4 @@ def audit(
 def _view(context: Context, row: AccessTokenRow) -> TokenView:
     expired = context.store.access_tokens.expired(row)
     state = "revoked" if row.revoked_at is not None else "expired" if expired else "valid"
-    return TokenView(
-        name=row.name,
-        role=row.role,
-        state=state,
-        created_at=row.created_at,
-        expires_at=row.expires_at,
-        revoked_at=row.revoked_at,
-        gpu_hours=row.gpu_hours,
-    )
+    return TokenView(**shared_fields(row, TokenView), state=state)

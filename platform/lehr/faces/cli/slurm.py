@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated
 
 import typer
@@ -10,6 +9,7 @@ import typer
 from lehr.base.formats import counted, duration
 from lehr.control.availability import MARGIN_S
 from lehr.errors import UserError
+from lehr.faces.cli.admin import seconds
 from lehr.faces.cli.join import TOKEN_VARIABLE
 from lehr.faces.cli.node import invitation
 from lehr.faces.cli.output import JsonOption, console, escaped, print_json
@@ -50,7 +50,11 @@ def up(
     options = options or []
     if options and not options[0].startswith("-"):
         raise UserError(f"{options[0][:100]!r} is not an option of sbatch.")
-    time_s = _seconds(time)
+    time_s = seconds(time, "--time")
+    if time_s <= MARGIN_S:
+        raise UserError(
+            f"--time {time!r} is too short: trainings move on {duration(MARGIN_S)} before the end."
+        )
     text = slurm.script(nodes=nodes, time_s=time_s, logical_gpus=logical_gpus, options=options)
     job = None
     if not only_print:
@@ -68,15 +72,3 @@ def up(
             f"it starts, its nodes join {escaped(info.url)}: squeue -j {job}, lehr status.\n"
             f"To end it: scancel --signal=TERM {job}. Its trainings save, and move on."
         )
-
-
-def _seconds(text: str) -> float:
-    match = re.fullmatch(r"(\d{1,6})([mhd])", text)
-    seconds = int(match[1]) * {"m": 60.0, "h": 3600.0, "d": 86_400.0}[match[2]] if match else 0.0
-    if seconds <= MARGIN_S:
-        raise UserError(
-            f"--time {text[:100]!r}: not a time, or too short: trainings move on "
-            f"{duration(MARGIN_S)} before the end.",
-            hint="Write 90m, 8h or 2d.",
-        )
-    return seconds

@@ -82,8 +82,8 @@ def test_job_is_submitted_with_its_token_in_the_environment_alone(commands, tmp_
     ("options", "error"),
     [
         ((), "sbatch of Slurm cannot be run: No such file or directory"),
-        (("--time", "5m"), "--time '5m': not a time, or too short: trainings move on 5 m before"),
-        (("--time", "8:00"), "--time '8:00': not a time"),
+        (("--time", "5m"), "--time '5m' is too short: trainings move on 5 m before"),
+        (("--time", "8:00"), "--time '8:00' is not a time"),
         (("gpu",), "'gpu' is not an option of sbatch"),
     ],
 )

@@ -10,9 +10,8 @@ import { read, write } from "../urlstate.js";
 
 /** @param {Record<string, any>} provenance */
 function provenanceList(provenance) {
-  const { diff, git_diff: gitDiff, ...rest } = provenance;
-  const patch = diff ?? gitDiff ?? provenance.git?.diff;
-  const flat = [...flatten(rest)].filter(([path]) => !path.endsWith("diff"));
+  const patch = provenance.git?.diff;
+  const flat = [...flatten(provenance)].filter(([path]) => path !== "git.diff");
   if (!flat.length && !patch) return h("p.hint", {}, "No provenance was recorded for this run.");
   return [
     h("dl.facts", {}, flat.map(([path, value]) => [
