@@ -68,12 +68,7 @@ export function heatAxis(lines) {
   return { low: -0.5, high: lines.length - 0.5, log: false, ticks: ticks.filter(({ value }) => value % every === 0) };
 }
 
-/**
- * @param {Line} line
- * @param {Look} look
- * @param {number} unit what the x axis is divided by
- * @returns {Trace[]}
- */
+/** @param {Line} line @param {Look} look @param {number} unit what the x axis is divided by @returns {Trace[]} */
 export function tracesOf(line, look, unit) {
   const { curve, colour, dash } = line;
   const scaled = (/** @type {number[]} */ x) => (unit === 1 ? x : x.map((v) => v / unit));
@@ -151,12 +146,7 @@ export function forecastTraces(forecast, colour, [first, last]) {
   return [bar(sure, 2, 0.6), bar(likely, 7, 0.4), middle];
 }
 
-/**
- * @param {Marks} marks
- * @param {import("./points.js").Curve} curve
- * @param {number} unit
- * @returns {Shape[]}
- */
+/** @param {Marks} marks @param {import("./points.js").Curve} curve @param {number} unit @returns {Shape[]} */
 export function shapesOf(marks, curve, unit) {
   const colours = ink();
   /** @type {Shape[]} */

@@ -157,15 +157,12 @@ export function besideBaseline(standing, base, metric) {
  * @typedef {import("../types.js").RunResultView} RunResultView
  *
  * @typedef {object} Shown what the row shows besides the run
- * @property {RunResultView | undefined} result
+ * @property {RunResultView | undefined} result @property {string} metric @property {any} swatch
  * @property {RunResultView | null | undefined} base the baseline's result; null for the baseline itself
- * @property {string} metric
  * @property {typeof BESIDES[number][]} besides further columns
- * @property {any} swatch
  * @property {string} factors the settings in which it differs
  * @property {import("../types.js").MetricInfo | undefined} info
- * @property {unknown} best
- * @property {() => void} onBaseline
+ * @property {unknown} best @property {() => void} onBaseline
  * @property {(() => void) | null} onTakeOut null where too few would be left
  * @property {boolean} ofState whether it shows the state
  * @property {{settings: HTMLElement[], plot: HTMLElement, caution: string, say: () => void} | null} ranked what the

@@ -114,9 +114,6 @@ export const parameterAxis = (path, paths, trials) =>
  * @typedef {import("../charts/board.js").BoardRun} BoardRun
  */
 
-/** How many values of a parameter have a shape and a dash each. */
-const SHAPES = DASHES.length;
-
 /**
  * Return how trials look in the figure over a parameter, in the table and in the charts: colours show the next
  * parameter, or this one where it is alone, and shapes another one with few values.
@@ -130,7 +127,7 @@ export function looksOf(sweep, parameter) {
   const others = paths.filter((path) => path !== parameter);
   const texts = (/** @type {string} */ path) =>
     [...new Set(all.map((trial) => JSON.stringify(trial.parameters[path])))].sort();
-  const shaped = others.length > 1 ? (others.findLast((path) => texts(path).length <= SHAPES) ?? "") : "";
+  const shaped = others.length > 1 ? (others.findLast((path) => texts(path).length <= DASHES.length) ?? "") : "";
   const coloured = others.find((path) => path !== shaped) ?? parameter ?? "";
   const values = all.map((trial) => trial.parameters[coloured]);
   const shapes = shaped ? texts(shaped) : [];

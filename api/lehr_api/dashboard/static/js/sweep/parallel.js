@@ -141,13 +141,7 @@ export class Parallel {
     );
   }
 
-  /**
-   * @param {NamedAxis} axis
-   * @param {number} i
-   * @param {NamedAxis[]} axes
-   * @param {number} x
-   * @param {number} room
-   */
+  /** @param {NamedAxis} axis @param {number} i @param {NamedAxis[]} axes @param {number} x @param {number} room */
   #axis(axis, i, axes, x, room) {
     const last = i === axes.length - 1;
     const part = this.chosen.get(axis.key);
