@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     """Has the server check a spec; returns its warnings."""
 
 app = typer.Typer(rich_markup_mode=None)
+_COURSES_S = 6.0  # Seconds after which no further step of a campaign's course is simulated.
 
 SpecFile = Annotated[
     str, typer.Argument(metavar="FILE", help="YAML or JSON file, or - for standard input.")
@@ -61,7 +63,8 @@ def plan(
     Exit code 3 if the plan cannot work, e.g. a run does not fit in a GPU.
 
     JSON: {kind: "run", name, plan} or {kind: "sweep", name, method, parameters, metric, goal,
-    places, later, seconds, gpu_hours, dollars, trials: [{number, parameters, and a plan's keys}]}
+    places, later, seconds, gpu_hours, dollars, trials: [{number, parameters, and a plan's keys}]},
+    of a campaign with courses: [text],
     or {kind: "rollout", name, left_out, stages: [{number, name, title, judged_at_step, changes,
     runs: [{role, name, steps}], gates: [{name, enabled, expected, at_least, at_most, unit}], and a
     plan's keys}]}. A plan: {model, parameter_count, embedding_parameters, tokens_per_step, steps,
@@ -133,6 +136,7 @@ def show_plan(
         PlanRefused: a run does not fit in the requested GPU.
     """
     from lehr.analysis.plan_json import spec_json
+    from lehr.control.campaign_plan import courses
     from lehr.control.campaign_record import refuse as refuse_campaign
     from lehr.faces.cli.plan_text import plan_text, stages_table, trials_table
     from lehr.faces.cli.plan_trace import built_parts, show_trace, traced
@@ -142,12 +146,18 @@ def show_plan(
         return
     server = PlanServer(connect)
     plan, refused = server.plan(spec, price=price, built=built_parts)
+    expected: list[str] = []
     if spec.kind == "sweep" and plan.campaign is not None:
-        refuse_campaign(spec, [own.gpu_hours for _, own in plan.runs])
+        hours = [own.gpu_hours for _, own in plan.runs]
+        refuse_campaign(spec, hours)
+        known, until = [each for each in hours if each], time.monotonic() + _COURSES_S
+        if each_trial and len(known) == len(hours):
+            expected = [*courses(spec, known, lambda: time.monotonic() < until)]
     warnings = check(spec) if check is not None and refused is None else []
     found = traced(spec) if trace and spec.kind == "run" else None
     if as_json:
         answer = spec_json(plan, server.cluster)
+        answer |= {"courses": expected} if expected else {}
         print_json(answer if found is None else {**answer, "trace": found})
     else:
         console().print(plan_text(plan, server.cluster))
@@ -162,6 +172,12 @@ def show_plan(
         if spec.kind == "sweep" and (each_trial or spec.campaign is not None):
             console().print()
             console().print(trials_table(plan))
+        if expected:
+            console().print(
+                f"\nExpected course, by {formats.counted(len(expected), 'draw')} of the prior:"
+            )
+        for text in expected:
+            console().print(f"  {text}", highlight=False, markup=False)
     if refused is not None:
         raise refused
 
