@@ -43,10 +43,11 @@ async function retry(trial) {
 export function trialsTable(sweep, mark, hidden, onHide) {
   const head = (/** @type {string} */ title, hint = "") => h("th.num", { scope: "col", title: hint }, title);
   const heads = [
-    "", head("rank"), "run", ...sweep.parameters.map((path) => head(shortName(path, sweep.parameters), path)),
+    "", head("rank"), "run",
     head(sweep.metric, sweep.compared_at_step
       ? `at step ${f.integer(sweep.compared_at_step)}, where trials are compared`
       : ""),
+    ...sweep.parameters.map((path) => head(shortName(path, sweep.parameters), path)),
     "state", head("newest", "its newest value and step"), "trend", head("tok/s"), "",
   ];
   const rows = inOrder([...sweep.trials, ...sweep.repetitions]).map((trial) => {
@@ -66,10 +67,10 @@ export function trialsTable(sweep, mark, hidden, onHide) {
         ` mean ${f.number(point.mean)}`,
       )),
       h("td", {}, h("a.name", { href: `/runs/${id}` }, name)),
+      h("td.num", {}, h("b", {}, f.number(trial.compared_value)), trial.best && " best"),
       sweep.parameters.map((path) => h(
         "td.num", { title: f.specValue(trial.parameters[path]) }, f.specValue(f.rounded(trial.parameters[path]), path),
       )),
-      h("td.num", {}, h("b", {}, f.number(trial.compared_value)), trial.best && " best"),
       h("td", {}, runState(trial.run), reason && h("span.reason", { title: reason }, reason)),
       h("td.num", {}, f.number(trial.value), trial.step !== null && h(
         "span.dim", {}, ` @ ${f.integer(trial.step)}`,
