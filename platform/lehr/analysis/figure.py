@@ -212,7 +212,7 @@ def curves_figure(
     """
     runs = slots(curve.run_id for _, curve in series)
     drawn = _curves(metric, [(label, curve, runs[curve.run_id]) for label, curve in series], stages)
-    if not values:
+    if not values or all(value is None for value in values.values()):
         return drawn
     colour = scale_of(values.values())
     pairs = zip(drawn.points, series, strict=True)

@@ -186,7 +186,7 @@ async function loadConfigs() {
   const first = await configs.load(ids);
   const metrics = names.filter(
     (name) => !configs.paths.has(name) && !configs.pathsOf(name).length && name.length > 2 && ![...list.runs.values()]
-      .some((run) => name in run.latest) && /^[\w./-]+$/.test(name)
+      .some((run) => name in run.latest) && /^[\w.:/-]+$/.test(name)
   );
   if (metrics.length) await configs.load(ids, metrics);
   if (first || metrics.length) redraw(true);

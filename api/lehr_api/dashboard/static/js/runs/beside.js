@@ -132,12 +132,7 @@ export class Beside {
     return own ? { colour: own, dash: /** @type {const} */ ("solid") } : stroke(this.slots.get(key) ?? 0);
   }
 
-  /**
-   * Return the mark of a row's line, with the button that hides it; null if it has no line.
-   *
-   * @param {string} key
-   * @param {string} name
-   */
+  /** Return the mark of a row's line, which hides it; null if it has none. @param {string} key @param {string} name */
   eye(key, name) {
     if (!this.slots.has(key)) return null;
     const off = this.hidden.has(key);

@@ -26,13 +26,9 @@ const LOWER = /loss|perplexity|ppl|bits_per_byte|err(or)?s?\b|step_time/;
 const HIGHER = /acc(uracy)?\b|mfu|per_s\b|f1|reward|utilization/;
 
 /**
- * Return the column of a metric's newest value.
+ * Return the column of a metric's newest value, which `mean` writes.
  *
- * @param {string} name
- * @param {string} [title]
- * @param {(value: any) => string} [mean] writes a value
- * @param {(run: RunView) => unknown} [valueOf]
- * @returns {Column}
+ * @type {(name: string, title?: string, mean?: (v: any) => string, valueOf?: (run: RunView) => unknown) => Column}
  */
 export const metricColumn = (
   name, title = name, mean = (value) => f.metric(name, value), valueOf = (run) => run.latest[name]?.value,
@@ -42,107 +38,66 @@ export const metricColumn = (
 });
 
 /** @param {RunView} run */
-function where(run) {
-  if (run.placement.length) {
-    const node = run.placement[0].node;
-    const same = run.placement.every((one) => one.node === node);
-    const held = run.placement.map((one) => one.gpu);
-    return same
-      ? `${node}:${held.length > 2 ? `${held[0]}–${held.at(-1)}` : held.join(",")}`
-      : `${run.placement.length} on ${run.nodes} nodes`;
-  }
-  return null;
+function where({ placement, nodes }) {
+  const held = placement.map((one) => one.gpu);
+  if (placement.some(({ node }) => node !== placement[0].node)) return `${held.length} on ${nodes} nodes`;
+  return held.length ? `${placement[0].node}:${held.length > 2 ? `${held[0]}–${held.at(-1)}` : held}` : null;
 }
 
 /** @param {RunView} run */
-function gpus(run) {
-  const kind = run.gpu_type ?? "";
-  return h("span", { title: where(run) }, kind ? `${run.gpus}×${kind}` : String(run.gpus));
-}
+const gpus = (run) => h("span", { title: where(run) }, `${run.gpus}${run.gpu_type ? `×${run.gpu_type}` : ""}`);
 
 /** What the server computes of each run: the best value, and the difference to the reference of its project. */
 export const JUDGED = ["best:val/loss", "versus:val/loss"];
-const TITLES = /** @type {Record<string, [string, string]>} */ ({
-  [JUDGED[0]]: ["best val", "val/loss, the best"],
-  [JUDGED[1]]: ["vs ★", "val/loss, less that of the project's reference run at equal tokens"],
-});
+const VERSUS = "val/loss, less that of the project's reference run at equal tokens";
 
 /** @param {string} name one of those @param {(run: RunView) => unknown} valueOf @returns {Column} */
-export const judgedColumn = (name, valueOf) => ({
-  ...metricColumn(name, TITLES[name][0], name === JUDGED[1] ? f.signed : f.number, valueOf),
-  hint: TITLES[name][1],
-});
+export const judgedColumn = (name, valueOf) => (name === JUDGED[0]
+  ? { ...metricColumn(name, "best val", f.number, valueOf), hint: "val/loss, the best" }
+  : { ...metricColumn(name, "vs ★", f.signed, valueOf), hint: VERSUS });
 
 /** @type {Column[]} */
 export const COLUMNS = [
   {
-    key: "name",
-    title: "name",
-    cell: (run) => [
+    key: "name", title: "name", sort: (run) => run.name, cell: (run) => [
       run.tags.includes(REFERENCE) && h("span.star", { title: "the reference of its project" }, "★"),
       h("a.name", { href: `/runs/${run.id}`, title: run.name }, run.name),
     ],
-    sort: (run) => run.name,
   },
   {
-    key: "state",
-    title: "state",
-    cell: (run) => {
-      const reason = runReason(run);
+    key: "state", title: "state", sort: (run) => run.state, cell: (run) => {
+      const [reason, { alerts }] = [runReason(run), run];
       return [
         runState(run),
-        run.alerts.length > 0 && h(
-          "span.warn", { title: run.alerts.join("\n") }, " ⚠", h("span.n", {}, ` ${run.alerts.length}`),
-        ),
+        alerts.length > 0 && h("span.warn", { title: alerts.join("\n") }, " ⚠", h("span.n", {}, ` ${alerts.length}`)),
         reason && h("span.reason", { title: reason }, reason),
       ];
     },
-    sort: (run) => run.state,
   },
   {
-    key: "step",
-    title: "step",
-    num: true,
-    cell: (run) => (run.step === null ? f.NONE : [
+    key: "step", title: "step", num: true, sort: progress, cell: (run) => (run.step === null ? f.NONE : [
       f.integer(run.step), run.total_steps > 0 && h("span.dim", {}, `/${f.integer(run.total_steps)}`),
     ]),
-    sort: (run) => progress(run),
   },
   { ...metricColumn("train/loss", "loss", f.number), key: "loss" },
   {
-    key: "trend",
-    title: "trend",
-    hint: "train/loss over the run so far",
+    key: "trend", title: "trend", hint: "train/loss over the run so far",
     cell: (run) => sparkline(run.trend, `train/loss of ${run.name}`) ?? h("span.dim", {}, f.NONE),
   },
   { ...metricColumn("val/loss", "val", f.number), key: "val" },
   { ...metricColumn("tokens_per_s", "tok/s", f.si), key: "tokens" },
   metricColumn("mfu", "MFU", f.percent),
-  {
-    key: "eta",
-    title: "ETA",
-    num: true,
-    cell: (run) => f.duration(run.eta_s),
-    sort: (run) => run.eta_s,
-  },
+  { key: "eta", title: "ETA", num: true, cell: (run) => f.duration(run.eta_s), sort: (run) => run.eta_s },
   { key: "gpus", title: "GPUs", num: true, cell: gpus, sort: (run) => run.gpus },
   {
-    key: "tags",
-    title: "tags",
-    cell: (run) => run.tags.length > 0 && h(
-      "span", { title: run.tags.join(", ") }, run.tags.map((tag) => h("span.tag", {}, tag)),
-    ),
-    sort: (run) => run.tags.join(" ") || null,
+    key: "tags", title: "tags", sort: ({ tags }) => tags.join(" ") || null, cell: ({ tags }) => tags.length > 0
+      && h("span", { title: tags.join(", ") }, tags.map((tag) => h("span.tag", {}, tag))),
   },
   { key: "submitted", title: "submitted", cell: (run) => f.time(run.created_at), sort: (run) => run.created_at },
   { key: "project", title: "project", off: true, cell: (run) => run.project, sort: (run) => run.project },
   { key: "id", title: "id", off: true, cell: (run) => h("span.mono", {}, run.id), sort: (run) => run.id },
   {
-    key: "params",
-    title: "parameters",
-    off: true,
-    num: true,
-    cell: (run) => f.si(run.parameters),
+    key: "params", title: "parameters", off: true, num: true, cell: (run) => f.si(run.parameters),
     sort: (run) => run.parameters,
   },
   { key: "where", title: "where", off: true, cell: (run) => where(run) ?? f.NONE },

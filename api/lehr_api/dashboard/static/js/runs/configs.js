@@ -260,21 +260,11 @@ export function columnOf(name, others, configs) {
     return JUDGED.includes(name) ? judgedColumn(name, of) : metricColumn(name, name, undefined, of);
   }
   const value = (/** @type {RunView} */ run) => configs.value(run.id, name);
+  const plain = (/** @type {any} */ v) => (typeof v === "number" || typeof v === "string" ? v : JSON.stringify(v));
   return {
-    key: name,
-    title: shortName(name, others),
-    hint: name,
-    setting: true,
-    num: !configs.isText(name),
+    key: name, title: shortName(name, others), hint: name, setting: true, num: !configs.isText(name),
     cell: (run) => (value(run) === undefined ? "…" : f.specCell(value(run), name)),
-    sort: (run) => {
-      const v = value(run);
-      return v === undefined || v === null
-        ? null
-        : typeof v === "number" || typeof v === "string"
-        ? v
-        : JSON.stringify(v);
-    },
+    sort: (run) => ((value(run) ?? null) === null ? null : plain(value(run))),
   };
 }
 

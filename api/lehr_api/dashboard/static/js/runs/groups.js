@@ -160,12 +160,9 @@ export class Groups {
 }
 
 /**
- * Return what a column shows of a group: the mean of a metric with its standard deviation, what all have in common, or
- * the ends of a setting.
+ * Return what a column shows of a group: the mean of a metric with its standard deviation, or what all have in common.
  *
- * @param {Column} column
- * @param {RunView[]} runs
- * @returns {import("../dom.js").Child}
+ * @type {(column: Column, runs: RunView[]) => import("../dom.js").Child}
  */
 function common(column, runs) {
   const { cell, mean: write, setting, sort } = column;
@@ -199,7 +196,7 @@ export function groupRow({ id, name, href, runs, open }, sweep, columns, { box, 
   /** @type {Record<string, number>} */
   const counts = {};
   for (const run of runs) counts[run.state] = (counts[run.state] ?? 0) + 1;
-  const size = sweep ? Object.values(sweep.counts).reduce((a, b) => a + b, 0) : runs.length;
+  const size = Object.values(sweep?.counts ?? counts).reduce((a, b) => a + b, 0);
   const cells = (/** @type {Column} */ column) => {
     if (column.key === "name") {
       return h(
@@ -256,9 +253,7 @@ export function headOf(column, orders, onSort) {
 }
 
 /** @param {Column} column @param {import("../dom.js").Child} content @param {boolean} [best] */
-export function cellOf(column, content, best = false) {
-  const cell = h(`td.${classesOf(column)}${best ? ".is-best" : ""}`, {}, content);
+export const cellOf = (column, content, best = false) => h(`td.${classesOf(column)}${best ? ".is-best" : ""}`, {
   // In a rail it is a mark alone.
-  if (column.key === "state") cell.title = [...cell.children].map((one) => one.textContent).join(" ");
-  return cell;
-}
+  title: column.key === "state" ? [content].flat().map((one) => one?.textContent ?? "").join(" ") : null,
+}, content);

@@ -64,9 +64,7 @@ export function fits(run, { state, tag, project, archived = false }) {
 /**
  * Compare two values: NaN after numbers, unknown values last, in either direction.
  *
- * @param {number | string | null} a
- * @param {number | string | null} b
- * @param {boolean} down
+ * @type {(a: number | string | null, b: number | string | null, down: boolean) => number}
  */
 export function compared(a, b, down) {
   const [first, second] = [a, b].map((v) => (v === null ? 2 : Number(typeof v === "number" && Number.isNaN(v))));

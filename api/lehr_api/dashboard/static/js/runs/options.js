@@ -18,10 +18,7 @@ const MOST_OFFERED = 300;
 /**
  * Make a form of one field that hands on what was typed.
  *
- * @param {string} label
- * @param {string} placeholder
- * @param {(text: string) => void} act
- * @param {import("../patch.js").Props} [more]
+ * @type {(label: string, placeholder: string, act: (text: string) => void, more?: object) => HTMLElement}
  */
 const asking = (label, placeholder, act, more = {}) => h(
   "form", { key: label, onsubmit: (/** @type {any} */ event) => {
@@ -38,13 +35,14 @@ const menu = (name, title, ...children) => h(
   "details.menu", { key: name }, h("summary", {}, title), h("div.menu-list", {}, children),
 );
 
+/** @param {HTMLElement} part @param {string} name @param {() => void} onRemove */
+const removable = (part, name, onRemove) => h("span.part", { key: name }, part, h(
+  "button", { key: "out", type: "button", "aria-label": `Remove ${name}`, onclick: onRemove }, "×",
+));
+
 /** The filter: chips, a field with the part that is being typed, and the project, which has a menu. */
 export class FilterBar {
-  /**
-   * @param {HTMLInputElement} field
-   * @param {() => void} onChange
-   * @param {(text: string) => string[]} complete
-   */
+  /** @param {HTMLInputElement} field @param {() => void} onChange @param {(text: string) => string[]} complete */
   constructor(field, onChange, complete) {
     this.field = field;
     this.onChange = onChange;
@@ -63,7 +61,7 @@ export class FilterBar {
     field.addEventListener("keydown", (event) => {
       if (event.key !== "Backspace" || field.value || !this.parts.length) return;
       event.preventDefault();
-      this.#edit(this.parts.length - 1);
+      this.#remove(this.parts.length - 1);
     });
     byId("filter-form").addEventListener("submit", commit);
   }
@@ -82,45 +80,27 @@ export class FilterBar {
     this.onChange();
   }
 
-  /** @param {number} at */
-  #edit(at) {
-    const typed = this.parts[at];
-    this.#remove(at, typed);
+  /** Take a part out. @param {number} at @param {string} [typed] what stays in the field: by default, the part */
+  #remove(at, typed = this.parts[at]) {
+    this.parts.splice(at, 1);
+    this.set(this.#whole, typed);
     this.field.focus();
   }
 
-  /** @param {number} at @param {string} typed */
-  #remove(at, typed) {
-    this.parts.splice(at, 1);
-    this.set(this.#whole, typed);
-  }
-
   draw() {
-    fill(byId("chips"), this.parts.map((part, i) => h(
-      "span.part", { key: part },
-      h("button", { type: "button", title: "Change this part", onclick: () => this.#edit(i) }, part),
-      h("button", {
-        key: "out", type: "button", "aria-label": `Remove ${part}`, onclick: () => this.#remove(i, this.field.value),
-      }, "×"),
+    fill(byId("chips"), this.parts.map((part, i) => removable(
+      h("button", { type: "button", title: "Change this part", onclick: () => this.#remove(i) }, part),
+      part, () => this.#remove(i, this.field.value),
     )));
   }
 }
 
 /**
- * @typedef {object} Choices
- * @property {string} by what rows are grouped by; "" for nothing
- * @property {boolean} curves
- * @property {import("./columns.js").Column[]} base
- * @property {string[]} values names of the columns for configs and metrics
- * @property {string[]} varying paths by which the runs differ
- * @property {string[]} paths all that configs have
- * @property {string} project the chosen one; "" for all
- * @property {string[]} projects
- * @property {(project: string) => void} onProject
- * @property {(by: string) => void} onBy
- * @property {(yes: boolean) => void} onCurves
- * @property {(key: string, yes: boolean) => void} onColumn
- * @property {(names: string[] | null) => void} onValues null for what differs
+ * @typedef {{by: string, curves: boolean, base: import("./columns.js").Column[], values: string[], varying: string[],
+ *   paths: string[], project: string, projects: string[], onProject: (project: string) => void, onBy: (by: string) =>
+ *   void, onCurves: (yes: boolean) => void, onColumn: (key: string, yes: boolean) => void, onValues: (names: string[] |
+ *   null) => void}} Choices `by`: "" for nothing; `values`: names of the columns for configs and metrics, null for what
+ *   differs; `varying`: paths by which the runs differ; `paths`: all that configs have; `project`: "" for all
  */
 
 /** @param {HTMLElement} place @param {Choices} choices */
@@ -153,11 +133,9 @@ export function drawOptions(place, choices) {
       "view", "View",
       tick("charts", choices.curves, choices.onCurves),
       h("b", { key: "views" }, "saved views"),
-      Object.entries(views).map(([name, search]) => h(
-        "span.part", { key: `view ${name}` }, h("a.button", { href: `/${search}` }, name),
-        h("button", { type: "button", "aria-label": `Remove the view ${name}`, onclick: () => {
-          keep(Object.fromEntries(Object.entries(views).filter(([other]) => other !== name)));
-        } }, "×"),
+      Object.entries(views).map(([name, search]) => removable(
+        h("a.button", { href: `/${search}` }, name), name,
+        () => keep(Object.fromEntries(Object.entries(views).filter(([other]) => other !== name))),
       )),
       asking("Save this view", "save this view as", (name) => keep({ ...views, [name]: location.search })),
       h("b", { key: "columns" }, "columns"),

@@ -9,19 +9,12 @@ const SPARE = 16;
 /** So many rows beyond the visible ones are enough: not each step of a scroll draws. */
 const ENOUGH = 4;
 
-/**
- * @template Item
- * @typedef {object} RowSource
- * @property {(item: Item) => string} key
- * @property {(item: Item) => HTMLElement} row
- * @property {(a: Item, b: Item) => boolean} same whether the row of one may be kept for the other
- */
-
 /** @template Item */
 export class Rows {
   /**
    * @param {HTMLElement} body the tbody
-   * @param {RowSource<Item>} source
+   * @param {{key: (item: Item) => string, row: (item: Item) => HTMLElement, same: (a: Item, b: Item) => boolean}}
+   *   source `same`: whether the row of one may be kept for the other
    * @param {(drawn: Item[], atEnd: boolean) => void} onDraw called when rows were drawn; at the end the last ones are
    *   among them
    */

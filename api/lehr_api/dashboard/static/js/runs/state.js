@@ -7,26 +7,19 @@ import { ordersOf } from "./list.js";
 
 /** @typedef {import("../types.js").RunView} RunView */
 
-/** @returns {string[]} */
-function shownKeys() {
-  const address = read("cols");
-  if (address) return address.split(",");
-  return memory.get("columns", COLUMNS.filter((column) => !column.off).map((column) => column.key));
-}
+const usual = COLUMNS.filter(({ off }) => !off).map(({ key }) => key);
+const shown = read("cols")?.split(",") ?? memory.get("columns", usual);
 
 export const state = {
   filter: parseFilter(read("filter") ?? ""),
   /** What the table is sorted by; nothing: newest first. */
   orders: ordersOf(read("sort")),
-  /**
-   * What rows are grouped by: "sweep", "rollout", paths of the config or their ends, metrics, "tag", "tag:name",
-   * "project", with commas; "" for nothing.
-   */
+  /** What rows are grouped by: "sweep", "rollout", or keys of /values with commas; "" for nothing. */
   by: read("flat") === "1" || read("by") === "none" ? "" : (read("by") ?? "sweep"),
   /** The setting or metric that colours show; "" for a colour for each row. */
   colour: read("colour") ?? "",
   /** The columns of figures that every run has. */
-  base: COLUMNS.filter((column) => shownKeys().includes(column.key) || column.key === "name"),
+  base: COLUMNS.filter(({ key }) => shown.includes(key) || key === "name"),
   /** Names of chosen columns for configs and metrics; null for what differs. */
   chosen: read("values"),
   /** The paths by which the shown runs differ. */
