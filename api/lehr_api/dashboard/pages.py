@@ -54,6 +54,7 @@ PAGES = (
     DashboardPage("run", "/runs/{run_id}", "runs"),
     DashboardPage("sweeps", "/sweeps", "sweeps"),
     DashboardPage("sweep", "/sweeps/{sweep_id}", "sweeps"),
+    DashboardPage("law", "/law", "sweeps"),
     DashboardPage("rollouts", "/rollouts", "rollouts"),
     DashboardPage("rollout", "/rollouts/{rollout_id}", "rollouts"),
     DashboardPage("compare", "/compare", "runs"),

@@ -17,6 +17,15 @@ def test_law_of_finished_sweeps_with_its_doubt(acting):
     told = json.loads(acting.lehr("law", "w64", "w128", "--no-published", "--json").stdout)["law"]
     assert (told["published"], len(told["runs"])) == (False, 6)
     assert told["target"]["name"] == "the largest run"
+    alike = json.loads(
+        acting.lehr("law", "--filter", "w128-", "-p", "default", "w64", "--json").stdout
+    )
+    assert sorted(run["name"] for run in alike["law"]["runs"]) == sorted(
+        f"w{width}-{number}" for width in (64, 128) for number in (1, 2, 3)
+    )
+    nothing = acting.lehr("law", "--project", "other")
+    assert nothing.returncode != 0
+    assert "no sweep or run is named, or none that has ended matches." in nothing.stderr
     refused = acting.lehr("law", "w64")
     assert refused.returncode != 0
     assert "there are 3 of 1 size." in refused.stderr

@@ -104,6 +104,7 @@ export function sweepActions(sweep) {
       some ? `Compare the best ${compared.length}` : "Compare",
     ),
     h("a.button", { href: `/api/v1/reports/${sweep.id}`, target: "_blank", rel: "noopener" }, "Report"),
+    h("a.button", { href: `/law?sweep=${sweep.id}`, title: "What it says of a larger training" }, "Law"),
     sweep.method !== "list" && h(
       "button", acts({ type: "button", onclick: () => extend(sweep) }),
       sweep.method === "grid" ? "Add values" : sweep.method === "campaign" ? "Add GPU-hours" : "Add trials",

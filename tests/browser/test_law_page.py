@@ -1,0 +1,28 @@
+"""The page of a law: of several sweeps, and with one clear error."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from lehr_testing import laws
+
+from .conftest import Lehr, Visit
+
+pytestmark = pytest.mark.browser
+
+
+def test_law_of_several_sweeps_from_a_link_and_by_the_form(visit: Visit, lehr: Lehr):
+    ids = {width: laws.swept(lehr.store, width) for width in laws.WIDTHS}
+    page = visit.open(f"/sweeps/{ids[64]}")
+    page.get_by_role("link", name="Law", exact=True).click()
+    expect(page.get_by_role("alert")).to_contain_text("there are 3 of 1 size")
+    page.get_by_label("sweeps and runs").fill("w64, w128 w256")
+    page.get_by_label("or for parameters").fill("1e7")
+    page.get_by_role("button", name="Fit").click()
+    expect(page.locator("svg.figure")).to_have_count(2)
+    expect(page.locator("#law-result dl")).to_contain_text("10.0M parameters without embeddings")
+    expect(page).to_have_url(re.compile("parameters=1e7"))
+    visit.watch.console = [line for line in visit.watch.console if "422" not in line]
