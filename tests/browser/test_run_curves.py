@@ -19,8 +19,9 @@ pytestmark = pytest.mark.browser
 
 
 def metrics_of(requests: list[str]) -> set[str]:
-    """Return the metrics that were requested."""
+    """Return the metrics whose curves were requested, beside those of the tiles."""
     queries = [parse_qs(urlsplit(path).query) for path in requests if "/series?" in path]
+    queries = [query for query in queries if query["points"] != ["60"]]
     return {name for query in queries for name in query["name"]}
 
 

@@ -187,3 +187,9 @@ def test_the_reference_of_a_project_is_marked_and_others_are_compared_with_it(
     expect(versus).to_have_text([re.compile("0.500"), "—", "+1.000"])
     expect(page.locator(".star")).to_have_count(1)
     expect(row(page, "star").locator(".star")).to_be_visible()
+    # On the page of another run it is faint, and the head has that run's values alone.
+    row(page, "better").get_by_role("link").click()
+    expect(page.locator(".tiles")).to_contain_text("val/loss vs ★")
+    chart = page.locator('[data-metric="val/loss"]')
+    expect(chart.locator(".trace[data-run]")).to_have_count(4)
+    expect(chart.locator(".read")).to_have_text("1.500")

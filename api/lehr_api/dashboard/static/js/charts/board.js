@@ -60,11 +60,7 @@ export class Board {
     this.ancestors = new Map();
     /** @type {Map<string, Chart>} */
     this.charts = new Map();
-    /**
-     * What each chart shows; nothing of those that must be drawn anew.
-     *
-     * @type {WeakMap<Chart, import("./lines.js").Drawn>}
-     */
+    /** What each chart shows; nothing of those to be drawn anew. @type {WeakMap<Chart, import("./lines.js").Drawn>} */
     this.drawn = new WeakMap();
     /** @type {import("./chart.js").Marks | null} */
     this.marks = null;
@@ -76,10 +72,10 @@ export class Board {
     this.hovered = null;
     /** @type {{place: import("./chart.js").Place, at: Chart} | null} where the cursor is held */
     this.held = null;
-    /** Whether runs that differ only in their seed are drawn as one curve. */
-    this.meanOfSeeds = false;
-    /** Whether runs are drawn as the means of their groups, whatever those are. */
-    this.meanOfGroups = false;
+    /** Whether runs that differ only in their seed are one curve, or those of a group, whatever it is. */
+    this.meanOfSeeds = this.meanOfGroups = false;
+    /** What the run is compared with, faint: neither the axis nor the values of the head are its. @type {BoardRun[]} */
+    this.faint = [];
     /** The run whose line stands for a group, by member. @type {Map<string, string>} */
     this.drawnAs = new Map();
     /** The run whose lines are bold in all charts, whatever the cursor is at. @type {string | null} */
@@ -266,7 +262,7 @@ export class Board {
     if (!names.length) return;
     const reading = { x: this.view.x, smooth: this.view.smooth, old: this.view.old, range: this.view.range };
     try {
-      await fetchCurves(this, this.runs.filter((run) => !run.hidden), names, reading);
+      await fetchCurves(this, [...this.runs.filter((run) => !run.hidden), ...this.faint], names, reading);
       this.trouble.replaceChildren();
     } catch (error) {
       this.failed(error);
@@ -297,8 +293,9 @@ export class Board {
 
   /** @param {Chart} chart @param {boolean} [ifChanged] not if it would look as it does */
   #draw(chart, ifChanged = false) {
+    const name = spread(chart.name, this.names);
     const { lines, drawnAs } = linesOf(
-      spread(chart.name, this.names), this.runs, (run, part) => this.#curve(run, part),
+      name, [...this.runs, ...(name.includes(",") ? [] : this.faint)], (run, part) => this.#curve(run, part),
       this.meanOfGroups ? "runs" : this.meanOfSeeds ? "seeds" : null,
     );
     this.drawnAs = drawnAs;

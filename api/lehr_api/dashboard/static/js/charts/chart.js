@@ -23,6 +23,7 @@ import { forecastTraces, heatAxis, heatTraces, marksNear, shapesOf, tracesOf, va
  * @property {string[]} [members] the runs whose mean it is; `parts`: their lines
  * @property {Line[]} [parts]
  * @property {boolean} [ended] whether its run has ended
+ * @property {boolean} [faint] whether it is only compared with the others
  *
  * @typedef {import("./traces.js").Marks} Marks
  *
@@ -289,7 +290,7 @@ export class Chart {
   /** Show the values of the curves at a place; null for the newest. @param {Place | null} at */
   reading(at) {
     this.at = at;
-    const found = this.lines.filter((line) => line.curve.step.length);
+    const found = this.lines.filter((line) => line.curve.step.length && !line.faint);
     this.#showCursor(at);
     if (!found.length) this.read.replaceChildren();
     if (!found.length) return;

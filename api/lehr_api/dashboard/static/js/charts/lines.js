@@ -13,6 +13,7 @@ import { continued, indexAt } from "./points.js";
  * @property {string} label
  * @property {() => import("../colour.js").Stroke} stroke called for each drawing, because the theme may change
  * @property {boolean} [hidden]
+ * @property {boolean} [faint] whether it is only compared with the others
  * @property {number | null} [flopsPerToken]
  * @property {boolean} [cut] whether it was pruned
  * @property {string | null} [group] the key shared by runs that differ only in their seed
@@ -204,6 +205,7 @@ export function linesOf(name, runs, read, means) {
       if (!curve) continue;
       own.push({
         run: run.id, label: several ? labelOf(run, part, shown.length) : run.label, cut: run.cut, ended: run.ended,
+        faint: run.faint,
         ...strokeOf(run, i, shown.length, parts.length), ...(several && { metric: part }), curve,
       });
     }

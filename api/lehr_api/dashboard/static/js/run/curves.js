@@ -2,12 +2,13 @@
 
 import { get } from "../api.js";
 import { Board } from "../charts/board.js";
-import { slot, stroke } from "../colour.js";
+import { faded, scaleOf, slot, stroke } from "../colour.js";
 import { fill, h, mount, throttled } from "../dom.js";
 import { empty } from "../notices.js";
 import { ENDED } from "../status.js";
 import { LogView } from "./logs.js";
 import { marksOf } from "./marks.js";
+import { REFERENCE } from "./tags_archive.js";
 
 /** @typedef {import("../types.js").RunDetail} RunDetail @typedef {import("./tabs.js").OpenTab} OpenTab */
 
@@ -64,6 +65,15 @@ export function openCurves(place, run, onLog) {
     sign = next;
   };
   look();
+  const { project, tags } = run;
+  if (!tags.includes(REFERENCE)) get("/runs", { project, tag: REFERENCE, limit: 1 }).then(({ items: [star] }) => {
+    if (!star) return;
+    board.faint = [{
+      id: star.id, label: `★ ${star.name}`, faint: true, parent: star.forked_from, flopsPerToken: star.flops_per_token,
+      stroke: () => ({ colour: faded(scaleOf([]).colour(null), 0.55), dash: "solid" }),
+    }];
+    board.tick(true);
+  }, () => undefined);
 
   return {
     run(next) {
