@@ -20,11 +20,7 @@ NOWHERE = "127.0.0.1:1"
 
 class Process:
     def __init__(
-        self,
-        home: Path,
-        *options: str,
-        port: int | None = None,
-        env: dict[str, str] | None = None,
+        self, home: Path, *options: str, port: int | None = None, env: dict[str, str] | None = None
     ) -> None:
         self.home = home
         self.port = port or free_port()

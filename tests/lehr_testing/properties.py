@@ -17,11 +17,7 @@ def register_profiles() -> None:
     common = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
     settings.register_profile(CI, derandomize=True, database=None, **common)
     settings.register_profile(
-        NIGHTLY,
-        derandomize=False,
-        max_examples=100 * MORE_AT_NIGHT,
-        print_blob=True,
-        **common,
+        NIGHTLY, derandomize=False, max_examples=100 * MORE_AT_NIGHT, print_blob=True, **common
     )
     settings.load_profile(CI)
 

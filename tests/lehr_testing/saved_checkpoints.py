@@ -6,10 +6,7 @@ from pathlib import Path
 
 import torch
 
-from lehr_trainer.checkpointing.checkpoint import (
-    Manifest,
-    write_checkpoint,
-)
+from lehr_trainer.checkpointing.checkpoint import Manifest, write_checkpoint
 from lehr_trainer.contract import layout
 
 TENSORS = {

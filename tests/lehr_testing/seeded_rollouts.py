@@ -14,10 +14,7 @@ from lehr_testing import seeding
 SPEC: dict[str, Any] = {
     "kind": "rollout",
     "name": "llama-1b",
-    "run": {
-        "resources": {"gpus": 8},
-        "train": seeding.train(steps=1000),
-    },
+    "run": {"resources": {"gpus": 8}, "train": seeding.train(steps=1000)},
     "stages": {"two_gpus": {"steps": 60}},
 }
 

@@ -13,8 +13,7 @@ SWEEP = (DATA / "sweep.yaml").read_text()
 PARAMETERS = "parameters:\n  train.optimizer.lr:\n    values: [1e-4, 1e-3]\n"
 RANDOM = SWEEP.replace("method: grid", "method: random\ntrials: 2")
 LIST = SWEEP.replace("method: grid", "method: list").replace(
-    PARAMETERS,
-    "points:\n  - {train.optimizer.lr: 1e-2}\n  - {train.optimizer.lr: 1e-3}\n",
+    PARAMETERS, "points:\n  - {train.optimizer.lr: 1e-2}\n  - {train.optimizer.lr: 1e-3}\n"
 )
 
 

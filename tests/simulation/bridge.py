@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 CALL_S = 30.0
 HELLO_S = 120.0
 RETRY_S = 2.0
-REST_LOOKS = 20
-"""While a node's list stays the same, only every so many reports is simulated."""
+REST_LOOKS = 20  # While a node's list stays the same, only every so many reports is simulated.
 
 
 class Bridge:
@@ -38,10 +37,8 @@ class Bridge:
         self.on_news = on_news
         self.on_state = on_state
         self.started = False
-        self.dead = False
-        """Its server has ended."""
-        self.session = ""
-        """Of the bridge that is up; empty while none is."""
+        self.dead = False  # Its server has ended.
+        self.session = ""  # Of the bridge that is up; empty while none is.
         self._ids = itertools.count(1)
         self._waiting: dict[int, Future[Any]] = {}
         self._threads: dict[str, NodeThread] = {}

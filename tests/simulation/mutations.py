@@ -46,8 +46,7 @@ class Mutation:
     """The violations that prove it found; the first is the one it is planted for."""
     bug: Bug
     given: dict[str, Any] = field(default_factory=dict)
-    seeds: int = 5
-    """It is found within so many seeds."""
+    seeds: int = 5  # It is found within so many seeds.
 
 
 def plan(*faults: str, rate: float = 3.0, **given: Any) -> dict[str, Any]:
@@ -303,9 +302,7 @@ MUTATIONS: dict[str, Mutation] = {
         seeds=10,
     ),
     "any end of an attempt counts against its node": Mutation(
-        ("excluded",),
-        replaced(nodes, "FAULTS", _Everything()),
-        plan(failing=0.5, nodes=(2, 2)),
+        ("excluded",), replaced(nodes, "FAULTS", _Everything()), plan(failing=0.5, nodes=(2, 2))
     ),
     "a run starts on a node that is near its end": Mutation(
         ("node_end",), replaced(availability, "too_short", lambda end, run: False), node_ends

@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from simulation.world import World
 
 Reply = Callable[[Any, str | None], None]
-RAY_LOSES_S = 30.0
-"""Ray counts a node as dead after this long without contact."""
+RAY_LOSES_S = 30.0  # Ray counts a node as dead after this long without contact.
 FINALIZE_AGAIN_S = 15.0
 
 
@@ -23,28 +22,24 @@ class Node:
         self.world = world
         self.name = name
         self.gpus = gpus
-        self.joined = True
-        """False: gone for good, and Ray has forgotten it."""
+        self.joined = True  # False: gone for good, and Ray has forgotten it.
         self.on = True
         self.boot = 1
         self.raylets = 1
         self.ray_alive = True
-        self.ray_cuts = 0
-        """How many faults cut it from Ray now."""
+        self.ray_cuts = 0  # How many faults cut it from Ray now.
         self.server_cuts = 0
         self.hangs = 0
         self.disk_full = 0
         self.bad_gpu = False
         self.clock_jump_s = 0.0
         self.disturbed_at = 0.0
-        self.entries: dict[str, Part] = {}
-        """The folder of attempts on its disk."""
+        self.entries: dict[str, Part] = {}  # The folder of attempts on its disk.
         self.disks = 1
         self.agent = Agent(self)
         self.agent_dies_in_start = False
         self._calls_clear_at = 0.0
-        self.watcher: NodeThread | None = None
-        """What reads its list."""
+        self.watcher: NodeThread | None = None  # What reads its list.
 
     @property
     def ray_id(self) -> str:

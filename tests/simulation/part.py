@@ -33,19 +33,14 @@ class Part:
         self.launched_at = self.world.timeline.now
         self.boot = node.boot
         self.registered = False
-        self.shim = False
-        """Its shim lives."""
-        self.trainer = False
-        """Its training's processes live."""
-        self.holds = False
-        """It holds the locks of its GPUs."""
+        self.shim = False  # Its shim lives.
+        self.trainer = False  # Its training's processes live.
+        self.holds = False  # It holds the locks of its GPUs.
         self.ending = False
         self.exit: dict[str, Any] | None = None
         self.delivered = False
-        self.deleted = False
-        """The server closed its streams, because its run was deleted."""
-        self.erased = False
-        """Its node's disk is lost."""
+        self.deleted = False  # The server closed its streams, because its run was deleted.
+        self.erased = False  # Its node's disk is lost.
         self.stop_level = ""
         self.stop_reason = ""
         self.code: int | None = None

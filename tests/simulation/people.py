@@ -29,8 +29,7 @@ class People:
         self.world = world
         self.runs: list[str] = []
         """Every run that the store has confirmed; trials come in as they are found."""
-        self.sweeps: dict[str, int | None] = {}
-        """Every sweep, with its ``max_concurrent``."""
+        self.sweeps: dict[str, int | None] = {}  # Every sweep, with its ``max_concurrent``.
         self._submitted = 0
         self.active = True
 

@@ -11,8 +11,7 @@ NODE_FAULTS = (
     *("clock_jump", "disk_full", "agent_restart", "shim_kill", "trainer_kill", "bad_gpu"),
 )
 SERVER_FAULTS = ("server_kill", "server_restart", "bridge_restart", "server_clock_jump")
-MACHINE_FAULTS = ("power_cut", "server_disk_full")
-"""Of the server's machine."""
+MACHINE_FAULTS = ("power_cut", "server_disk_full")  # Of the server's machine.
 SIZES = ((8,), (8,), (4, 4), (2, 2, 2, 2), (8, 8), (1, 1, 2, 4), (8, 8, 8))
 NODES_OF_8 = (1, 1, 1, 1, 1, 2, 2, 2, 4, 4, 8, 8, 16, 32, 64, 125)
 """Nodes of the clusters with long runs: 8 to 1,000 GPUs."""
@@ -22,46 +21,31 @@ NODES_OF_8 = (1, 1, 1, 1, 1, 2, 2, 2, 4, 4, 8, 8, 16, 32, 64, 125)
 class Plan:
     """Times are in virtual seconds, rates per virtual hour."""
 
-    nodes: tuple[int, ...] = (8,)
-    """GPUs of each node."""
+    nodes: tuple[int, ...] = (8,)  # GPUs of each node.
     hours: float = 4.0
     """Time with people and faults; then everything is healed and must come to rest."""
-    load: float = 0.9
-    """GPU hours asked for, over those that the cluster has."""
-    pace: float = 1.0
-    """Length of the runs, relative to the usual one."""
-    report_s: float = 15.0
-    """Time between two reports of an agent."""
-    ship_s: float = 15.0
-    """Time between two rounds of a shipper."""
-    shared_storage: bool = True
-    """Whether run directories survive the loss of a node's disk."""
-    loss: float = 0.0
-    """Share of HTTP requests of which the request or the answer is lost."""
-    repeats: float = 0.0
-    """Share of HTTP requests that arrive a second time, later."""
+    load: float = 0.9  # GPU hours asked for, over those that the cluster has.
+    pace: float = 1.0  # Length of the runs, relative to the usual one.
+    report_s: float = 15.0  # Time between two reports of an agent.
+    ship_s: float = 15.0  # Time between two rounds of a shipper.
+    shared_storage: bool = True  # Whether run directories survive the loss of a node's disk.
+    loss: float = 0.0  # Share of HTTP requests of which the request or the answer is lost.
+    repeats: float = 0.0  # Share of HTTP requests that arrive a second time, later.
     late: float = 0.0
     """Share of HTTP requests that their sender gives up, and that arrive after newer ones."""
-    slow: float = 0.0
-    """Share of calls to agents that take up to two minutes."""
-    people: float = 6.0
-    """Requests of people per hour, beside submissions."""
+    slow: float = 0.0  # Share of calls to agents that take up to two minutes.
+    people: float = 6.0  # Requests of people per hour, beside submissions.
     gangs: float = 0.2
     sweeps: float = 0.15
     stubborn: float = 0.1
     failing: float = 0.2
-    preemptible: float = 0.0
-    """Share of the runs that a higher priority may pause."""
-    verbs: float = 0.0
-    """Forks, deletions, archives, extensions and rollouts per hour."""
-    campaigns: float = 0.0
-    """Campaigns per hour."""
+    preemptible: float = 0.0  # Share of the runs that a higher priority may pause.
+    verbs: float = 0.0  # Forks, deletions, archives, extensions and rollouts per hour.
+    campaigns: float = 0.0  # Campaigns per hour.
     storage: bool = False
     """Whether a node can resume only from checkpoints that it has, or that were copied."""
-    copies: float = 0.0
-    """Share of the runs whose checkpoints are copied to other storage."""
-    node_ends: float = 0.0
-    """Ends of nodes that are set or removed per hour."""
+    copies: float = 0.0  # Share of the runs whose checkpoints are copied to other storage.
+    node_ends: float = 0.0  # Ends of nodes that are set or removed per hour.
     faults: dict[str, float] = field(default_factory=dict)
 
     @property

@@ -116,10 +116,8 @@ class DatabaseDisk:
         self.path = path
         self._connection = connection
         self.level = self._setting()
-        self._lag = self.level != FULL
-        """Whether there have been commits that were not flushed."""
-        self._since = self._log()[:2]
-        """The log at the first of them."""
+        self._lag = self.level != FULL  # Whether there have been commits that were not flushed.
+        self._since = self._log()[:2]  # The log at the first of them.
         self._until: tuple[bytes, int] | None = None
         """The log after the last of them; None while they go on."""
 

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 EPOCH = 1_760_000_000.0
-IDLE_S = 300.0
-"""Longest time between two ticks. In reality it is 10 s; see ``Watch.overlooked``."""
+IDLE_S = 300.0  # Longest time between two ticks. In reality it is 10 s; see ``Watch.overlooked``.
 
 
 class Killed(BaseException):
@@ -66,18 +65,15 @@ class Server:
         self.home = folder / "home-0"
         self.store: Store
         self.dispatcher: Dispatcher
-        self.context: Context
-        """What the services of the current generation use."""
+        self.context: Context  # What the services of the current generation use.
         self.bridge: Bridge
         self.up = False
         self.generation = 0
         self.clock_jump_s = 0.0
         self.kill_in: int | None = None
         """Kill points until the server is killed; None: it is not going to be."""
-        self.power_cut = False
-        """Whether that kill is a power cut of its machine."""
-        self.disk_full = False
-        """Whether half of its transactions fail."""
+        self.power_cut = False  # Whether that kill is a power cut of its machine.
+        self.disk_full = False  # Whether half of its transactions fail.
         self.disk = Disk()
         self.databases: list[DatabaseDisk] = []
         self.inside = False
@@ -107,10 +103,7 @@ class Server:
                 presenter=Presenter(self.store, nodes=self.dispatcher.nodes),
                 dispatcher=self.dispatcher,
                 cluster_views=ClusterPresenter(
-                    self.store,
-                    self.dispatcher.cluster,
-                    self.dispatcher.queue_order,
-                    embedded=False,
+                    self.store, self.dispatcher.cluster, self.dispatcher.queue_order, embedded=False
                 ),
                 home=self.home,
                 one_machine=False,

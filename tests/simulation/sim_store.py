@@ -42,8 +42,7 @@ class InlineAppender(Appender):
         self._replica = replica
         self._log_cap = log_cap_bytes
         self._on_rest = on_rest
-        self._flushers = ThreadPoolExecutor(1)
-        """Not used: a group has one append, and so one file."""
+        self._flushers = ThreadPoolExecutor(1)  # Not used: a group has one append, and so one file.
 
     def append(self, attempt_id: str, name: str, offset: int, data: bytes, answer: Answer) -> None:
         self._append_group([_Append(attempt_id, name, offset, data, answer)])

@@ -17,12 +17,10 @@ if TYPE_CHECKING:
     from simulation.training import Training
     from simulation.world import World
 
-_copies: Any = inspect.unwrap(copies)
-"""The route's handler, without the server's threads."""
+_copies: Any = inspect.unwrap(copies)  # The route's handler, without the server's threads.
 TRIES = 200
 KEEP_LAST = 2
-Key = tuple[str, str]
-"""A run, and the path of its checkpoint."""
+Key = tuple[str, str]  # A run, and the path of its checkpoint.
 
 
 def key_of(run_id: str, path: str) -> Key:

@@ -65,11 +65,7 @@ def test_the_same_seed_gives_the_same_history() -> None:
             "faults = plan('power_off', 'hang', 'server_kill', 'power_cut', rate=6.0, verbs=20.0)\n"
             "print(simulate(5, **{**faults, 'hours': 0.2, 'loss': 0.1, 'repeats': 0.1}).digest)"
         )
-        environment = {
-            **os.environ,
-            "PYTHONPATH": str(ROOT / "tests"),
-            "PYTHONHASHSEED": hash_seed,
-        }
+        environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests"), "PYTHONHASHSEED": hash_seed}
         return subprocess.run(
             [sys.executable, "-c", program],
             env=environment,

@@ -18,8 +18,7 @@ class Timeline:
         self._heap: list[tuple[float, int, str, Act]] = []
         self._planned = 0
         self._digest = hashlib.sha256()
-        self.tail: list[str] = []
-        """The last events, to explain a violation."""
+        self.tail: list[str] = []  # The last events, to explain a violation.
 
     def after(self, seconds: float, what: str, act: Act) -> None:
         self._planned += 1

@@ -58,20 +58,16 @@ class Training:
             if "SIM_CAMPAIGN" in self.env
             else None
         )
-        self.rate = float(rate[1]) if rate else 0.0
-        """The learning rate of a campaign's trial."""
+        self.rate = float(rate[1]) if rate else 0.0  # The learning rate of a campaign's trial.
         self.anomaly: str | None = None
         if self.staged and world.rng.random() < world.plan.failing / 2:
             self.anomaly = world.rng.choice(ANOMALIES)
         self.drifts = self.staged and world.rng.random() < world.plan.failing / 2
         """It does not resume exactly."""
-        self.held: list[str] = []
-        """Its checkpoints that retention has not removed."""
-        self.keep: set[str] = set()
-        """Checkpoints that forks wait for, by its orders."""
+        self.held: list[str] = []  # Its checkpoints that retention has not removed.
+        self.keep: set[str] = set()  # Checkpoints that forks wait for, by its orders.
         self.parts: dict[int, Part] = {}
-        self.written: dict[str, bytearray] = {}
-        """Every byte that was written, by stream."""
+        self.written: dict[str, bytearray] = {}  # Every byte that was written, by stream.
         self.step = 0
         self.first_step = 0
         self.begun = False

@@ -20,20 +20,17 @@ VERBS = (
     *("delete_sweep", "archive_sweep", "extend", "extend"),
     *("rollout", "rollout", "cancel_rollout", "archive_rollout", "delete_of_rollout"),
 )
-RECENT = 40
-"""Runs among which people choose: nobody looks through thousands of old ones."""
+RECENT = 40  # Runs among which people choose: nobody looks through thousands of old ones.
 
 
 class Verbs:
     def __init__(self, world: World) -> None:
         self.world = world
-        self.deleted: set[str] = set()
-        """Runs whose deletion was confirmed."""
+        self.deleted: set[str] = set()  # Runs whose deletion was confirmed.
         self.points: dict[str, set[str]] = {}
         """The points of each sweep whose launch or extension was confirmed, as keys."""
         self.campaigns: list[str] = []
-        self.rollouts: list[str] = []
-        """Every rollout that was confirmed."""
+        self.rollouts: list[str] = []  # Every rollout that was confirmed.
         self._made = 0
 
     def start(self) -> None:

@@ -78,8 +78,7 @@ class Watch:
         self._begun_on: dict[tuple[str, int], str] = {}
         self._in_the_way_since: float | None = None
         self._saved: set[tuple[str, str]] = set()
-        self.completed_runs: set[str] = set()
-        """Runs that a trainer has completed."""
+        self.completed_runs: set[str] = set()  # Runs that a trainer has completed.
         self._head: tuple[str, float] | None = None
         self._rng = random.Random(world.seed)
         # Its own, so that these moments do not change the history.

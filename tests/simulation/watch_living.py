@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from simulation.training import Training
     from simulation.world import World
 
-SLACK_S = 90.0
-"""For reports, ticks and shippers that come more rarely than in reality."""
+SLACK_S = 90.0  # For reports, ticks and shippers that come more rarely than in reality.
 LIMITS = Timeouts()
 
 
@@ -40,8 +39,7 @@ class Condition:
 class LivingWatch:
     def __init__(self, world: World) -> None:
         self.world = world
-        self._touched: dict[Part, None] = {}
-        """In the order of the history, unlike a set."""
+        self._touched: dict[Part, None] = {}  # In the order of the history, unlike a set.
         self._runs: set[str] = set()
         """Runs whose rows have changed since the last tick, which reads them."""
         self._since: dict[Part, dict[str, float]] = {}

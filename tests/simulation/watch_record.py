@@ -35,8 +35,7 @@ class _Known:
 
     state: str | None = None
     attempt: int = 0
-    used: int = 0
-    """Retries since a person last queued it, or an attempt progressed."""
+    used: int = 0  # Retries since a person last queued it, or an attempt progressed.
     why: str = ""
 
 
@@ -46,8 +45,7 @@ class HistoryWatch:
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
         self._runs: dict[str, _Known] = {}
-        self._last = 0
-        """The id of the last transition that was checked."""
+        self._last = 0  # The id of the last transition that was checked.
 
     def after_call(self) -> bool:
         """Check what the call has recorded. Return whether an attempt has begun."""

@@ -51,12 +51,10 @@ def any_trial(question: Question, trials: Any, hours_left: float, free: int, see
 class Result:
     seed: int
     plan: Plan
-    hours: float
-    """Virtual hours, with the time to come to rest."""
+    hours: float  # Virtual hours, with the time to come to rest.
     events: int
     counts: Counter[str]
-    seconds: float
-    """Of one core."""
+    seconds: float  # Of one core.
     digest: str
     violations: list[Violation]
     tail: list[str]
@@ -89,10 +87,8 @@ class World:
         self.check_each_s = check_each_s
         """Seconds between two looks whether a tick was skipped that was needed; None: drawn."""
         self.counts: Counter[str] = Counter()
-        self.lossy = True
-        """Whether messages are lost, and trainings fail."""
-        self.disturbed_at = 0.0
-        """When the server or its bridge last began or ended."""
+        self.lossy = True  # Whether messages are lost, and trainings fail.
+        self.disturbed_at = 0.0  # When the server or its bridge last began or ended.
         self.tick_gap_s = max(0.25, len(plan.nodes) / 15)
         self.trainings: dict[str, Training] = {}
         self.storage = Storage(self)

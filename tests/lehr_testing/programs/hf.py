@@ -4,13 +4,7 @@ import argparse
 import time
 
 import torch
-from transformers import (
-    LlamaConfig,
-    LlamaForCausalLM,
-    Trainer,
-    TrainerCallback,
-    TrainingArguments,
-)
+from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments
 
 from lehr_log.transformers import LehrCallback
 

@@ -70,11 +70,7 @@ BUGS = {
         ("one_gpu", "memory"),
         "peak 30.0 GB",
     ),
-    "memory over the card's": (
-        {"r-one-gpu": Bug(peak_gb=79.0)},
-        ("one_gpu", "memory"),
-        "79.0 GB",
-    ),
+    "memory over the card's": ({"r-one-gpu": Bug(peak_gb=79.0)}, ("one_gpu", "memory"), "79.0 GB"),
     "out of memory": (
         {"r-one-gpu": Bug(fails_with="out_of_memory")},
         ("one_gpu", "memory"),

@@ -8,13 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lehr.control.availability import (
-    MARGIN_S,
-    NodeEnd,
-    stops,
-    too_short,
-    without_ending_nodes,
-)
+from lehr.control.availability import MARGIN_S, NodeEnd, stops, too_short, without_ending_nodes
 from lehr.control.due import due_in_s
 from lehr.control.lifecycle import NODE_UNTIL, Desired, RunState, StateChange
 from lehr.control.queue import StartRun

@@ -7,13 +7,7 @@ from types import SimpleNamespace
 import pytest
 from pydantic import ValidationError
 
-from lehr.control.evaluations import (
-    Evaluate,
-    EvaluatedRun,
-    Evaluates,
-    EvaluationRun,
-    actions,
-)
+from lehr.control.evaluations import Evaluate, EvaluatedRun, Evaluates, EvaluationRun, actions
 from lehr.control.lifecycle import Desired, RunState
 from lehr.specs.run import RunSpec
 from lehr_testing.stores import run_spec

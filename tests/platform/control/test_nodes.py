@@ -40,8 +40,7 @@ def test_two_node_failures_in_a_row_exclude_the_node_and_are_named():
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(["n1", "n2", "n3"]),
-            st.sampled_from([None, "gpu_busy", "node_lost"]),
+            st.sampled_from(["n1", "n2", "n3"]), st.sampled_from([None, "gpu_busy", "node_lost"])
         )
     ),
     st.sets(st.sampled_from(["n1", "n2", "n3"])),

@@ -48,10 +48,7 @@ def test_run_above_the_whole_quota_waits_alone_and_is_told_so():
 
 def test_runs_beyond_a_quota_reserve_nothing():
     """Otherwise GPUs would idle for a run that may not start."""
-    waiting = [
-        Waiting("a1", 1, Need(4), project="a"),
-        Waiting("b1", 2, Need(4), project="b"),
-    ]
+    waiting = [Waiting("a1", 1, Need(4), project="a"), Waiting("b1", 2, Need(4), project="b")]
     decided = plan(waiting, [held("a0", 4, "a")], [node("n0", 8)], quotas={"a": 4})
     assert [one.run_id for one in decided.starts] == ["b1"]
 

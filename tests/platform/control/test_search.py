@@ -9,13 +9,7 @@ from hypothesis import strategies as st
 
 from lehr.analysis.forecast import RatePlan
 from lehr.control.search import SearchTrial, TrialReport, ask, prune, replay
-from lehr.specs.search import (
-    AshaPruning,
-    ForecastPruning,
-    HyperbandPruning,
-    MedianPruning,
-    Range,
-)
+from lehr.specs.search import AshaPruning, ForecastPruning, HyperbandPruning, MedianPruning, Range
 from lehr_testing.properties import examples
 
 LR = Range(min=1e-5, max=1e-1, distribution="log_uniform_values")

@@ -21,13 +21,7 @@ from lehr.control.lifecycle import (
 )
 from lehr.control.queue import StartRun
 from lehr.control.queue_entries import Active, Waiting
-from lehr.control.reconcile import (
-    AttemptPhase,
-    MarkLost,
-    NodeSeen,
-    OpenAttempt,
-    StopAttempt,
-)
+from lehr.control.reconcile import AttemptPhase, MarkLost, NodeSeen, OpenAttempt, StopAttempt
 from lehr.control.resources import Gpu, Need, Node, NodeShare
 from lehr.control.retries import Budgets, ExitReport, FinishedReport
 from lehr.control.snapshot import OpenRun, Snapshot

@@ -8,12 +8,7 @@ import time
 import pytest
 from sqlalchemy import event
 
-from lehr.app.presenters.cluster import (
-    ClusterPresenter,
-    ExpectedStart,
-    PlannedRun,
-    forecast,
-)
+from lehr.app.presenters.cluster import ClusterPresenter, ExpectedStart, PlannedRun, forecast
 from lehr.cluster.membership import Cluster
 from lehr.specs import load_spec
 from lehr.specs.run import Resources
