@@ -169,7 +169,8 @@ def _with_reports(
     held_out = store.events.held_out(reporting, name) if is_measured(name) else {}
     plans: dict[str, Planned] = {}
     if spec.campaign is not None or (spec.pruning and spec.pruning.name == "forecast"):
-        plans = {row.id: planned(row.stored) for row in store.runs.by_ids(reporting)}
+        cut = [one.run_id for one in progress if one.state != RunState.COMPLETED]
+        plans = {row.id: planned(row.stored) for row in store.runs.by_ids(cut)}
     return [
         replace(
             _trial(one),
