@@ -31,7 +31,8 @@ class Series(View):
     """One metric of one run, reduced to at most ``points`` buckets unless ``exact``.
 
     ``x`` is by ``x_axis``: step, tokens, or seconds since the run's first point. In a reduced
-    series each bucket has its last point in ``x``/``y`` and its range in ``low``/``high``.
+    series each bucket has its last point in ``x``/``y`` and its range in ``low``/``high``, values
+    to seven digits.
     """
 
     run_id: str

@@ -21,6 +21,7 @@ from lehr.app.presenters.streams import (
     gpu_refs,
     latest_values,
     losses,
+    seven_digits,
     shared_fields,
     train_stages,
 )
@@ -244,7 +245,7 @@ class RunPresenter:
                     liveness.get(run.id, Liveness.OK),
                 ),
                 "recorded_at": recorded_at.get(run.id),
-                "trend": trends.get(run.id, []),
+                "trend": seven_digits(trends.get(run.id, [])),
                 "parameters_varied": trials[run.id].parameters if run.id in trials else {},
                 "rollout_id": rollouts.get(run.id),
                 "alerts": [

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any, Self
 
+import numpy as np
 from pydantic import BaseModel, TypeAdapter
 from sqlmodel import SQLModel
 
@@ -66,9 +67,23 @@ def latest_values(latest: Mapping[str, LatestValue]) -> dict[str, Latest]:
 
 def series_view(series: SeriesData) -> Series:
     # Made of the store's own lists: nothing to validate, and a million points would take a second.
-    superseded = [series_view(one) for one in series.superseded]
-    goal = goal_of(series.name)
-    return Series.model_construct(**{**vars(series), "goal": goal, "superseded": superseded})
+    made = vars(series) | {
+        "goal": goal_of(series.name),
+        "superseded": [series_view(one) for one in series.superseded],
+    }
+    if not series.exact:
+        made |= {key: seven_digits(made[key]) for key in ("y", "low", "high") if made[key]}
+    return Series.model_construct(**made)
+
+
+def seven_digits(values: Sequence[float]) -> list[float]:
+    """Round to seven digits, as many as a float32 has: the JSON of a picture is half as long."""
+    exact = np.asarray(values, np.float64)
+    with np.errstate(all="ignore"):
+        scale = 10.0 ** (6 - np.floor(np.log10(np.abs(exact))))
+        rounded = np.round(exact * scale) / scale
+    result: list[float] = np.where(np.isfinite(rounded) & (scale >= 1), rounded, exact).tolist()
+    return result
 
 
 def log_stream(log: LogFile) -> LogStream:

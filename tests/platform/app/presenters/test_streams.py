@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -55,6 +56,26 @@ def test_schema_has_the_fields_of_the_value(present, value):
     assert view.model_dump() == shown(value)
     assert set(type(view).model_fields) == shown(value).keys()
     assert type(view).model_validate(view.model_dump()) == view
+
+
+@pytest.mark.parametrize(
+    ("logged", "shown"),
+    [
+        (2.3456788063049316, 2.345679),
+        (-31611.47456003999, -31611.47),
+        (1.2345678912e-30, 1.234568e-30),
+        (61_300_000_123.5, 61_300_000_123.5),
+        (0.0, 0.0),
+        (5e-324, 5e-324),
+        (math.inf, math.inf),
+    ],
+)
+def test_values_of_a_reduced_series_have_seven_digits_and_those_of_an_exact_one_all(logged, shown):
+    series = replace(SERIES, y=[logged, math.nan], low=[logged], high=[logged])
+    view = streams.series_view(series)
+    assert view.y[0] == view.low[0] == view.high[0] == shown
+    assert math.isnan(view.y[1])
+    assert streams.series_view(replace(series, exact=True)).y[0] == logged
 
 
 def test_resumption_names_the_versions_that_changed_since_the_checkpoint(tmp_path: Path) -> None:

@@ -96,8 +96,10 @@ function plotOf(comparison) {
         s("path", { class: "grid", d: rules }),
         base !== undefined && s("path", { class: "base", d: `M${x(base)} 0V${HEIGHT}` }),
         half !== null && s("path", { class: "bar", d: `M${from} 9v9m0-4.5H${to}m0-4.5v9` }),
-        // Off the scale: at its end.
-        s("circle", { cx: x(at), cy: 13.5, r: 4.5, fill: at < low || at > high ? "var(--bad)" : colour }),
+        // Off the scale: an arrow at its end.
+        at < low || at > high
+          ? s("text", { x: x(at), y: 18, "text-anchor": "middle", fill: "var(--bad)" }, at < low ? "◀" : "▶")
+          : s("circle", { cx: x(at), cy: 13.5, r: 4.5, fill: colour }),
       ));
     },
   };

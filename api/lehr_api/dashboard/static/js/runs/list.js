@@ -42,9 +42,9 @@ export function markOf(orders, key) {
 
 /** @typedef {import("../types.js").RunView} RunView */
 
-/** One screen, so that the first rows appear at once; later pages are larger. */
+/** One screen, so that the first rows appear at once; later pages are larger, and those of all runs largest. */
 const FIRST = 60;
-const PAGE = 200;
+const [PAGE, MOST_OF_PAGE] = [100, 200];
 const MOST = 5000;
 const TREND = 24;
 
@@ -112,13 +112,13 @@ export class RunList {
     this.total = page.total;
   }
 
-  /** Fetch the next page. @returns {Promise<boolean>} false if there is none */
-  async more() {
+  /** Fetch the next page. @param {number} [limit] @returns {Promise<boolean>} false if there is none */
+  async more(limit = PAGE) {
     if (this.loading || !this.cursor) return false;
     this.loading = true;
     const generation = this.generation;
     try {
-      const page = await get("/runs", { ...this.query, limit: PAGE, cursor: this.cursor });
+      const page = await get("/runs", { ...this.query, limit, cursor: this.cursor });
       if (generation !== this.generation) return false;
       for (const run of page.items) this.runs.set(run.id, run);
       this.cursor = page.next_cursor;
@@ -130,13 +130,13 @@ export class RunList {
 
   /** Fetch pages until all runs are here, or as many as the browser sorts. */
   async all() {
-    while (this.runs.size < MOST && (await this.more()));
+    while (this.runs.size < MOST && (await this.more(MOST_OF_PAGE)));
   }
 
   /** Fetch the first page again. Runs beyond it keep their places; those that it no longer has are gone. */
   async refresh() {
     const generation = this.generation;
-    const limit = Math.min(PAGE, Math.max(FIRST, this.runs.size));
+    const limit = Math.min(MOST_OF_PAGE, Math.max(FIRST, this.runs.size));
     const page = await get("/runs", { ...this.query, limit });
     if (generation !== this.generation) return;
     const fresh = new Map(page.items.map((/** @type {RunView} */ run) => [run.id, run]));
