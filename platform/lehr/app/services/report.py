@@ -70,23 +70,22 @@ def report_sweep(context: Context, sweep: SweepRow) -> str:
         _diagnosed(context, [trial.run.id for trial in detail.seeded]),
     )
     if campaign is not None:
-        document.sections[:2] = [campaign, *document.sections[:1]]
-        document = replace(document, headline=campaign.facts[0][1])
+        document.sections[:2] = [*campaign, *document.sections[:1]]
+        document = replace(document, headline=campaign[0].facts[0][1])
     return render(document, context.store.clock())
 
 
-def _campaign(context: Context, sweep: SweepRow) -> Section:
+def _campaign(context: Context, sweep: SweepRow) -> list[Section]:
     view = campaign_view(context, sweep, steps=_STEPS)
-    law = law_of(context, [sweep.id]) if view.answer is not None else None
-    drawn = {f"{title}, as it narrows": svg for title, svg in view.figures.items()}
-    drawn |= {f"{title}, by the law": svg for title, svg in (law.figures if law else {}).items()}
     head, *rows = view.rung_table
-    return Section(
-        "Campaign",
-        facts=[*view.facts, *(law.facts if law else ())],
-        figures=[ReportFigure(*each) for each in drawn.items()],
-        tables=[Table(head, rows, "By rung", right=frozenset({1, 4, 5}))],
-    )
+    figures = [ReportFigure(f"{title}, as it narrows", svg) for title, svg in view.figures.items()]
+    table = Table(head, rows, "By rung", right=frozenset({1, 3, 4, 5}))
+    sections = [Section("Campaign", facts=view.facts, figures=figures, tables=[table])]
+    if view.answer is not None:
+        law = law_of(context, [sweep.id])
+        figures = [ReportFigure(*each) for each in law.figures.items()]
+        sections.append(Section("The law", facts=law.facts, figures=figures))
+    return sections
 
 
 def report_rollout(context: Context, rollout: RolloutRow) -> str:
