@@ -53,7 +53,7 @@ LINEAR = 3
 _PRIOR: dict[int, tuple[float, float]] = {
     ALPHA: (math.log(0.3), 0.35),
     BETA: (math.log(0.32), 0.35),
-    TAU: (math.log(0.0025), 0.8),
+    TAU: (math.log(0.0035), 0.8),
     PER_WIDTH: (0.0, 0.25),
     PER_DEPTH: (-0.5, 0.25),
     PER_TOKENS: (0.2, 0.15),
@@ -69,7 +69,8 @@ _PRIOR: dict[int, tuple[float, float]] = {
 }
 _FADES = 0.4  # Power of the tokens with which a rung's own deviation falls; TAU is of the usual.
 _REACH = 3.0  # Doublings of size and tokens over which deviations are alike, but for 1 / e.
-_BOTTOM = 0.15  # Standard deviation of a rung's own best rate, in doublings.
+# Standard deviation of a usual rung's own best rate, in doublings; the power of the tokens.
+_BOTTOM, _BOTTOM_FADES = 0.15, 0.15
 # Parameters and tokens of a usual training; the part of its loss that more of each would take away.
 _USUAL, _PART = (1e9, 2e10), 0.17
 _WIDER = 2.5  # Factor of these standard deviations where published runs do not count.
@@ -127,8 +128,8 @@ class Model:
         # The lowest loss, to which others are related.
         self.loss = max(abs(float(losses.means.min())), 1e-6) if len(losses.means) else 1.0
         wider = 1.0 if published else _WIDER
-        self.bottom = wider * _BOTTOM
         over = np.array([target.non_embedding / _USUAL[0], target.tokens / _USUAL[1]])
+        self.bottom = wider * _BOTTOM * over[1] ** -_BOTTOM_FADES
         parts = _PART * over ** -np.exp([_PRIOR[ALPHA][0], _PRIOR[BETA][0]])
         parts /= 1 - 2 * _PART + parts.sum()
         self.linear = np.array([1.0, *parts]) * self.loss
@@ -235,7 +236,7 @@ class Model:
         normal = draw.standard_normal((3, len(draws), count))
         together, own = _together(rungs), self._own(draws, rungs)
         root = np.linalg.cholesky(together + _JITTER * np.eye(count))
-        levels, bottoms = own * (normal[0] @ root.T), self.bottom * normal[1]
+        levels, bottoms = own * (normal[0] @ root.T), self._bottoms(rungs) * normal[1]
         if known:
             _, gains, covariance, seen, doubt, bend, shift, lean = self._integrated(draws)
             off = seen - (gains * linear.T[:, :, None]).sum(axis=0) - levels[:, :known]
@@ -251,6 +252,10 @@ class Model:
     def _own(self, draws: Array, rungs: Coordinates) -> Array:
         """Return the standard deviation of each rung's own level, [N, R]."""
         return self.loss * np.exp(draws[:, TAU, None] - math.log(2) * _FADES * rungs.tokens)
+
+    def _bottoms(self, rungs: Coordinates) -> Array:
+        """Return the standard deviation of each rung's own bottom, [R], in doublings."""
+        return np.asarray(self.bottom * np.exp2(-_BOTTOM_FADES * rungs.tokens))
 
     def _integrated(self, draws: Array) -> tuple[Array, ...]:
         """Integrate the linear unknowns: return the logarithm of the density of the losses, [N];
@@ -278,7 +283,7 @@ class Model:
             sums = [np.add.reduceat(each / variance, first, axis=1) for each in (
                 np.ones_like(slope), slope, slope**2, rest, slope * rest
             )]  # fmt: skip
-            bend = sums[2] + self.bottom**-2
+            bend = sums[2] + self._bottoms(self._rungs) ** -2
             lean, shift = sums[1] / bend, -sums[4] / bend
             doubt = 1 / (sums[0] - sums[1] * lean)
             seen = (sums[3] + sums[1] * shift) * doubt
@@ -290,7 +295,7 @@ class Model:
             off = rest - levels[:, places.rung] + slope * bottoms[:, places.rung]
             if not last:  # Losses far above the law count less.
                 variance *= np.maximum(off / np.sqrt(variance) / _ODD, 1.0) ** 2
-        squares = (levels - law) * moved + (bottoms / self.bottom) ** 2
+        squares = (levels - law) * moved + (bottoms / self._bottoms(self._rungs)) ** 2
         total = -(squares + np.log(bend) - np.log(doubt)).sum(axis=1) / 2
         total -= np.linalg.slogdet(covariance)[1] / 2
         total -= (off**2 / variance + np.log(variance)).sum(axis=1) / 2
