@@ -104,7 +104,7 @@ def test_first_load_of_the_runs_page_is_small(lehr: Lehr, browser: Browser, widt
         wire.received = 0
         page.goto(f"{wire.url}/?flat=1")
         expect(page.locator("#totals")).to_contain_text("GPUs busy")
-        expect(page.get_by_text("60 runs", exact=True)).to_be_visible()
+        expect(page.locator("#runs-foot")).to_contain_text("60 runs")
         if width == 1920:
             page.wait_for_function(
                 """(most) => document.querySelectorAll('[data-metric="val/loss"] .trace.line').length >= most""",

@@ -259,6 +259,11 @@ async function load() {
   try {
     await Promise.all([list.load(state.filter.query), loadSweeps()]);
     for (const run of list.runs.values()) selection.put(run);
+    if (!state.loaded) {
+      // The columns come with the configs, and would push those beside them away.
+      arrange();
+      await loadConfigs().catch(() => undefined);
+    }
     state.loaded = true;
     redraw();
     // The rows fetch their configs as they are drawn.

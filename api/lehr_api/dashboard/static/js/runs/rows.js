@@ -133,6 +133,6 @@ export class Rows {
         this.soon();
       }
     }
-    this.onDraw(this.items.slice(first, last), last >= this.items.length - SPARE);
+    this.onDraw(this.items.slice(first, last), last >= this.items.length);
   }
 }
