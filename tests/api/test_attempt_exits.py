@@ -24,12 +24,7 @@ def test_a_heartbeat_answer_contains_the_orders(api, worker):
     api_, client = api
     run = run_of(api_, worker).id
     reply = worker.heartbeat(step=5)
-    assert reply["orders"] == {
-        "desired": "run",
-        "checkpoint_seq": 0,
-        "reason": "",
-        "keep": [],
-    }
+    assert reply["orders"] == {"desired": "run", "checkpoint_seq": 0, "reason": "", "keep": []}
     assert reply["fenced"] is False
     assert reply["interval_s"] > 0
     assert client.get(f"/api/v1/runs/{run}").json()["attempts"][0]["last_heartbeat_at"] is not None
@@ -99,8 +94,7 @@ def test_exit_closes_the_attempt_when_all_its_bytes_arrived(api, worker):
 
 
 @pytest.mark.parametrize(
-    "body",
-    [{}, {"exit": 5}, {"exit": {}, "sizes": {"x": -1}}, {"exit": {}, "sizes": []}, []],
+    "body", [{}, {"exit": 5}, {"exit": {}, "sizes": {"x": -1}}, {"exit": {}, "sizes": []}, []]
 )
 def test_invalid_exit_is_rejected(worker, body):
     answer = worker.post("exit", body)

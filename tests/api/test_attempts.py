@@ -5,16 +5,7 @@ import threading
 
 import pytest
 
-from lehr_testing.api import (
-    RUN_SPEC,
-    Worker,
-    api_client,
-    begin,
-    finished,
-    metrics,
-    run_of,
-    started,
-)
+from lehr_testing.api import RUN_SPEC, Worker, api_client, begin, finished, metrics, run_of, started
 from lehr_testing.waiting import until
 
 

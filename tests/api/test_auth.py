@@ -48,8 +48,7 @@ def test_unknown_attempts_and_wrong_tokens_get_the_same_answer(client):
 
 
 @pytest.mark.parametrize(
-    "path",
-    ["/api/v1/health/../runs", "/static/../api/v1/runs", "//api/v1/runs", "/api/v1/health/"],
+    "path", ["/api/v1/health/../runs", "/static/../api/v1/runs", "//api/v1/runs", "/api/v1/health/"]
 )
 def test_path_that_resembles_an_open_one_needs_a_token(client, path):
     client.headers.pop("authorization")

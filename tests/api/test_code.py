@@ -87,10 +87,7 @@ def test_attempt_fetches_its_own_capsule_and_no_other(opened, corpus):
     api, client = opened
     run = submit(client, corpus).json()
     attempt = begin(api.store, run["id"])
-    headers = {
-        "Authorization": f"Bearer {attempt_token(run['id'])}",
-        "Lehr-Protocol": "1",
-    }
+    headers = {"Authorization": f"Bearer {attempt_token(run['id'])}", "Lehr-Protocol": "1"}
     got = client.get(f"/api/v1/attempts/{attempt}/code", headers=headers)
     assert hashlib.sha256(got.content).hexdigest() == run["spec"]["code"]["digest"]
     digest = run["spec"]["code"]["digest"]

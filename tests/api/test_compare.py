@@ -4,16 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lehr_testing.api import (
-    RUN_SPEC,
-    SWEEP_SPEC,
-    begin,
-    end,
-    evaluation,
-    ingest,
-    metrics,
-    started,
-)
+from lehr_testing.api import RUN_SPEC, SWEEP_SPEC, begin, end, evaluation, ingest, metrics, started
 from lehr_testing.trained import train
 
 DOCS, FEW = "6705cb68" * 8, "6dc60039" * 8

@@ -78,10 +78,7 @@ def test_every_answer_matches_the_openapi_description(operation, operations, api
         headers = {"Authorization": f"Bearer {TOKEN}"}
         if "attempt_id" in (case.path_parameters or {}):
             case.path_parameters["attempt_id"] = attempt
-            headers |= {
-                "Authorization": f"Bearer {attempt_token(run)}",
-                "Lehr-Protocol": "1",
-            }
+            headers |= {"Authorization": f"Bearer {attempt_token(run)}", "Lehr-Protocol": "1"}
         case.headers = {
             name: value
             for name, value in (case.headers or {}).items()
@@ -91,11 +88,7 @@ def test_every_answer_matches_the_openapi_description(operation, operations, api
         assert response.status_code < 500, response.text
         case.validate_response(
             response,
-            checks=[
-                status_code_conformance,
-                content_type_conformance,
-                response_schema_conformance,
-            ],
+            checks=[status_code_conformance, content_type_conformance, response_schema_conformance],
         )
 
     ask()

@@ -3,15 +3,7 @@
 import pytest
 
 from lehr.control.lifecycle import RunState
-from lehr_testing.api import (
-    begin,
-    end,
-    evaluation,
-    ingest,
-    metrics,
-    started,
-    submit,
-)
+from lehr_testing.api import begin, end, evaluation, ingest, metrics, started, submit
 from lehr_testing.statements import read_statements
 
 

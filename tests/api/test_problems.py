@@ -2,11 +2,7 @@
 
 import pytest
 
-from lehr_testing.api import (
-    RUN_SPEC,
-    api_client,
-    submit,
-)
+from lehr_testing.api import RUN_SPEC, api_client, submit
 
 
 def test_reads_have_an_etag_and_unchanged_answers_are_not_sent_again(client):

@@ -220,11 +220,7 @@ def test_non_finite_values_are_sent_by_name_and_raise_an_alert(store, client):
     attempt = begin(store, run["id"])
     ingest(store, attempt, started() + metrics(1, 3) + evaluation(3, "NaN"))
     ingest(store, attempt, line("warning", code="loss_spike", message="the loss jumped"))
-    ingest(
-        store,
-        attempt,
-        line("metrics", step=4, tokens=9, values={"train/loss": "Infinity"}),
-    )
+    ingest(store, attempt, line("metrics", step=4, tokens=9, values={"train/loss": "Infinity"}))
     view = client.get("/api/v1/runs/one").json()
     assert view["latest"]["val/loss"]["value"] == "NaN"
     assert view["latest"]["train/loss"]["value"] == "Infinity"

@@ -30,11 +30,7 @@ async def test_subscriber_gets_the_newest_event_of_each_object_in_order():
     lines = (await listener.take(5)).decode()
     assert [
         json.loads(part[6:])["n"] for part in lines.split("\n") if part.startswith("data: ")
-    ] == [
-        2,
-        3,
-        4,
-    ]
+    ] == [2, 3, 4]
 
 
 async def test_subscriber_of_one_run_gets_only_its_events():

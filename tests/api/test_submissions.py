@@ -4,14 +4,7 @@ import threading
 
 import pytest
 
-from lehr_testing.api import (
-    RUN_SPEC,
-    SWEEP_SPEC,
-    api_client,
-    changed,
-    counts,
-    submit,
-)
+from lehr_testing.api import RUN_SPEC, SWEEP_SPEC, api_client, changed, counts, submit
 
 # ------------------------------------------------------------------------------------ submitting
 
@@ -102,8 +95,7 @@ def test_corpus_too_small_is_refused_with_all_that_is_missing(api, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("tokenizer", "wording"),
-    [("tekken", "131,072 tokens"), ("tekkn", "did you mean tekken?")],
+    ("tokenizer", "wording"), [("tekken", "131,072 tokens"), ("tekkn", "did you mean tekken?")]
 )
 def test_tokenizer_that_does_not_fit_the_model_is_rejected_at_submission(api, tokenizer, wording):
     api_, client = api

@@ -10,16 +10,7 @@ from lehr import Client
 from lehr.app.presenters.sweeps import BEST, PAGE
 from lehr.control.lifecycle import RunState
 from lehr.faces.client import sweeps as client_sweeps
-from lehr_testing.api import (
-    SWEEP_SPEC,
-    TOKEN,
-    begin,
-    end,
-    evaluation,
-    ingest,
-    served,
-    started,
-)
+from lehr_testing.api import SWEEP_SPEC, TOKEN, begin, end, evaluation, ingest, served, started
 from lehr_testing.statements import read_statements
 
 TRIALS = 25

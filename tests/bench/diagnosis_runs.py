@@ -132,11 +132,7 @@ def lr(rate: float, **more: Any) -> dict[str, Any]:
     return {"optimizer": {"lr": rate}, **more}
 
 
-TINY = {
-    "corpus": {"kind": "stdlib"},
-    "tokenizer": "byte",
-    "max_tokens": 20_000,
-}
+TINY = {"corpus": {"kind": "stdlib"}, "tokenizer": "byte", "max_tokens": 20_000}
 DIVERGES = ("high_lr", "diverging", "exploding", "spikes", "stagnant", "nan", "exploding_part")
 VARIANTS = {
     "baseline": Variant(seeds=(0, 1, 2)),

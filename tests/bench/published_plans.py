@@ -108,11 +108,7 @@ def spec(row: dict[str, str]) -> RunSpec:
     return RunSpec.model_validate(
         {
             "name": "published",
-            "resources": {
-                "gpus": min(gpus, 8),
-                "nodes": 1,
-                "gpu_type": row["gpu"].split()[0],
-            },
+            "resources": {"gpus": min(gpus, 8), "nodes": 1, "gpu_type": row["gpu"].split()[0]},
             "train": {
                 "model": common,
                 "steps": 100,

@@ -48,9 +48,7 @@ def test_streams_wait_while_the_disk_of_the_replica_is_full(tmp_path):
             server.down()
 
 
-def test_submissions_are_rejected_while_the_disk_of_the_home_is_full(
-    tmp_path,
-):
+def test_submissions_are_rejected_while_the_disk_of_the_home_is_full(tmp_path):
     server = server_at(tmp_path, runs=tmp_path / "runs")
     server.runs = tmp_path / "runs"
     with small_disk(tmp_path / "home", megabytes=48) as disk:

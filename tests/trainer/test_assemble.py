@@ -90,11 +90,7 @@ def graphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tor
 
 @pytest.mark.parametrize(("scope", "count"), [("none", 0), ("block", 1), ("model", 1)])
 def test_model_is_compiled_before_the_first_step(
-    tmp_path: Path,
-    corpus: Path,
-    graphs: list[torch.fx.GraphModule],
-    scope: str,
-    count: int,
+    tmp_path: Path, corpus: Path, graphs: list[torch.fx.GraphModule], scope: str, count: int
 ) -> None:
     training = begin(tmp_path / "run", corpus, compile={"scope": scope}, **QUIET)
     assert len(graphs) == count, "its two layers share a graph"
@@ -319,10 +315,7 @@ HERE = "cuda" if torch.cuda.is_available() else "cpu"
     ids=["fp8", "fa3", "cce", "static-graph", "bitsandbytes"],
 )  # fmt: skip
 def test_config_that_cannot_train_is_refused_before_data_is_prepared(
-    changes: dict[str, Any],
-    says: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    changes: dict[str, Any], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if HERE == "cuda" and not {"parallel", "batch", "optimizer"} & changes.keys():
         pytest.skip("this machine has what is asked for")

@@ -166,9 +166,5 @@ def test_resumed_run_evaluates_the_same_weights_alike(run: Path) -> None:
 
 def evaluate_as(made: Training, held_out: ValidationSet) -> dict[str, float]:
     return evaluate(
-        made.model,
-        held_out,
-        make_input=made.make_input,
-        ranks=made.ranks,
-        precision=made.precision,
+        made.model, held_out, make_input=made.make_input, ranks=made.ranks, precision=made.precision
     )

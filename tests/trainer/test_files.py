@@ -62,10 +62,7 @@ COMMIT = {"vcs": "git", "commit_id": "ab12"}
     [
         (None, "pip install 'lehr[mcp]'"),
         ({"url": "file:///a%20b/lehr", "dir_info": {}}, "pip install '/a b/lehr[mcp]'"),
-        (
-            {"url": "file:///lehr", "dir_info": {"editable": True}},
-            "pip install -e '/lehr[mcp]'",
-        ),
+        ({"url": "file:///lehr", "dir_info": {"editable": True}}, "pip install -e '/lehr[mcp]'"),
         ({"url": "file:///x/lehr-1.whl"}, "pip install '/x/lehr-1.whl[mcp]'"),
         ({"url": "https://h/lehr-1.whl"}, "pip install 'lehr[mcp] @ https://h/lehr-1.whl'"),
         (

@@ -56,10 +56,7 @@ def compiled_loss(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_published_fp32_with_the_math_kernel() -> None:
     plan = planned(
-        3,
-        precision={"compute": "fp32"},
-        attention={"backend": "math"},
-        loss={"name": "standard"},
+        3, precision={"compute": "fp32"}, attention={"backend": "math"}, loss={"name": "standard"}
     )
     assert allocated(plan) == pytest.approx(69.83, rel=0.1)
 

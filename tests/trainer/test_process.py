@@ -27,12 +27,7 @@ from lehr_trainer.runtime.channel import Channel
 from lehr_trainer.runtime.distributed import Ranks
 from lehr_trainer.runtime.event_stream import EventStream
 from lehr_trainer.runtime.failures import Failure, explain
-from lehr_trainer.step_control import (
-    Interrupted,
-    StepControl,
-    StepDecision,
-    StopSignal,
-)
+from lehr_trainer.step_control import Interrupted, StepControl, StepDecision, StopSignal
 
 pytestmark = pytest.mark.xdist_group("forks")
 

@@ -36,8 +36,7 @@ class Upkeep:
 
 ARENAS = 2
 """Of glibc's malloc. A Python process has little use for more: one thread at a time runs Python."""
-_M_ARENA_MAX = -8
-"""From glibc's malloc.h."""
+_M_ARENA_MAX = -8  # From glibc's malloc.h.
 
 
 def limit_arenas() -> bool:

@@ -22,11 +22,9 @@ class Role(StrEnum):
         return order.index(self) >= order.index(other)
 
 
-OWNER = "user"
-"""The name under which the home's own token is recorded."""
+OWNER = "user"  # The name under which the home's own token is recorded.
 
-NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
-"""The names of tokens."""
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")  # The names of tokens.
 RESERVED = frozenset({OWNER, "dispatcher", "trainer", "sweep", "rollout", "alert", "server"})
 """Names that the record uses for itself as actors."""
 

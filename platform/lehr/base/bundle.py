@@ -17,8 +17,7 @@ from lehr_trainer.contract import layout
 
 FORMAT = 1
 SUFFIX = ".lehr.html"
-OPENED = "opened"
-"""Who submitted the runs of a file: their speeds are of no machine here."""
+OPENED = "opened"  # Who submitted the runs of a file: their speeds are of no machine here.
 MANIFEST, RECORD, SPEC = "manifest.json", "record.json", "spec.yaml"
 _LARGEST, _GROWTH = 1 << 30, 20
 """Bytes of all members, unpacked: so many, or so many times the size of the file."""

@@ -19,8 +19,7 @@ _ASCII_BARS = "_.-=+*#@"
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 """The bits of the dots of a Braille pattern, by row and column."""
 _ORDINARY = (1e-3, 1e4)
-_CLOCKS_S = 1.0
-"""The clocks of two machines may differ by so much."""
+_CLOCKS_S = 1.0  # The clocks of two machines may differ by so much.
 
 
 def count(value: int | None) -> str:

@@ -203,8 +203,7 @@ class ServerInfo:
     version: str
     ca_file: str | None = None
     """The certificate of the authority that signed the server's, if it was started with --ca."""
-    network: str = field(default_factory=own_network)
-    """The server's ``own_network``."""
+    network: str = field(default_factory=own_network)  # The server's ``own_network``.
 
 
 def server_url(where: Path | None = None) -> str | None:

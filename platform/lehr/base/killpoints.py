@@ -13,8 +13,7 @@ from collections.abc import Callable
 
 VARIABLE = "LEHR_KILL_POINTS"
 _file = os.environ.get(VARIABLE)
-_armed = (0, 0)
-"""Modification time of the file as last read, and how often its point was reached."""
+_armed = (0, 0)  # Modification time of the file as last read, and how often its point was reached.
 
 
 def environment() -> dict[str, str]:

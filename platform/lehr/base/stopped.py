@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-Stopped = Callable[[], bool]
-"""Asked between pieces; true: stop reading."""
+Stopped = Callable[[], bool]  # Asked between pieces; true: stop reading.
 
 
 def never() -> bool:

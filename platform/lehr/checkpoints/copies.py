@@ -26,8 +26,7 @@ from lehr_trainer.contract.manifest import FileEntry, Manifest, parse_manifest, 
 from lehr_trainer.errors import BadCheckpoint
 from lehr_trainer.files import open_regular
 
-AT_ONCE = 4
-"""Files that are copied in parallel."""
+AT_ONCE = 4  # Files that are copied in parallel.
 
 
 @dataclass(frozen=True)
@@ -35,10 +34,8 @@ class Known:
     """A complete checkpoint, as described by its manifest."""
 
     manifest: Manifest
-    content: bytes
-    """manifest.json."""
-    digest: str
-    """Its SHA-256, which covers everything that it lists."""
+    content: bytes  # manifest.json.
+    digest: str  # Its SHA-256, which covers everything that it lists.
 
 
 class Folder:

@@ -18,8 +18,7 @@ from lehr.specs.storage_url import open_place
 from lehr_trainer.files import open_regular
 
 PIECE = 8 << 20
-_BELOW_THE_PLACE = 4
-"""Parts of a copy's path that workers make: RUN/attempt-N/checkpoints/step-N."""
+_BELOW_THE_PLACE = 4  # Parts of a copy's path that workers make: RUN/attempt-N/checkpoints/step-N.
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 

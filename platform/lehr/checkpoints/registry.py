@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from lehr.store.tables import CheckpointRow, RunRow
 
 
-Source = Folder | Copy
-"""A checkpoint that can be read, in its folder or its copy."""
+Source = Folder | Copy  # A checkpoint that can be read, in its folder or its copy.
 
 
 def find(
@@ -64,8 +63,7 @@ class CheckpointLocations:
 
     def __init__(self, runs_dir: Path, run: RunRow, row: CheckpointRow) -> None:
         self.row = row
-        self.root = runs_dir.resolve()
-        """The runs' folder may be a link, but nothing below it."""
+        self.root = runs_dir.resolve()  # The runs' folder may be a link, but nothing below it.
         self.folder = self.root / run.id / row.path
         self.stray_folder = _stray_folder(self.root / run.id, row)
         """Why its path does not belong to this run; None when it does."""

@@ -19,8 +19,7 @@ from typing import IO, Any, NamedTuple, Self
 DIGEST = re.compile(r"[0-9a-f]{64}")
 LONGEST_NAME = 1_000
 MOST_FILES = 50_000
-LARGEST = 1 << 30
-"""Bytes of an archive, on the server and on a node."""
+LARGEST = 1 << 30  # Bytes of an archive, on the server and on a node.
 PIECE = 1 << 20
 _LONGEST_HEADER = 4 << 10
 """Bytes of an extended header, which tarfile keeps in memory. It holds a name."""
@@ -28,10 +27,8 @@ _EXTENDED = (
     *(tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE),
     *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
 )
-TRAINER = "trainer"
-"""Folder of the archive with Lehr's own packages, as they were installed."""
-PROJECT = "project"
-"""Folder of the archive with the user's project."""
+TRAINER = "trainer"  # Folder of the archive with Lehr's own packages, as they were installed.
+PROJECT = "project"  # Folder of the archive with the user's project.
 
 
 class BadArchive(Exception):
@@ -41,10 +38,8 @@ class BadArchive(Exception):
 class SourceFile(NamedTuple):
     """A file to put into an archive."""
 
-    name: str
-    """Its path in the archive, with slashes."""
-    path: str
-    """The file to read."""
+    name: str  # Its path in the archive, with slashes.
+    path: str  # The file to read.
     executable: bool
 
 

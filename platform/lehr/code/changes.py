@@ -20,8 +20,7 @@ _MOST_STEPS = 5_000_000
 class CodeChange(NamedTuple):
     name: str
     change: Literal["added", "removed", "changed"]
-    patch: str | None
-    """Unified diff; None for a file that is not text, or too large."""
+    patch: str | None  # Unified diff; None for a file that is not text, or too large.
 
 
 class _TooLong(Exception):

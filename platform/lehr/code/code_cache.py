@@ -25,8 +25,7 @@ from lehr.base import procfs
 
 TRAINER, PROJECT = "trainer", "project"
 BYTECODE = "__pycache__"
-WORK = "work"
-"""Folder of an attempt with a program's own copy of its project."""
+WORK = "work"  # Folder of an attempt with a program's own copy of its project.
 
 
 def node_folder(entry: str) -> str:
@@ -91,11 +90,9 @@ def state_of(where: str) -> dict[str, list[int]]:
     return found
 
 
-FORMAT = 1
-"""Version of how an environment is built; another one has other keys."""
+FORMAT = 1  # Version of how an environment is built; another one has other keys.
 LOCK_FILE = "uv.lock"
-PROJECT_FILE = "pyproject.toml"
-"""Belongs to a uv.lock."""
+PROJECT_FILE = "pyproject.toml"  # Belongs to a uv.lock.
 USED = "environment"
 """File of an attempt's folder with the key of the environment that it trains in."""
 

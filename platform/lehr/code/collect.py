@@ -23,8 +23,7 @@ from lehr_trainer.contract import layout
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
-PACKAGES = ("lehr_trainer", "lehr_log")
-"""Lehr's packages that run in a training process."""
+PACKAGES = ("lehr_trainer", "lehr_log")  # Lehr's packages that run in a training process.
 _MARKS = ("lehr.db", layout.RUNS_MARKER)
 """Files of a home of Lehr, and of a folder of runs: neither is ever part of a project."""
 _OTHER_FILE = re.compile(r"\s*(-r|-c|-e|--requirement|--constraint|--editable|\.{0,2}/|file:)")
@@ -40,8 +39,7 @@ class Project:
 
     sources: list[SourceFile]
     size: int
-    left_out: list[str]
-    """Links that lead out of the project, and other things that are not files."""
+    left_out: list[str]  # Links that lead out of the project, and other things that are not files.
     taken: str | None = None
     """Where the files come from in words, if ``include`` does not name them."""
 
@@ -194,8 +192,7 @@ class _Tree:
         self._environment = _with_folders(needed(code.environment) if code.environment else [])
         self._names = None if names is None else _with_folders(names)
         self._include = from_root(code.include)
-        self._others: list[str] = []
-        """Files that no pattern includes."""
+        self._others: list[str] = []  # Files that no pattern includes.
         self._exclude = GitIgnoreSpec.from_lines([*NEVER, *code.exclude])
         self._ignored: dict[Path, GitIgnoreSpec] = {}
         self._git = next((p for p in (root, *root.parents) if (p / ".git").exists()), root)

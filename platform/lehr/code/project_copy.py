@@ -16,8 +16,7 @@ from collections.abc import Container, Iterator
 from lehr.base import procfs
 from lehr.code import code_cache
 
-INDEX = ".project.json"
-"""File of the attempt: folders of the copy, and size and time of its files."""
+INDEX = ".project.json"  # File of the attempt: folders of the copy, and size and time of its files.
 _BYTECODE = ".pyc"
 
 

@@ -88,8 +88,7 @@ def _modules(
 
 
 _SHOWN = 4
-_MOST = 10_000
-"""Folders and files that are looked at, at most."""
+_MOST = 10_000  # Folders and files that are looked at, at most.
 _HIDDEN_AND_SPECS = (".*", "/*.yaml", "/*.yml")
 
 
@@ -180,8 +179,7 @@ _FORMS = {
 }
 """Regular expressions of secrets whose form is known."""
 _CONTENT = {what: re.compile(form.encode()) for what, form in _FORMS.items()}
-_READ = 1 << 20
-"""Bytes of a file that are searched: secrets are in small text files."""
+_READ = 1 << 20  # Bytes of a file that are searched: secrets are in small text files.
 
 
 def likely_secret(path: Path) -> str | None:

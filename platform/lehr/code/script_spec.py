@@ -28,12 +28,9 @@ _SHOWN = 60
 class Script(NamedTuple):
     arguments: dict[str, Any]
     """Defaults by name; None where there is none, or where it is computed."""
-    flags: list[str]
-    """Arguments without a value."""
-    prints: list[str]
-    """Proposed patterns of what it prints; none if it imports a module that logs."""
-    metrics: set[str]
-    """Standard metrics that it names."""
+    flags: list[str]  # Arguments without a value.
+    prints: list[str]  # Proposed patterns of what it prints; none if it imports a module that logs.
+    metrics: set[str]  # Standard metrics that it names.
 
 
 def read_script(root: Path, script: str, log: Sequence[str] | None = None) -> Script:

@@ -31,8 +31,7 @@ from lehr.node.runs_folder import folder_id
 from lehr.node.samples import GpuSampler, HostSampler
 
 SHIM = Path(__file__).with_name("shim.py")
-FINALIZE_AGAIN_S = 15.0
-"""Pause between attempts to finalize an orphan, in case that fails."""
+FINALIZE_AGAIN_S = 15.0  # Pause between attempts to finalize an orphan, in case that fails.
 SHIM_ANSWERS_S = 20.0
 """Time between the order to kill an attempt and its exit. Then its shim is killed, and another one
 ends the attempt.
@@ -41,8 +40,7 @@ AWAKE_SHIM_S = 90.0
 """The same for a shim that is awake, or that other one: either may wait a minute for processes that
 cannot be killed.
 """
-SHIM_SLEEPS_S = 60.0
-"""A shim that has not woken up for so long does not answer."""
+SHIM_SLEEPS_S = 60.0  # A shim that has not woken up for so long does not answer.
 _HIDDEN = (
     *("RAY_", "LEHR_", "__RAY", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTHONPATH"),
     "WANDB_API_KEY",  # Only the server mirrors runs; a trainer must not see its key.
@@ -50,8 +48,7 @@ _HIDDEN = (
 """Prefixes of variables of Ray or this process; trainers must not see them."""
 
 
-_CONSTANT = ("ram_bytes", "disk_bytes")
-"""What a machine has; no curve."""
+_CONSTANT = ("ram_bytes", "disk_bytes")  # What a machine has; no curve.
 
 
 class NetworkFolder(Exception):
@@ -86,8 +83,7 @@ class Agent:
         self._finalized_at: dict[str, float] = {}
         self._kill_orders: dict[str, float] = {}
         """When each attempt was first ordered to be killed."""
-        self._silent: set[str] = set()
-        """Attempts whose shim was killed because it did not answer."""
+        self._silent: set[str] = set()  # Attempts whose shim was killed because it did not answer.
 
     def look_at_gpus(self) -> None:
         """List the node's GPUs. A failing driver may recover, so this may be repeated."""

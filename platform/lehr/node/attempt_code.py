@@ -95,8 +95,7 @@ def tidy(launch: dict[str, Any]) -> None:
 
 FILE = "trainer/lehr_trainer/contract/protocol.py"
 """In the capsule. Capsules of before there were versions lack it, and have version 1."""
-LONGEST = 1 << 16
-"""Bytes of it that are read: it may be anybody's."""
+LONGEST = 1 << 16  # Bytes of it that are read: it may be anybody's.
 _VERSION = re.compile(r"^VERSION = (\d{1,9})$", re.MULTILINE)
 
 

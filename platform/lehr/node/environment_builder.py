@@ -28,8 +28,7 @@ from lehr.base import killpoints, procfs
 from lehr.code import code_cache
 from lehr.node.attempt_dir import AttemptDir
 
-KEEP_S = 14 * 86_400.0
-"""Seconds that an unused environment stays on the node."""
+KEEP_S = 14 * 86_400.0  # Seconds that an unused environment stays on the node.
 _TAIL_LINES = 30
 _INHERITED = "_lehr_node.pth"
 

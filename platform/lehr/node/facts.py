@@ -16,8 +16,7 @@ from urllib.parse import urlsplit
 from lehr.node import runs_folder
 from lehr_trainer.extras import install
 
-PATIENCE_S = 10.0
-"""Limit for the server's answer."""
+PATIENCE_S = 10.0  # Limit for the server's answer.
 _NCCL = ("nvidia-nccl-cu13", "nvidia-nccl-cu12")
 
 

@@ -29,8 +29,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 PAUSES_S = (0.5, 1.0, 4.0, 15.0, 30.0)
 """Pause between tries while the server or the storage cannot be reached."""
-KEEP_S = 14 * 86_400.0
-"""Seconds that an unused capsule stays on the node."""
+KEEP_S = 14 * 86_400.0  # Seconds that an unused capsule stays on the node.
 
 
 def fetch_code(entry: AttemptDir, digest: str, server: ServerConnection) -> None:

@@ -17,8 +17,7 @@ from lehr.errors import UserError
 LOGICAL = "logical GPU"
 LOGICAL_VARIABLE = "LEHR_LOGICAL_GPUS"
 """Set to 1 in the environment of a Ray node that offers logical GPUs."""
-LOGICAL_GPUS = 8
-"""Logical GPUs of a machine without GPUs, unless another number is given."""
+LOGICAL_GPUS = 8  # Logical GPUs of a machine without GPUs, unless another number is given.
 
 
 @dataclass(frozen=True)
@@ -26,8 +25,7 @@ class GpuInfo:
     index: int
     name: str
     memory_bytes: int | None = None
-    uuid: str | None = None
-    """None for a logical GPU."""
+    uuid: str | None = None  # None for a logical GPU.
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -18,10 +18,8 @@ from typing import Any
 
 from lehr_trainer.contract import layout
 
-PATIENCE_S = 10.0
-"""A network file system that hangs must not hang the agent."""
-UNMARKED = ""
-"""The identity of a folder of which nobody has drawn one yet."""
+PATIENCE_S = 10.0  # A network file system that hangs must not hang the agent.
+UNMARKED = ""  # The identity of a folder of which nobody has drawn one yet.
 _ID = re.compile(rb"[0-9a-f]{32}\n")
 
 

@@ -20,12 +20,10 @@ from lehr_trainer.extras import install
 
 GPUS_EVERY_S = 2.0
 HOST_EVERY_S = 5.0
-FRESH_S = 20.0
-"""Older samples count as outdated."""
+FRESH_S = 20.0  # Older samples count as outdated.
 LEAST_FREE = 64 * 2**20
 """Bytes that must be free for a start: for records and logs. A checkpoint needs more."""
-LEAST_SHARE = 0.02
-"""Of a small disk, this share is enough."""
+LEAST_SHARE = 0.02  # Of a small disk, this share is enough.
 Figures = TypeVar("Figures")
 
 

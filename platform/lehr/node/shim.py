@@ -30,12 +30,9 @@ from lehr.node.gpu_lock import GpuLock, acquire_all
 from lehr.node.subprocesses import into_background
 
 SIGNALS = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1}
-GPU_WAIT_S = 30.0
-"""Time to wait until processes of an earlier attempt have left the GPUs."""
-SHIPPER_PAUSE_S = 2.0
-"""Pause between restarts of a shipper that ended early."""
-NOTE_AGAIN_S = 2.0
-"""Pause between attempts to write exit.json on a full disk."""
+GPU_WAIT_S = 30.0  # Time to wait until processes of an earlier attempt have left the GPUs.
+SHIPPER_PAUSE_S = 2.0  # Pause between restarts of a shipper that ended early.
+NOTE_AGAIN_S = 2.0  # Pause between attempts to write exit.json on a full disk.
 
 
 class Shim:
@@ -58,8 +55,7 @@ class Shim:
         self.stop_reason = ""
         self.stop_level_since = 0.0
         self.unread = False
-        self.outside = False
-        """The request to stop was a signal that Lehr did not send."""
+        self.outside = False  # The request to stop was a signal that Lehr did not send.
 
     # --- course of an attempt ----------------------------------------------------------------
 

@@ -55,8 +55,7 @@ class Shipper:
         self.gang = torchrun.Gang(**launch["gang"])
         self.attempt_dir = str(launch["attempt_dir"])
         self.server = ServerConnection(self.address, str(launch["token"]), entry.attempt_id)
-        self.unseen: list[str] = []
-        """The files that could not be looked at the last time."""
+        self.unseen: list[str] = []  # The files that could not be looked at the last time.
         # A new attempt has sent nothing; otherwise ask the server.
         self.offsets: dict[str, int] | None = {}
         if self.sizes():
@@ -69,8 +68,7 @@ class Shipper:
         self.send_s = FIRST_S
         self.next_send = 0.0
         self.rejected_since: float | None = None
-        self.told: set[str] = set()
-        """The streams that became shorter, as far as the server knows."""
+        self.told: set[str] = set()  # The streams that became shorter, as far as the server knows.
 
     def address(self) -> str:
         return self.entry.server_url(self.launch)

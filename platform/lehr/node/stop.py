@@ -25,20 +25,17 @@ _POLL_S = 0.1
 
 
 class End(StrEnum):
-    SAVED = "saved"
-    """It saved, or had nothing to save. It is to resume."""
+    SAVED = "saved"  # It saved, or had nothing to save. It is to resume.
     UNSAVED = "unsaved"
     """It ended in time without a report that it saved, as programs of users do. It is to resume."""
     OVER = "over"
     """It completed or failed, or it stopped for an order: a pause, a cancellation, a limit."""
-    KILLED = "killed"
-    """It did not end in time. It is to resume."""
+    KILLED = "killed"  # It did not end in time. It is to resume.
 
 
 @dataclass(frozen=True)
 class StoppedTrainings:
-    ends: dict[str, End] = field(default_factory=dict)
-    """How each ended, by attempt."""
+    ends: dict[str, End] = field(default_factory=dict)  # How each ended, by attempt.
     uncopied: dict[str, tuple[int, str | None]] = field(default_factory=dict)
     """By place, how many checkpoints are not there yet (at least), and why, where that is known."""
 

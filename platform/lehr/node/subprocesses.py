@@ -12,8 +12,7 @@ from lehr.base import procfs
 from lehr.base.procfs import parent_death
 from lehr.node.attempt_dir import AttemptDir
 
-_started: set[int] = set()
-"""Children whose exit codes are not read yet."""
+_started: set[int] = set()  # Children whose exit codes are not read yet.
 
 
 class Child:

@@ -19,14 +19,11 @@ from lehr.node.gpu_lock import VARIABLE
 class Gang(NamedTuple):
     """One node's part of an attempt."""
 
-    per_node: int
-    """Ranks on this node, one per GPU."""
+    per_node: int  # Ranks on this node, one per GPU.
     nodes: int = 1
     node_rank: int = 0
-    master_address: str = "127.0.0.1"
-    """Address of the first node, as the others reach it."""
-    master_port: int = 0
-    """The same on all nodes; 0 lets a single node choose a free port."""
+    master_address: str = "127.0.0.1"  # Address of the first node, as the others reach it.
+    master_port: int = 0  # The same on all nodes; 0 lets a single node choose a free port.
 
     @property
     def alone(self) -> bool:

@@ -29,10 +29,8 @@ from lehr_trainer.contract import layout
 
 LOOK_S = 0.5
 BACKOFF_S = (1.0, 60.0)
-TIMEOUT_S = 3600.0
-"""Limit after the training's end; checkpoints not copied by then are given up."""
-TELL_AGAIN_S = 5.0
-"""Pause while the server does not know of a checkpoint yet."""
+TIMEOUT_S = 3600.0  # Limit after the training's end; checkpoints not copied by then are given up.
+TELL_AGAIN_S = 5.0  # Pause while the server does not know of a checkpoint yet.
 
 
 class Uploader:
@@ -45,8 +43,7 @@ class Uploader:
             lambda: entry.server_url(launch), str(launch["token"]), entry.attempt_id
         )
         self.parent = os.getppid()
-        self.states: dict[str, dict[str, Any]] = {}
-        """Reports to send, by the checkpoint's path."""
+        self.states: dict[str, dict[str, Any]] = {}  # Reports to send, by the checkpoint's path.
         self.versions: dict[str, tuple[int, int] | None] = {}
         """What was copied last, by the checkpoint's path: a program may replace one."""
         self.unreported: set[str] = set()

@@ -64,11 +64,9 @@ class _News:
 
     position: _Position
     records: list[AnyRecord]
-    step: int | None
-    """The newest step."""
+    step: int | None  # The newest step.
     upto: int
-    more: bool
-    """There are later records, for the next transaction."""
+    more: bool  # There are later records, for the next transaction.
 
 
 class EventApplier:

@@ -24,14 +24,10 @@ class Change:
     kind: Literal["run", "sweep", "rollout", "metrics", "log", "cluster"]
     id: str
     """Id of the run (run, metrics, log), sweep or rollout; "" for the cluster."""
-    attempt: int | None = None
-    """For metrics and logs: number of the attempt."""
-    name: str | None = None
-    """For a log: name of its stream."""
-    size: int | None = None
-    """For a log: its bytes so far."""
-    progress: bool = False
-    """For a run or sweep: nothing but the step of an attempt has changed."""
+    attempt: int | None = None  # For metrics and logs: number of the attempt.
+    name: str | None = None  # For a log: name of its stream.
+    size: int | None = None  # For a log: its bytes so far.
+    progress: bool = False  # For a run or sweep: nothing but the step of an attempt has changed.
 
 
 class Changes:
@@ -66,8 +62,7 @@ class Changes:
                     _log.exception("a subscriber failed on %s", change, extra=fields)
 
 
-SHARE = 0.2
-"""Largest share of one thread's time."""
+SHARE = 0.2  # Largest share of one thread's time.
 
 
 class ChangedRuns:
@@ -100,8 +95,7 @@ class ChangedRuns:
         self._gather_s = gather_s
         self._of_interest = of_interest
         self._choose = choose
-        self.due: dict[str, None] = {}
-        """Runs that wait, each once."""
+        self.due: dict[str, None] = {}  # Runs that wait, each once.
         self._changed = threading.Condition()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._go, name=name, daemon=True)

@@ -27,12 +27,9 @@ from lehr.store.changes import Change, Changes
 from lehr.store.read_only import open_read_only
 from lehr.store.upkeep import migrate
 
-WAL_LIMIT = 64 << 20
-"""Bytes of a log from which on it is emptied."""
-WAIT_S = 0.1
-"""How long to wait for readers. Other writers wait meanwhile."""
-AGAIN_S = (1.0, 30.0)
-"""Seconds until the next try: doubled after each one that failed."""
+WAL_LIMIT = 64 << 20  # Bytes of a log from which on it is emptied.
+WAIT_S = 0.1  # How long to wait for readers. Other writers wait meanwhile.
+AGAIN_S = (1.0, 30.0)  # Seconds until the next try: doubled after each one that failed.
 
 
 class Wal:
@@ -89,8 +86,7 @@ class Wal:
 
 
 T = TypeVar("T")
-Clock = Callable[[], float]
-"""Seconds since the epoch."""
+Clock = Callable[[], float]  # Seconds since the epoch.
 
 BUSY_TIMEOUT_S = 10.0
 """How long to wait for a lock of another process (`lehr db backup`) before giving up."""

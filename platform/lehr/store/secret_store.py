@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FILE = "secrets.json"
-MOST_BYTES = 32_768
-"""A longer value does not fit in an environment beside others."""
+MOST_BYTES = 32_768  # A longer value does not fit in an environment beside others.
 
 
 @dataclass(frozen=True)
@@ -28,10 +27,8 @@ class Secret:
     """What may be shown of a secret."""
 
     name: str
-    changed_at: float
-    """Seconds since the epoch."""
-    changed_by: str
-    """Name of the token that set it."""
+    changed_at: float  # Seconds since the epoch.
+    changed_by: str  # Name of the token that set it.
 
 
 class SecretStore:

@@ -24,12 +24,10 @@ class _Named(SQLModel):
 
     number: int | None = Field(default=None, primary_key=True)
     """Counts up in order of submission; breaks ties in the queue."""
-    id: str = Field(unique=True)
-    """Short and random, e.g. ``k3f9x2ab``; used by people and in URLs."""
+    id: str = Field(unique=True)  # Short and random, e.g. ``k3f9x2ab``; used by people and in URLs.
     name: str = Field(index=True)
     project: str = Field(index=True)
-    spec: dict[str, Any] = _json()
-    """The RunSpec, SweepSpec or RolloutSpec, resolved."""
+    spec: dict[str, Any] = _json()  # The RunSpec, SweepSpec or RolloutSpec, resolved.
     tags: list[str] = _json(list)
     note: str = Field(default="", sa_column_kwargs={"server_default": ""})
     """Text for people; at first the spec's notes."""
@@ -43,38 +41,30 @@ class RunRow(_Named, table=True):
     sweep_id: str | None = Field(default=None, foreign_key="sweeps.id", index=True)
     priority: int = 0
     state: str = Field(index=True)
-    desired: str = "run"
-    """control.lifecycle.Desired."""
-    attempt: int = 0
-    """Number of the newest attempt; 0 before the first."""
-    checkpoint_seq: int = 0
-    """Grows by one with each order to save a checkpoint now."""
+    desired: str = "run"  # control.lifecycle.Desired.
+    attempt: int = 0  # Number of the newest attempt; 0 before the first.
+    checkpoint_seq: int = 0  # Grows by one with each order to save a checkpoint now.
     reason: str | None = None
     """Why the run is in this state, for people: a failure's message, who cancelled it."""
     cause: str | None = None
     """The cause of the state, for programs: nan_loss, out_of_memory, node_lost, ..."""
-    pending_reason: str | None = None
-    """Why the run waits, while it is queued."""
+    pending_reason: str | None = None  # Why the run waits, while it is queued.
     user_failures: int = 0
     infrastructure_failures: int = 0
-    preemptions: int = 0
-    """How much of each of the three retry budgets is used."""
+    preemptions: int = 0  # How much of each of the three retry budgets is used.
     submitted_by: str = "user"
     provenance_sha256: str | None = Field(default=None, foreign_key="provenance.sha256", index=True)
     """Where its provenance is stored; None if none was given."""
     forked_from: str | None = Field(default=None, index=True)
-    resume_from: str | None = None
-    """The checkpoint folder that a fork starts from; absolute."""
+    resume_from: str | None = None  # The checkpoint folder that a fork starts from; absolute.
     rewound: dict[str, int] | None = Field(default=None, sa_type=JSON)
     """Its last rewind: control.saved_points.Rewound."""
     claim: dict[str, Any] | None = Field(default=None, sa_type=JSON(none_as_null=True))
     """Its hypothesis and baseline, with what `lehr judge` knows: schemas.comparisons.ClaimView."""
     evaluates: str | None = Field(default=None, index=True, unique=True)
     """The checkpoint of another run that it evaluates: control.evaluations.Evaluates."""
-    queued_at: float
-    """When it last entered the queue."""
-    started_at: float | None = None
-    """When it first became running."""
+    queued_at: float  # When it last entered the queue.
+    started_at: float | None = None  # When it first became running.
 
     @property
     def stored(self) -> StoredSpec:
@@ -102,21 +92,18 @@ class Attempt(SQLModel, table=True):
     __tablename__ = "attempts"
     __table_args__ = (UniqueConstraint("run_id", "number"),)
 
-    id: str = Field(primary_key=True)
-    """``<run id>-<number>``."""
+    id: str = Field(primary_key=True)  # ``<run id>-<number>``.
     run_id: str = Field(foreign_key="runs.id", index=True)
     number: int
     placement: list[dict[str, Any]] = _json(list)
     """[{"node": name, "gpus": [indices]}], the first node hosts torchrun's rendezvous."""
-    token_sha256: str
-    """The SHA-256 of the attempt's own token."""
+    token_sha256: str  # The SHA-256 of the attempt's own token.
     resume_from: str | None = None
     """The checkpoint that it resumes from, relative to the run directory or absolute."""
     open: bool = Field(default=True, index=True)
     """False once its process has ended and its streams are complete or given up."""
     created_at: float
-    dispatched_at: float | None = None
-    """When an agent first confirmed the start."""
+    dispatched_at: float | None = None  # When an agent first confirmed the start.
     last_heartbeat_at: float | None = None
     last_step: int | None = None
     last_step_at: float | None = None
@@ -125,8 +112,7 @@ class Attempt(SQLModel, table=True):
     """exit.json, or a substitute when the node was lost."""
     finished: dict[str, Any] | None = Field(default=None, sa_type=JSON)
     """The trainer's ``finished`` record."""
-    events_applied: int = 0
-    """How many bytes of events.jsonl are applied to this file."""
+    events_applied: int = 0  # How many bytes of events.jsonl are applied to this file.
 
 
 class Transition(SQLModel, table=True):
@@ -137,13 +123,11 @@ class Transition(SQLModel, table=True):
     id: int | None = Field(default=None, primary_key=True)
     run_id: str = Field(foreign_key="runs.id", index=True)
     attempt: int
-    old: str | None
-    """None for the run's creation."""
+    old: str | None  # None for the run's creation.
     new: str
     cause: str
     message: str | None = None
-    actor: str
-    """user, dispatcher, trainer, sweep."""
+    actor: str  # user, dispatcher, trainer, sweep.
     at: float
 
 
@@ -167,8 +151,7 @@ class SweepRow(_Named, table=True):
 
     submitted_by: str = Field(default="user", sa_column_kwargs={"server_default": "user"})
     """Also for trials that the sweep adds by itself."""
-    stopped: str | None = None
-    """Why no further trial starts; None while the sweep goes on."""
+    stopped: str | None = None  # Why no further trial starts; None while the sweep goes on.
     reopened_at: float | None = None
     """When it was last extended or retried: failures before that no longer stop it."""
     seeds_of: str | None = Field(default=None, index=True)
@@ -198,10 +181,8 @@ class RolloutRow(_Named, table=True):
     provenance: dict[str, Any] = _json(dict)
     """Git commit and diff, versions, host, command, at launch; each of its runs gets it."""
     submitted_by: str = Field(default="user", sa_column_kwargs={"server_default": "user"})
-    outcome: str | None = None
-    """passed, failed or cancelled; None while it goes on."""
-    reason: str | None = None
-    """Why it failed or was cancelled, for people."""
+    outcome: str | None = None  # passed, failed or cancelled; None while it goes on.
+    reason: str | None = None  # Why it failed or was cancelled, for people.
     ended_at: float | None = None
 
 
@@ -224,11 +205,9 @@ class RolloutStage(SQLModel, table=True):
 
     id: int | None = Field(default=None, primary_key=True)
     rollout_id: str = Field(foreign_key="rollouts.id", index=True)
-    number: int
-    """Counts from 1; the next stage starts only when this one has passed."""
+    number: int  # Counts from 1; the next stage starts only when this one has passed.
     name: str
-    outcome: str | None = None
-    """passed, failed or cancelled; None before that."""
+    outcome: str | None = None  # passed, failed or cancelled; None before that.
     reason: str | None = None
     started_at: float | None = None
     ended_at: float | None = None
@@ -243,8 +222,7 @@ class RolloutRun(SQLModel, table=True):
     id: int | None = Field(default=None, primary_key=True)
     rollout_id: str = Field(foreign_key="rollouts.id", index=True)
     stage: int
-    role: str
-    """train, whole or resumed."""
+    role: str  # train, whole or resumed.
     run_id: str = Field(foreign_key="runs.id", unique=True)
 
 
@@ -258,8 +236,7 @@ class GateVerdict(SQLModel, table=True):
     rollout_id: str = Field(foreign_key="rollouts.id", index=True)
     stage: int
     gate: str
-    verdict: str
-    """passed, failed or not_judged."""
+    verdict: str  # passed, failed or not_judged.
     expected: str
     seen: str
     value: float | None = None
@@ -282,8 +259,7 @@ class CheckpointRow(SQLModel, table=True):
     run_id: str = Field(foreign_key="runs.id")
     attempt: int
     step: int
-    path: str
-    """Relative to the run directory."""
+    path: str  # Relative to the run directory.
     size_bytes: int
     digest: str
     reason: str
@@ -295,10 +271,8 @@ class CheckpointRow(SQLModel, table=True):
     copy_url: str | None = None
     copy_state: str | None = None
     """uploading, there, failed or removed; None where no copy is requested or begun."""
-    copy_at: float | None = None
-    """When the copy entered that state."""
-    copy_error: str | None = None
-    """Why the copy failed, or is tried again."""
+    copy_at: float | None = None  # When the copy entered that state.
+    copy_error: str | None = None  # Why the copy failed, or is tried again.
 
 
 class IdempotencyRow(SQLModel, table=True):
@@ -309,8 +283,7 @@ class IdempotencyRow(SQLModel, table=True):
     key: str = Field(primary_key=True)
     request_sha256: str
     status: int
-    made: str
-    """The id of what the request made or changed."""
+    made: str  # The id of what the request made or changed.
     created_at: float
 
 
@@ -321,8 +294,7 @@ class NodeNote(SQLModel, table=True):
 
     id: int | None = Field(default=None, primary_key=True)
     node: str = Field(index=True)
-    kind: str
-    """excluded or readmitted."""
+    kind: str  # excluded or readmitted.
     message: str
     actor: str
     at: float
@@ -343,10 +315,8 @@ class ClusterSpan(SQLModel, table=True):
     __tablename__ = "cluster_spans"
 
     id: int | None = Field(default=None, primary_key=True)
-    node: str
-    """Empty: of the queue."""
-    seen: dict[str, Any] = _json()
-    """schemas.cluster.SeenSpan."""
+    node: str  # Empty: of the queue.
+    seen: dict[str, Any] = _json()  # schemas.cluster.SeenSpan.
     began: float
     ended: float = Field(index=True)
 
@@ -357,13 +327,10 @@ class AccessTokenRow(SQLModel, table=True):
     __tablename__ = "access_tokens"
 
     name: str = Field(primary_key=True)
-    role: str
-    """lehr.base.access.Role."""
+    role: str  # lehr.base.access.Role.
     sha256: str = Field(unique=True)
-    created_at: float
-    """When it was created or last rotated."""
-    expires_at: float | None = None
-    """None: never."""
+    created_at: float  # When it was created or last rotated.
+    expires_at: float | None = None  # None: never.
     revoked_at: float | None = None
     gpu_hours: float | None = None
     """The budget: what the runs of its holder may use in all. None: no limit."""
@@ -378,10 +345,8 @@ class OutboxRow(SQLModel, table=True):
     webhook: str
     body: dict[str, Any] = _json()
     created_at: float
-    tries: int = 0
-    """Tries that failed."""
-    due_at: float
-    """When it is tried next, in seconds since the epoch."""
+    tries: int = 0  # Tries that failed.
+    due_at: float  # When it is tried next, in seconds since the epoch.
 
 
 class AuditRow(SQLModel, table=True):
@@ -391,8 +356,7 @@ class AuditRow(SQLModel, table=True):
 
     id: int | None = Field(default=None, primary_key=True)
     at: float
-    name: str = Field(index=True)
-    """The token's name; ``user`` is the home's own token."""
+    name: str = Field(index=True)  # The token's name; ``user`` is the home's own token.
     role: str
     method: str
     path: str

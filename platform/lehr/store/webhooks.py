@@ -27,8 +27,7 @@ _DONE = {
     "rewind": "It is being restarted from a checkpoint before that.",
     "stop": "It is being cancelled.",
 }
-MOST_CHARACTERS = 1_500
-"""Of a message's text. Chats cut longer messages, or refuse them."""
+MOST_CHARACTERS = 1_500  # Of a message's text. Chats cut longer messages, or refuse them.
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,7 @@ from typing import Any
 
 import pytest
 
-from lehr.analysis.lr_rules import (
-    DEPTH,
-    QUARTER,
-    RULES,
-    WIDTH,
-    Setting,
-    setting_of,
-    step_law,
-)
+from lehr.analysis.lr_rules import DEPTH, QUARTER, RULES, WIDTH, Setting, setting_of, step_law
 from lehr_testing.paths import ROOT
 from lehr_testing.seeding import train
 from lehr_trainer.configs.train import TrainConfig

@@ -13,12 +13,7 @@ from lehr.store import Store
 from lehr.store.upkeep.integrity import check
 from lehr_testing.paths import TESTING
 from lehr_testing.store_writer import source
-from lehr_testing.stores import (
-    fresh_store,
-    new_attempt,
-    picture,
-    same,
-)
+from lehr_testing.stores import fresh_store, new_attempt, picture, same
 
 WRITER = TESTING / "store_writer.py"
 

@@ -9,13 +9,7 @@ import pytest
 
 from lehr.analysis.diagnosis import Alert
 from lehr.errors import NotFound, UserError
-from lehr.store.webhooks import (
-    MOST_CHARACTERS,
-    Webhooks,
-    about_alert,
-    about_end,
-    for_host,
-)
+from lehr.store.webhooks import MOST_CHARACTERS, Webhooks, about_alert, about_end, for_host
 from lehr_testing.stores import fresh_store, run_spec
 
 URL = "https://hooks.example.com/services/T0/secret"

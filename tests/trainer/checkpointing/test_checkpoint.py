@@ -210,9 +210,7 @@ def test_full_disk_is_reported_and_leaves_earlier_checkpoints_intact(small_disk:
     assert [p.name for p in (small_disk / layout.CHECKPOINTS).iterdir()] == [earlier.name]
 
 
-def test_resume_uses_the_newest_valid_checkpoint_and_lists_skipped_ones(
-    tmp_path: Path,
-) -> None:
+def test_resume_uses_the_newest_valid_checkpoint_and_lists_skipped_ones(tmp_path: Path) -> None:
     first, second, third = (attempt(tmp_path, n) for n in (1, 2, 3))
     good, newest = save(first, 5), save(second, 7)
     (newest / "state.json").write_text("{")

@@ -12,10 +12,7 @@ import pytest
 import torch
 
 from lehr_trainer.checkpointing import state
-from lehr_trainer.checkpointing.checkpoint import (
-    Manifest,
-    write_checkpoint,
-)
+from lehr_trainer.checkpointing.checkpoint import Manifest, write_checkpoint
 from lehr_trainer.checkpointing.optimizer_state import capture
 from lehr_trainer.checkpointing.state import TrainProgress
 from lehr_trainer.configs.presets import MODEL_PRESETS

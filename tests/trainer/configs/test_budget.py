@@ -91,8 +91,7 @@ def test_absolute_budget_is_a_number_or_a_text_with_a_unit(given: Any, tokens: i
 
 
 @pytest.mark.parametrize(
-    "given",
-    ["0", 0, -5, "-2B", "2X", "2.5", "0.5k tokens", "1e99", "9999999T", "", "nan", 2.5],
+    "given", ["0", 0, -5, "-2B", "2X", "2.5", "0.5k tokens", "1e99", "9999999T", "", "nan", 2.5]
 )
 def test_what_is_no_whole_number_of_tokens_is_one_error(given: Any) -> None:
     assert list(problems(tokens=given)) == ["tokens"]

@@ -52,10 +52,7 @@ def test_unresolved_scope_is_no_answer() -> None:
 @pytest.mark.parametrize("backend", ["flash", "cudnn", "fa3", "fa4"])
 def test_fp32_on_a_kernel_for_16_bits_is_refused(backend: str) -> None:
     values = train_values(
-        Path("unused"),
-        device="cuda",
-        attention={"backend": backend},
-        precision={"compute": "fp32"},
+        Path("unused"), device="cuda", attention={"backend": backend}, precision={"compute": "fp32"}
     )
     with pytest.raises(ValidationError, match=f"attention.backend: {backend} takes bf16 and fp16"):
         TrainConfig.model_validate(values)

@@ -130,11 +130,7 @@ def test_a_schedule_spans_its_stage_and_those_that_name_none() -> None:
         ([{"tokens": 0}], {}, "greater than or equal to 1"),
         ([{"tokens": 1000}, {"tokens": 10}], {}, "stages.1 (2): its 10 tokens are already in"),
         ([{"tokens": 512}], {"tokens": 512}, "tokens 512 and stages are both given"),
-        (
-            [{"tokens": 512}],
-            {"steps": 3},
-            "steps 3 and stages do not agree",
-        ),
+        ([{"tokens": 512}], {"steps": 3}, "steps 3 and stages do not agree"),
         (
             [{"tokens": 512}],
             {"batch": {"sequences": 8, "sequence_length": 64, "stages": [{"after": 0.5, **LONG}]}},

@@ -49,10 +49,7 @@ def test_a_micro_batch_keeps_its_tokens_through_a_change_of_length(prepared):
         ([{"after": 0.5, "sequence_length": 24}], "16 does not divide the longest, 24"),
         ([{"after": 0.5, "sequence_length": 128}], "does not divide the 192 tokens"),
         (
-            [
-                {"after": 0.5, "sequence_length": 32},
-                {"after": 0.4, "sequence_length": 64},
-            ],
+            [{"after": 0.5, "sequence_length": 32}, {"after": 0.4, "sequence_length": 64}],
             "must begin one after another",
         ),
     ],

@@ -79,12 +79,7 @@ def test_prepared_data_is_not_prepared_again(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "change",
-    [
-        {"max_tokens": 9000},
-        {"share": 0.2},
-        {"texts": documents(100, seed=1)},
-    ],
+    "change", [{"max_tokens": 9000}, {"share": 0.2}, {"texts": documents(100, seed=1)}]
 )
 def test_another_corpus_or_split_gets_its_own_folder(tmp_path, change):
     first = prepare_texts(tmp_path, documents(100))
@@ -180,11 +175,7 @@ def truncate(path):
 @pytest.mark.parametrize("name", ["train-00001.bin", "validation.bin", "validation.documents"])
 @pytest.mark.parametrize(
     ("harm", "says"),
-    [
-        (flip, "is damaged"),
-        (truncate, "truncated"),
-        (lambda path: path.unlink(), "cannot be read"),
-    ],
+    [(flip, "is damaged"), (truncate, "truncated"), (lambda path: path.unlink(), "cannot be read")],
 )
 def test_damaged_shard_is_named_with_the_remedy(tmp_path, name, harm, says):
     prepared = prepare_texts(tmp_path, documents(300))

@@ -342,10 +342,7 @@ def test_the_trace_of_a_cuda_run_names_what_differs() -> None:
     traced, notes = traceable(asked, "cpu")
     assert traced.precision.compute == "bf16"
     assert (traced.device, traced.attention.backend) == ("cpu", "auto")
-    assert notes == (
-        "a CPU's kernels, not a GPU's",
-        "attention.backend fa3 is traced as auto",
-    )
+    assert notes == ("a CPU's kernels, not a GPU's", "attention.backend fa3 is traced as auto")
     on_gpu, notes = traceable(asked, "cuda")
     assert (on_gpu.device, on_gpu.attention.backend) == ("cuda", "fa3")
     assert notes == ()

@@ -70,11 +70,7 @@ def test_transformers_loads_every_preset_and_gives_the_same_logits(
                 "qk_norm": "whole",
                 "window": {"size": 7, "pattern": "LS"},
                 "rope_theta": 10,
-                "rope_scaling": {
-                    "kind": "linear",
-                    "factor": 4,
-                    "original_max_sequence_length": 24,
-                },
+                "rope_scaling": {"kind": "linear", "factor": 4, "original_max_sequence_length": 24},
             },
             "Olmo3ForCausalLM",
         ),

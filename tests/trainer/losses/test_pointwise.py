@@ -28,11 +28,7 @@ from lehr_trainer.losses.chunked import (
 from lehr_trainer.losses.variants import build_loss
 
 ROWS, WIDTH = 64, 32
-KINDS = {
-    torch.float32: 1e-6,
-    torch.bfloat16: 4e-3,
-    torch.float16: 5e-4,
-}
+KINDS = {torch.float32: 1e-6, torch.bfloat16: 4e-3, torch.float16: 5e-4}
 """Dtype of the gradient -> relative error that its rounding allows."""
 
 

@@ -14,12 +14,7 @@ from lehr_trainer.configs.execution import BACKENDS, AttentionConfig
 from lehr_trainer.errors import BadConfig
 from lehr_trainer.models import attention, documents
 from lehr_trainer.models.attention import AttentionCall, attend, attention_backend, chosen_kernel
-from lehr_trainer.models.documents import (
-    block_mask,
-    dense_mask,
-    document_ids,
-    document_positions,
-)
+from lehr_trainer.models.documents import block_mask, dense_mask, document_ids, document_positions
 
 CPU = torch.device("cpu")
 CUDA = torch.device("cuda")

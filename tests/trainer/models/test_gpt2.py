@@ -10,11 +10,7 @@ import torch.nn.functional as F
 
 from lehr_trainer.configs.presets import GPT2_134M, GPT2_SMALL, GPT2_TINY
 from lehr_trainer.configs.shapes import GPT2Config
-from lehr_trainer.models.gpt2 import (
-    GPT2,
-    to_transformers,
-    transformers_config,
-)
+from lehr_trainer.models.gpt2 import GPT2, to_transformers, transformers_config
 from lehr_trainer.models.module_map import initialise
 from lehr_trainer.planning.counts import flops_per_token, parameter_counts
 

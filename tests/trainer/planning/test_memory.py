@@ -339,11 +339,7 @@ def test_end_of_each_stage_is_saved_and_kept(
 
 @pytest.mark.parametrize(
     ("average", "device", "saved", "host"),
-    [
-        ({"last": 5}, "cuda", 5, 5),
-        ({"ema": 0.99}, "cuda", 1, 2),
-        ({"ema": 0.99}, "cpu", 1, 1),
-    ],
+    [({"last": 5}, "cuda", 5, 5), ({"ema": 0.99}, "cuda", 1, 2), ({"ema": 0.99}, "cpu", 1, 1)],
 )
 def test_average_is_counted_in_host_memory_checkpoints_and_evaluations(
     average: dict[str, Any], device: str, saved: int, host: int

@@ -76,10 +76,7 @@ def close(got, want) -> None:
 @pytest.mark.nightly  # Each compiles for 10 s or more.
 @pytest.mark.parametrize(
     "config",
-    [
-        CompileConfig(scope="block", fullgraph=True),
-        CompileConfig(scope="model"),
-    ],
+    [CompileConfig(scope="block", fullgraph=True), CompileConfig(scope="model")],
     ids=lambda c: c.scope,
 )
 def test_each_scope_matches_an_eager_large_batch(config) -> None:
@@ -135,9 +132,7 @@ def test_one_compiles_while_seven_wait_and_report_it(tmp_path: Path) -> None:
     assert any(f"process {os.getpid()} compiles" in message for message in waiting)
 
 
-def test_after_compiling_nobody_waits_and_a_failure_releases_the_lock(
-    tmp_path: Path,
-) -> None:
+def test_after_compiling_nobody_waits_and_a_failure_releases_the_lock(tmp_path: Path) -> None:
     def quiet(*_: object) -> None:
         return None
 

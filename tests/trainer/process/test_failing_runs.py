@@ -9,16 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lehr_testing.trainer import (
-    MANY,
-    fails,
-    finish,
-    make_run,
-    reached,
-    records,
-    sabotage,
-    training,
-)
+from lehr_testing.trainer import MANY, fails, finish, make_run, reached, records, sabotage, training
 from lehr_trainer.contract import layout
 
 

@@ -28,8 +28,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from lehr.errors import UserError
 from lehr_trainer.files import write_atomically
 
-PREFIX = "push:"
-"""Of the names of devices, among those of webhooks in the outbox."""
+PREFIX = "push:"  # Of the names of devices, among those of webhooks in the outbox.
 SERVICES = (
     "fcm.googleapis.com",
     "push.services.mozilla.com",
@@ -37,16 +36,13 @@ SERVICES = (
     "notify.windows.com",
 )
 """Hosts of the push services of browsers. Any reader names an address, so no others are used."""
-MOST_EACH = 20
-"""Devices of a person. A new one takes the place of the oldest."""
+MOST_EACH = 20  # Devices of a person. A new one takes the place of the oldest.
 _FILE = "push.json"
 _CURVE = ec.SECP256R1()
 _TOKEN_S = 12 * 3600
 _KEPT_S = 86_400
-_RECORD = 4096
-"""Bytes of the one record of a message, which push services take at least."""
-_TEXT = 900
-"""Characters of a message's text: at most four bytes each."""
+_RECORD = 4096  # Bytes of the one record of a message, which push services take at least.
+_TEXT = 900  # Characters of a message's text: at most four bytes each.
 
 
 class Device(NamedTuple):

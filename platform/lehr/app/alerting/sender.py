@@ -22,16 +22,12 @@ from lehr.store.webhooks import Webhooks, for_host
 
 _log = logging.getLogger("lehr.app.alerting")
 
-AGAIN_AFTER_S = (5.0, 30.0, 120.0, 600.0)
-"""Waits before a message is sent again."""
-OLDEST_S = 86_400.0
-"""A message that waited longer, while the server was down, is out of date."""
+AGAIN_AFTER_S = (5.0, 30.0, 120.0, 600.0)  # Waits before a message is sent again.
+OLDEST_S = 86_400.0  # A message that waited longer, while the server was down, is out of date.
 TIMEOUT_S = 10.0
 """For all of a delivery: the lookup of the host, the connection, and the answer's first lines."""
-TOGETHER = 64
-"""Messages that are under way at a time, each to another webhook."""
-_FAULT_S = 5.0
-"""Pause after an unexpected fault, e.g. of the database."""
+TOGETHER = 64  # Messages that are under way at a time, each to another webhook.
+_FAULT_S = 5.0  # Pause after an unexpected fault, e.g. of the database.
 
 
 class Undelivered(LehrError):
@@ -89,8 +85,7 @@ class Sender:
         self.devices = devices
         self._new = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._under_way: dict[str, asyncio.Task[None]] = {}
-        """By the name of the webhook."""
+        self._under_way: dict[str, asyncio.Task[None]] = {}  # By the name of the webhook.
         self._ended = False
         self._thread = threading.Thread(
             target=lambda: asyncio.run(self._send_all()), name="webhooks", daemon=True

@@ -21,10 +21,8 @@ from lehr.store.tables import RunRow
 from lehr.store.webhooks import about_alert, about_end
 from lehr_trainer.contract import layout
 
-GATHER_S = 2.0
-"""Changes are gathered for so long."""
-MESSAGE = "webhook:"
-"""Prefix of the actor of a message's note; the webhook's name follows."""
+GATHER_S = 2.0  # Changes are gathered for so long.
+MESSAGE = "webhook:"  # Prefix of the actor of a message's note; the webhook's name follows.
 _LATE, _LATE_STEPS = 0.05, 100
 """Share of all steps, and least number of them, after which a spike is not worth a rewind: the
 server was away meanwhile."""

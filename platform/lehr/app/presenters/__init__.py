@@ -40,5 +40,4 @@ class Presenter:
         self.runs = RunPresenter(store, liveness, mirror_view, heartbeat_at, nodes)
         self.sweeps = SweepPresenter(store, self.runs)
         self.rollouts = RolloutPresenter(store, self.runs)
-        self.rounds = BackgroundDiagnosis(store, self.runs)
-        """Not running until it is started."""
+        self.rounds = BackgroundDiagnosis(store, self.runs)  # Not running until it is started.

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 _POINTS = 2_000
 """More points would not change a verdict; most longer series are reduced to this many."""
-_AGAIN_AFTER = 0.01
-"""Share of a run's steps after which it is diagnosed again."""
+_AGAIN_AFTER = 0.01  # Share of a run's steps after which it is diagnosed again.
 _REMEMBERED = 20_000
 """Lists do not show the alerts of an ended run beyond these until it is diagnosed again. Most have
 none, and take some 200 bytes.
@@ -119,8 +118,7 @@ class Alerts:
         return losses
 
 
-NEWEST = 300
-"""Number of runs that had ended before the start to diagnose."""
+NEWEST = 300  # Number of runs that had ended before the start to diagnose.
 GATHER_S = 0.5
 """Changes are gathered for so long, so that one query finds the runs among them that have ended."""
 

@@ -232,13 +232,11 @@ class PlannedRun:
     run_id: str
     name: str
     gpus: int
-    steps_left: int | None = None
-    """None if only its program determines it."""
+    steps_left: int | None = None  # None if only its program determines it.
     step_s: float | None = None
     """Median time of a step, now, in earlier attempts or in its sweep; None: not measured."""
     project: str = ""
-    never: str | None = None
-    """Why no node that is known can hold it. It then reserves nothing."""
+    never: str | None = None  # Why no node that is known can hold it. It then reserves nothing.
 
     @property
     def seconds_left(self) -> float | None:
@@ -260,10 +258,8 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class ExpectedStart:
-    in_s: float | None
-    """Seconds until it is expected to start; None if that is not known."""
-    because: str
-    """What the time rests on, or why there is none."""
+    in_s: float | None  # Seconds until it is expected to start; None if that is not known.
+    because: str  # What the time rests on, or why there is none.
 
 
 def forecast(

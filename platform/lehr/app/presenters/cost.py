@@ -98,8 +98,7 @@ class StageUse:
 
     stage: PlannedStage
     run_ids: tuple[str, ...]
-    device: str | None
-    """That one of its trainers saw."""
+    device: str | None  # That one of its trainers saw.
 
     @property
     def gpus(self) -> int:

@@ -68,12 +68,10 @@ _SILENT = (
     f"silent: nothing has come from its process for {SILENT_S / 60:.0f} minutes or more. It may "
     "have ended, or the network is away; on its machine, lehr sync sends what is left"
 )
-_VIEWS_KEPT = 4_000
-"""Several times what the longest page has. Each takes some 4 kB."""
+_VIEWS_KEPT = 4_000  # Several times what the longest page has. Each takes some 4 kB.
 LivenessByRun = Callable[["Collection[Attempt]"], Mapping[str, Liveness]]
 """By run id: the liveness of those of these attempts that live."""
-HeartbeatTimes = Callable[[str], float | None]
-"""By an attempt's id: when its last heartbeat came."""
+HeartbeatTimes = Callable[[str], float | None]  # By an attempt's id: when its last heartbeat came.
 MirrorViews = Callable[[str, dict[int, dict[str, int]]], WandbView | None]
 """By a run's id and its streams' sizes, by attempt and name; None for a run without a mirror."""
 

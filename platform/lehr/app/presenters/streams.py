@@ -313,12 +313,9 @@ class TrainerSummary:
 
     device: str | None = None
     parameters: int | None = None
-    warnings: tuple[str, ...] = ()
-    """The newest of each kind of warning."""
-    held_out: str | None = None
-    """What an evaluation scores."""
-    notice: str | None = None
-    """What it does before its first step: prepares data, compiles."""
+    warnings: tuple[str, ...] = ()  # The newest of each kind of warning.
+    held_out: str | None = None  # What an evaluation scores.
+    notice: str | None = None  # What it does before its first step: prepares data, compiles.
 
     @classmethod
     def of(cls, records: Iterable[Any]) -> Self:

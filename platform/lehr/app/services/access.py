@@ -12,8 +12,7 @@ from lehr.errors import UserError, did_you_mean
 from lehr.schemas.cluster import AuditEntry, AuditPage, CreatedToken, TokensView, TokenView
 from lehr.store.tables import AccessTokenRow
 
-PREFIX = "lehr_"
-"""Begins each named token, so that scanners of published code recognize one."""
+PREFIX = "lehr_"  # Begins each named token, so that scanners of published code recognize one.
 _DAY_S = 86_400.0
 LONGEST_DAYS = 3_650
 

@@ -245,8 +245,7 @@ def _memory(known: Sequence[MetricSummary]) -> float | None:
     return most.get("memory/peak_bytes") or most.get("memory/rss_bytes")
 
 
-REFERENCE = "reference"
-"""The tag of the run that others of its project are compared with."""
+REFERENCE = "reference"  # The tag of the run that others of its project are compared with.
 
 
 def _column(
@@ -283,8 +282,7 @@ def _versus(store: Store, run: RunRow, reference: RunRow | None, metric: str) ->
     return cut[0][-1][1] - cut[1][-1][1] if all(cut) else None
 
 
-_IDENTITY = ("name", "notes", "tags", "project", "kind")
-"""Fields that a run's view has anyway."""
+_IDENTITY = ("name", "notes", "tags", "project", "kind")  # Fields that a run's view has anyway.
 
 
 def values_of_runs(

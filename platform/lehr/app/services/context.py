@@ -25,12 +25,9 @@ class Context:
     store: Store
     presenter: Presenter
     dispatcher: Dispatcher
-    cluster_views: ClusterPresenter
-    """The cluster and its queue as people see them."""
-    home: Path
-    """Lehr's home."""
-    one_machine: bool
-    """Whether trainings run on this machine only, so that they use its files."""
+    cluster_views: ClusterPresenter  # The cluster and its queue as people see them.
+    home: Path  # Lehr's home.
+    one_machine: bool  # Whether trainings run on this machine only, so that they use its files.
     code: Literal["any", "installed"] = field(default="any", kw_only=True)
     """installed: the server trains with its own installed trainer only, and accepts no code."""
     trainers: tuple[str, ...] = field(default=(), kw_only=True)
@@ -61,22 +58,18 @@ class Operation(Generic[V]):
     belongs into the other two.
     """
 
-    name: str
-    """The operation and its subject; equal with ``request``, it means the same operation."""
-    request: dict[str, Any]
-    """The request as it was sent, in plain JSON values."""
+    name: str  # The operation and its subject; equal with ``request``, it means the same operation.
+    request: dict[str, Any]  # The request as it was sent, in plain JSON values.
     prepare: Callable[[], Record]
     """Raise if it cannot be recorded; else return what records it. It only reads."""
-    view: Callable[[str], V]
-    """Return the result, given the id that was recorded. It only reads."""
+    view: Callable[[str], V]  # Return the result, given the id that was recorded. It only reads.
 
 
 @dataclass(frozen=True)
 class Answer:
     body: dict[str, Any]
     status: int
-    replayed: bool = False
-    """Whether an earlier request of the same key recorded it."""
+    replayed: bool = False  # Whether an earlier request of the same key recorded it.
 
 
 def once(store: Store, key: str | None, operation: Operation[V], *, status: int) -> Answer:

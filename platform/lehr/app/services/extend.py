@@ -180,8 +180,7 @@ def extended(
 
 MOST = 20
 _SUFFIX = "-seeds"
-_LONGEST = 95
-"""Characters of the sweep's name; those of its runs have a number more."""
+_LONGEST = 95  # Characters of the sweep's name; those of its runs have a number more.
 
 
 def repeat_run(

@@ -49,8 +49,7 @@ def specs_with_configs(
     return [*specs.values()]
 
 
-MOST_POINTS = 2_000_000
-"""Of one answer: about 60 MB, and several times that while it is made."""
+MOST_POINTS = 2_000_000  # Of one answer: about 60 MB, and several times that while it is made.
 
 
 def curves_of_runs(

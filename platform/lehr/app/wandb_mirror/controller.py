@@ -48,10 +48,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_AGAIN_S = 5.0
-"""Pause before the next child, after one that ended or could not start."""
-_IDLE_S = 30.0
-"""The child is ended after this many seconds without a run to mirror."""
+_AGAIN_S = 5.0  # Pause before the next child, after one that ended or could not start.
+_IDLE_S = 30.0  # The child is ended after this many seconds without a run to mirror.
 _GRACE_S = 12.0
 _OF_ONE_RUN = frozenset(
     f"WANDB_{name}"
@@ -62,8 +60,7 @@ _OF_ONE_RUN = frozenset(
 )
 """Variables that define a process's W&B run; the mirror has many runs, each set by its spec."""
 _BASE_URL = "https://api.wandb.ai"
-_INTERRUPTED = 130
-"""The exit code of a program that was interrupted."""
+_INTERRUPTED = 130  # The exit code of a program that was interrupted.
 
 
 class MirrorController:
@@ -78,8 +75,7 @@ class MirrorController:
         self._every_s = every_s
         self._guard = threading.Lock()
         self._changed: set[str] = set()
-        self._requested: set[str] = set()
-        """Runs whose mirror is not complete."""
+        self._requested: set[str] = set()  # Runs whose mirror is not complete.
         self._done: set[str] = set()
         """Those whose mirror is; an evaluation may still report scores."""
         self._child: subprocess.Popen[str] | None = None

@@ -36,11 +36,9 @@ if TYPE_CHECKING:
     from lehr.app.wandb_mirror.state_files import AttemptFeed, RunFeed
     from lehr.schemas.checkpoints import CheckpointView
 
-STEP = "step"
-"""The x axis of the rows: optimizer steps. W&B's own ``_step`` counts rows."""
+STEP = "step"  # The x axis of the rows: optimizer steps. W&B's own ``_step`` counts rows.
 _LOOK_S = 1.0
-_NOTE_EVERY = 500
-"""Number of rows between two writes of the progress."""
+_NOTE_EVERY = 500  # Number of rows between two writes of the progress.
 _TAG_LIMIT = 64
 _SAMPLE_COLUMNS = ["step", "attempt", "prompt", "text"]
 _QUIET: dict[str, Any] = {
@@ -110,12 +108,9 @@ class _Session:
         self._stop = stop
         self._offline = request.settings.mode == "offline"
         self._samples: list[list[Any]] = []
-        self._written: dict[int, int] = {}
-        """By attempt, its last step that was sent to W&B."""
-        self._scores_sent = 0
-        """How many of ``progress.scores`` are sent."""
-        self._rows_at_start = 0
-        """Rows that W&B had at the start."""
+        self._written: dict[int, int] = {}  # By attempt, its last step that was sent to W&B.
+        self._scores_sent = 0  # How many of ``progress.scores`` are sent.
+        self._rows_at_start = 0  # Rows that W&B had at the start.
         self._began_late = False
         """Whether the run had ended when mirroring began: then no alerts are sent."""
 

@@ -28,8 +28,7 @@ class MirrorRequest(BaseModel):
     """A request to mirror a run, with its settings."""
 
     settings: WandbTracking
-    at: float
-    """Time of the request: a later request starts over."""
+    at: float  # Time of the request: a later request starts over.
 
 
 class SentScores(BaseModel):
@@ -37,33 +36,24 @@ class SentScores(BaseModel):
 
     attempt: int
     start: int
-    end: int
-    """In bytes of its scores."""
-    after: int
-    """Number of rows before them."""
+    end: int  # In bytes of its scores.
+    after: int  # Number of rows before them.
 
 
 class MirrorProgress(BaseModel):
-    request_at: float
-    """The request that it carries out."""
+    request_at: float  # The request that it carries out.
     state: MirrorState = "waiting"
-    offsets: dict[int, int] = {}
-    """Bytes of each attempt's events that have been processed."""
+    offsets: dict[int, int] = {}  # Bytes of each attempt's events that have been processed.
     limits: dict[int, int] = {}
     """The last step of each attempt that counts; all of an attempt without an entry counts."""
-    ends: dict[int, int] = {}
-    """Ends of attempts whose later events are ignored."""
-    records: int = 0
-    """Processed lines of events."""
-    rows: int = 0
-    """Rows of history sent to W&B."""
+    ends: dict[int, int] = {}  # Ends of attempts whose later events are ignored.
+    records: int = 0  # Processed lines of events.
+    rows: int = 0  # Rows of history sent to W&B.
     scores: list[SentScores] = []
     """What evaluations have reported, in the order in which it is sent."""
-    run_state: str | None = None
-    """The run's state when its mirror was closed."""
+    run_state: str | None = None  # The run's state when its mirror was closed.
     url: str | None = None
-    folder: str | None = None
-    """The offline files, for ``wandb sync``."""
+    folder: str | None = None  # The offline files, for ``wandb sync``.
     error: str | None = None
 
     @property
@@ -173,12 +163,9 @@ def _read(path: Path, kind: type[N]) -> N | None:
 
 class AttemptFeed(BaseModel):
     number: int
-    size: int
-    """Confirmed bytes of its events."""
-    scores: int = 0
-    """The same of its scores."""
-    open: bool
-    """More may arrive."""
+    size: int  # Confirmed bytes of its events.
+    scores: int = 0  # The same of its scores.
+    open: bool  # More may arrive.
 
 
 class Closing(BaseModel):
@@ -202,8 +189,7 @@ class RunFeed(BaseModel):
     state: str
     config: dict[str, Any]
     attempts: list[AttemptFeed] = []
-    spans: dict[int, int] = {}
-    """By attempt that counts, its last step that counts."""
+    spans: dict[int, int] = {}  # By attempt that counts, its last step that counts.
     closing: Closing | None = None
 
     @property

@@ -16,12 +16,9 @@ from pathlib import Path
 from lehr.app.wandb_mirror.state_files import Notes, RunFeed
 from lehr.base import procfs
 
-_AT_ONCE = 32
-"""W&B runs that are open at the same time; more have to wait."""
-_AGAIN_S = 60.0
-"""Pause after a failure."""
-_GRACE_S = 8.0
-"""Limit for finishing open W&B runs at the end."""
+_AT_ONCE = 32  # W&B runs that are open at the same time; more have to wait.
+_AGAIN_S = 60.0  # Pause after a failure.
+_GRACE_S = 8.0  # Limit for finishing open W&B runs at the end.
 _LOOK_S = 0.3
 
 

@@ -82,10 +82,8 @@ class Copier:
 
 _MOST_WARNINGS = 20
 """Most warnings about checkpoints that are not kept. Each one means a lost checkpoint."""
-_AGAIN_S = 10.0
-"""Pause before declared files are copied again that could not be copied."""
-_RESTLESS = 10
-"""Saves in a row, none of which can be kept, after which a warning is due."""
+_AGAIN_S = 10.0  # Pause before declared files are copied again that could not be copied.
+_RESTLESS = 10  # Saves in a row, none of which can be kept, after which a warning is due.
 
 
 @dataclass(frozen=True)
@@ -94,18 +92,15 @@ class _Copy:
     step: int
     reason: str
     folder: Path
-    what: str
-    """How warnings name it."""
-    again: bool = False
-    """If a file changes under the copy, it is copied again when it has settled."""
+    what: str  # How warnings name it.
+    again: bool = False  # If a file changes under the copy, it is copied again when it has settled.
 
 
 class Keeper:
     def __init__(
         self, place: ProgramDir, program: Program, events: PatientStream, recorder: Recorder
     ) -> None:
-        self.saved_step = recorder.step or -1
-        """Step of the newest checkpoint; -1 if there is none."""
+        self.saved_step = recorder.step or -1  # Step of the newest checkpoint; -1 if there is none.
         self._place, self._events, self._recorder = place, events, recorder
         self._tokens_per_step = program.tokens_per_step
         self._policy = program_policy(program.keep)

@@ -34,11 +34,9 @@ from lehr_trainer.contract import layout
 from lehr_trainer.contract.records import LATEST
 
 _PAUSE_S = 1.0
-_SHARE = 20.0
-"""Reading takes at most one part of this many of the time."""
+_SHARE = 20.0  # Reading takes at most one part of this many of the time.
 _MOST_FILES = 50
-_TIME = "_timestamp"
-"""The time of a row among W&B's own values."""
+_TIME = "_timestamp"  # The time of a row among W&B's own values.
 
 
 class FileSource:
@@ -56,8 +54,7 @@ class FileSource:
         self._changed: dict[Path, float] = {}
         self._there = {path: path.lstat().st_mtime_ns for path in folder.rglob(pattern)}
         self._due = 0.0
-        self.problem: str | None = None
-        """Why a file could not be read."""
+        self.problem: str | None = None  # Why a file could not be read.
 
     def rows(self, *, now: bool = False) -> Iterator[CurveRow]:
         """Yield rows that were not yielded before; ``now`` does not wait for the pause."""
@@ -121,8 +118,7 @@ def sources(folder: Path, wandb: Path) -> list[FileSource]:
 
 
 _LONGEST_WARNING = 1_000
-_LARGEST_WHOLE = 10**300
-"""Larger whole numbers do not fit into a float."""
+_LARGEST_WHOLE = 10**300  # Larger whole numbers do not fit into a float.
 _FILES = TypeAdapter(dict[str, tuple[StrictInt, StrictInt]])
 _NAMED = 20
 """Things left out that a warning names; so many warnings may name more than the one before."""
@@ -148,8 +144,7 @@ class DirectLog:
         self.file = GrowingFile(path)
         self._recorder, self._keep = recorder, keep
         self._only_prints = only_prints
-        self.used = False
-        """Whether it has metrics."""
+        self.used = False  # Whether it has metrics.
         self.end: dict[str, Any] | None = None
         """The program's own record of its end, after which nothing is read."""
 

@@ -32,12 +32,9 @@ _NOT_FOR_PROGRAMS = ("PYTHONSAFEPATH",)
 @dataclass(frozen=True)
 class Resume:
     step: int
-    checkpoint: str
-    """As the ``resumed`` record has it."""
-    path: str
-    """The file or folder that was saved, put back where the program had it."""
-    changed: list[str]
-    """Versions that differ from those when it was saved."""
+    checkpoint: str  # As the ``resumed`` record has it.
+    path: str  # The file or folder that was saved, put back where the program had it.
+    changed: list[str]  # Versions that differ from those when it was saved.
 
 
 @dataclass(frozen=True)
@@ -45,8 +42,7 @@ class ProgramDir:
     """Folders and files of one attempt. All its ranks on a node share them."""
 
     attempt_dir: Path
-    code: Path | None
-    """The unpacked capsule."""
+    code: Path | None  # The unpacked capsule.
 
     @property
     def folder(self) -> Path:

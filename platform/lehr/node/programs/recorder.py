@@ -27,20 +27,15 @@ from lehr_trainer.contract.records import (
 from lehr_trainer.errors import DiskFull
 from lehr_trainer.runtime.event_stream import EventStream, SystemSamples
 
-MOST_NAMES = 1_000
-"""Metrics of a program. Lehr's own trainer logs about fifty."""
+MOST_NAMES = 1_000  # Metrics of a program. Lehr's own trainer logs about fifty.
 LONGEST_NAME = 200
-_LONGEST_TEXT = 500
-"""Characters of a text in the config of a program."""
+_LONGEST_TEXT = 500  # Characters of a text in the config of a program.
 _CLOCK_S = 0.02
 """A file's time of change may be so much older than the clock showed when it was written."""
-_SOON_S = 1.0
-"""Time after a save within which the record of its own step comes."""
-_AROUND = 10
-"""Records before and after a save that its name may refer to."""
+_SOON_S = 1.0  # Time after a save within which the record of its own step comes.
+_AROUND = 10  # Records before and after a save that its name may refer to.
 _STEP_IN_NAME = re.compile(r"(?:checkpoint|ckpt|step|iter)[-_=]?(\d{1,15})(?!\d)", re.IGNORECASE)
-_REMEMBERED = 100_000
-"""Records whose times are kept, to find the step of a file."""
+_REMEMBERED = 100_000  # Records whose times are kept, to find the step of a file.
 
 
 class Sink(Protocol):
@@ -71,8 +66,7 @@ class Recorder:
         self._secrets = sorted(secrets, key=len, reverse=True)
         self._tokens_per_step = tokens_per_step
         self.step = resumed_step
-        self.count = 0
-        """Records written."""
+        self.count = 0  # Records written.
         self._factors = factors or {}
         self._system = SystemSamples()
         self._names: dict[str, str | None] = {}
@@ -212,8 +206,7 @@ class Recorder:
         return (at - before[1]) / (step - before[0])
 
 
-_LAST_S = 30.0
-"""How long the last records wait for space after the program has ended."""
+_LAST_S = 30.0  # How long the last records wait for space after the program has ended.
 
 
 class PatientStream:

@@ -27,8 +27,7 @@ from lehr_trainer.files import fsync_folder, open_regular
 from lehr_trainer.runtime import installed
 from lehr_trainer.runtime.installed import driver_version
 
-_NAMED = 10
-"""Changed versions that are listed; the others are counted."""
+_NAMED = 10  # Changed versions that are listed; the others are counted.
 
 
 def interpreter() -> str:
@@ -65,8 +64,7 @@ def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
 
 
 _PIECE = 1 << 20
-_FICLONE = 0x40049409
-"""ioctl: let a file share all blocks of another one, until either is written."""
+_FICLONE = 0x40049409  # ioctl: let a file share all blocks of another one, until either is written.
 _SETTLE_S = 1.0
 """Seconds without a change after which a declared file counts as completely written."""
 
@@ -79,10 +77,8 @@ class ProgramSave:
     """What a program has saved as one checkpoint."""
 
     files: State
-    path: str | None
-    """The file or folder, below the working folder; None if there are several."""
-    elsewhere: tuple[str, ...] = ()
-    """Links to folders whose files are kept under another path."""
+    path: str | None  # The file or folder, below the working folder; None if there are several.
+    elsewhere: tuple[str, ...] = ()  # Links to folders whose files are kept under another path.
 
 
 class StillChanging(Exception):

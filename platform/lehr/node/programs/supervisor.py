@@ -38,8 +38,7 @@ _COPIES_OF_CANCELLED_S = 5.0
 """How long after the program's grace copies may go on, by the reason of the stop: less than until
 everything is killed (`torchrun.SUPERVISOR_S`, `reconcile.stop_limits_s`).
 """
-_OUTPUT_BYTES = 65_536
-"""The end of the output in which the error is searched for."""
+_OUTPUT_BYTES = 65_536  # The end of the output in which the error is searched for.
 _SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}
 
 
@@ -70,8 +69,7 @@ class Supervisor:
         self._child: subprocesses.Child | None = None
         self._stopping: str | None = None
         self._kill_at = 0.0
-        self._printed = 0
-        """Bytes of the log before the program's output."""
+        self._printed = 0  # Bytes of the log before the program's output.
 
     def run(self) -> int:
         """Run the program to its end; return the exit code of this process."""

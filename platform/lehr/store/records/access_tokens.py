@@ -115,8 +115,7 @@ class AccessTokenRecords(Records):
         return row
 
 
-MOST_ENTRIES = 100_000
-"""Rows that are kept; about 15 MB. The oldest go first."""
+MOST_ENTRIES = 100_000  # Rows that are kept; about 15 MB. The oldest go first.
 _TRIM_EVERY = 1_000
 
 

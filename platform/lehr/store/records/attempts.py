@@ -32,8 +32,7 @@ class GpuTime(NamedTuple):
     """The time for which an attempt held its GPUs; in seconds since 1970."""
 
     gpus: int
-    began: float
-    """When its start was confirmed; when it was created, if that is not known."""
+    began: float  # When its start was confirmed; when it was created, if that is not known.
     ended: float | None
     """When its processes had ended, or were last known to live; None while they live."""
 

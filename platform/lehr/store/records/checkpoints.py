@@ -25,8 +25,7 @@ REMOVED: CopyState = "removed"
 class CopyReport:
     """A node's report of one copy. A repeated report changes nothing."""
 
-    path: str
-    """The checkpoint's path, relative to the run directory."""
+    path: str  # The checkpoint's path, relative to the run directory.
     url: str
     state: CopyState
     error: str | None = None

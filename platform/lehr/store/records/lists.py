@@ -87,10 +87,8 @@ MAX_PAGE = 1000
 @dataclass(frozen=True)
 class RowPage(Generic[Item]):
     items: list[Item]
-    next_cursor: str | None
-    """The cursor of the next page; None on the last."""
-    total: int
-    """The number of rows on all pages."""
+    next_cursor: str | None  # The cursor of the next page; None on the last.
+    total: int  # The number of rows on all pages.
 
 
 class Filters(TypedDict, total=False):
@@ -99,12 +97,9 @@ class Filters(TypedDict, total=False):
     project: str | None
     name: str | None
     tag: str | None
-    archived: bool | None
-    """False where it is not there."""
-    search: str | None
-    """A part of a name, id, project or tag."""
-    note: str | None
-    """A part of a note."""
+    archived: bool | None  # False where it is not there.
+    search: str | None  # A part of a name, id, project or tag.
+    note: str | None  # A part of a note.
 
 
 def filters(table: type[Referable], given: Filters) -> list[ColumnElement[bool]]:

@@ -22,8 +22,7 @@ class StoredAnswer:
     """What a request recorded the first time."""
 
     status: int
-    made: str
-    """The id of what it made or changed."""
+    made: str  # The id of what it made or changed.
 
 
 class IdempotencyKeys(Records):

@@ -29,8 +29,7 @@ from lehr.store.tables import (
     Trial,
 )
 
-DELETE = "delete"
-"""The kind of the request that marks a run's data as deleted: its tombstone."""
+DELETE = "delete"  # The kind of the request that marks a run's data as deleted: its tombstone.
 
 
 def among(column: Any, ids: Iterable[str]) -> ColumnElement[bool]:

@@ -27,10 +27,8 @@ from lehr_trainer.contract import layout
 _GROUP_BYTES = 32 << 20
 _GROUP_PIECES = 256
 """Each is a file that stays open until the flush; a process may often open only 1,024."""
-_MUST_SEAL = 4096
-"""From this many unsealed metrics on, they are sealed even while appends arrive."""
-_REST_EVERY_S = 600.0
-"""How often the databases are maintained, whether appends arrive or not."""
+_MUST_SEAL = 4096  # From this many unsealed metrics on, they are sealed even while appends arrive.
+_REST_EVERY_S = 600.0  # How often the databases are maintained, whether appends arrive or not.
 
 _log = logging.getLogger("lehr.store")
 T = TypeVar("T")

@@ -22,10 +22,8 @@ class StoredRecord(NamedTuple):
     record: AnyRecord
 
 
-NEWEST_BYTES = 8 << 20
-"""Of one answer: some 30,000 records. A real run has hundreds."""
-_MOST_CONFIGS = 100
-"""Records of changes of a config that are read: as many as a program writes."""
+NEWEST_BYTES = 8 << 20  # Of one answer: some 30,000 records. A real run has hundreds.
+_MOST_CONFIGS = 100  # Records of changes of a config that are read: as many as a program writes.
 
 
 class NewestRecords(NamedTuple):

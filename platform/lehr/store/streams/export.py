@@ -31,8 +31,7 @@ class ExportColumn:
     """The values of a metric, only where the run logged it: a NaN here was logged."""
 
     name: str
-    rows: NDArray[np.int64]
-    """Where ``values`` are in the table; ascending."""
+    rows: NDArray[np.int64]  # Where ``values`` are in the table; ascending.
     values: NDArray[np.float64]
 
 

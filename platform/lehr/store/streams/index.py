@@ -23,16 +23,14 @@ VERSION = 3
 # Each connection fills its cache with what it has ever read. More did not make anything faster: the
 # kernel caches the file, too, and a commit makes a reader drop all of its own.
 _WRITER_CACHE_KB = 8_192
-_DRAFT_CACHE_KB = 65_536
-"""For a rebuild, whose transactions are large."""
+_DRAFT_CACHE_KB = 65_536  # For a rebuild, whose transactions are large.
 _READER_CACHE_KB = 2_048
 
 _ROWS_AT_ONCE = (64, 16, 4, 1)
 """Rows of one statement: few different ones, since sqlite3 keeps each with its last values."""
 
 TOKENS = -1
-TIME = -2
-"""Internal metrics: each step's tokens and time, the other x axes."""
+TIME = -2  # Internal metrics: each step's tokens and time, the other x axes.
 
 _SCHEMA = """
 CREATE TABLE runs (id INTEGER PRIMARY KEY, run TEXT NOT NULL UNIQUE);

@@ -21,12 +21,10 @@ from lehr_trainer.contract import layout
 from lehr_trainer.contract.records import Resumed
 
 _log = logging.getLogger("lehr.store")
-MAX_LINE = 8 << 20
-"""A line longer than this is malformed; it is skipped unread."""
+MAX_LINE = 8 << 20  # A line longer than this is malformed; it is skipped unread.
 _KNOWN = 2_048
 """Number of streams, runs and metrics kept in memory. Reading another one takes about 10 us."""
-_SEALED_AT_ONCE = 16
-"""Metrics of one flush to disk: appends wait for it."""
+_SEALED_AT_ONCE = 16  # Metrics of one flush to disk: appends wait for it.
 _FEW_METRICS = 100
 """The newest points of an attempt with more metrics are not kept in memory: 300 bytes each."""
 
@@ -43,8 +41,7 @@ class IndexedStream:
     stored: int = 0
     indexed: int = 0
     malformed: int = 0
-    crc32: int = 0
-    """Of the bytes in the file, as they were received; -1 if it is not known."""
+    crc32: int = 0  # Of the bytes in the file, as they were received; -1 if it is not known.
 
     def log(self, level: int, text: str, *args: object, exc_info: bool | Exception = False) -> None:
         """Log something about this stream, which is named first."""

@@ -10,22 +10,19 @@ from pathlib import Path
 
 from lehr.errors import StoreUnavailable
 
-MAX_STREAMS = 2048
-"""Streams of an attempt: a log per rank, and a few more."""
+MAX_STREAMS = 2048  # Streams of an attempt: a log per rank, and a few more.
 MAX_METRICS = 10_000
 """Names of metrics of an attempt. Each append reads the newest value of each of them."""
 EVENTS_CAP = 8 << 30
 """Bytes of an attempt's events, about 10 million steps. The rest is confirmed, but not stored."""
-LOGS_CAP = 16 << 30
-"""Bytes of all logs of an attempt."""
+LOGS_CAP = 16 << 30  # Bytes of all logs of an attempt.
 SMALL_LOG = 4 << 20
 """A log up to this size is stored in any case: ``MAX_STREAMS`` of them are 8 GiB."""
 MEDIA_CAP = 1 << 30
 """Bytes of an attempt's images, tables and files. ``lehr_log`` records no more, with a warning."""
 RESERVE = 256 << 20
 """Bytes that streams leave free on the disk, for ``lehr.db``: decisions must be recorded."""
-RESERVE_SHARE = 0.05
-"""Of a small disk, the reserve is this share."""
+RESERVE_SHARE = 0.05  # Of a small disk, the reserve is this share.
 
 
 def require_room(folder: Path) -> None:

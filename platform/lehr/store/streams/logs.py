@@ -25,8 +25,7 @@ class LogFile:
     name: str
     attempt: int
     size_bytes: int
-    cut: bool
-    """Whether only its beginning is stored."""
+    cut: bool  # Whether only its beginning is stored.
 
 
 @dataclass(frozen=True)
@@ -39,8 +38,7 @@ class LogText:
     next_offset: int
     size_bytes: int
     text: str
-    ended: bool
-    """Whether the text is complete: the attempt is closed."""
+    ended: bool  # Whether the text is complete: the attempt is closed.
 
 
 class Logs:
@@ -151,8 +149,7 @@ def _rank(name: str) -> tuple[int, str]:
     return (int(number), name) if head == "rank" and number.isdecimal() else (1 << 30, name)
 
 
-ReadBytes = Callable[[int, int], bytes]
-"""``read(offset, limit)``."""
+ReadBytes = Callable[[int, int], bytes]  # ``read(offset, limit)``.
 
 TAIL_BYTES = 1 << 20
 _STRIDE = 64 << 10
@@ -162,10 +159,8 @@ _LINE_SHOWN = 2000
 
 @dataclass(frozen=True)
 class LogMatch:
-    offset: int
-    """The offset of the line's first byte, from which reading continues."""
-    text: str
-    """The line, at most 2,000 bytes of it."""
+    offset: int  # The offset of the line's first byte, from which reading continues.
+    text: str  # The line, at most 2,000 bytes of it.
 
 
 def text_of(data: bytes, offset: int, *, whole: bool) -> tuple[int, str, int]:

@@ -258,15 +258,11 @@ def columns(row: NewestPoint) -> tuple[Any, ...]:
     return (row.step, row.value, row.points, row.low, row.high, row.loose)
 
 
-BLOCK = 8192
-"""Points in a full block."""
-SMALL = 48
-"""From this many points at once on, a block is cheaper than rows."""
-ROWS = 256
-"""After so many more points, those that came as rows are moved into a small block."""
+BLOCK = 8192  # Points in a full block.
+SMALL = 48  # From this many points at once on, a block is cheaper than rows.
+ROWS = 256  # After so many more points, those that came as rows are moved into a small block.
 
-Key = tuple[int, int, int]
-"""The key of a series in the index: run, metric, attempt."""
+Key = tuple[int, int, int]  # The key of a series in the index: run, metric, attempt.
 
 
 def full_keys(connection: sqlite3.Connection) -> list[Key]:

@@ -20,12 +20,9 @@ from lehr_trainer.contract import layout
 from lehr_trainer.files import fsync_folder
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-FLUSHERS = 32
-"""Files that are flushed at the same time."""
-_PARALLEL_FROM = 3
-"""With fewer files, threads cost more than they save."""
-GAPS = ".gaps.jsonl"
-"""Not a stream's name: those begin with a letter or digit."""
+FLUSHERS = 32  # Files that are flushed at the same time.
+_PARALLEL_FROM = 3  # With fewer files, threads cost more than they save.
+GAPS = ".gaps.jsonl"  # Not a stream's name: those begin with a letter or digit.
 SHORTER = "the sender's file became shorter"
 """Cause of a gap: the file was removed or cut while an attempt wrote to it."""
 
@@ -35,10 +32,8 @@ class Gap:
     """Bytes of a stream that are lost."""
 
     name: str
-    offset: int
-    """Where the stream ends, or ended when the gap was recorded."""
-    expected: int
-    """Where it should have ended, as far as was known."""
+    offset: int  # Where the stream ends, or ended when the gap was recorded.
+    expected: int  # Where it should have ended, as far as was known.
     cause: str
     at: float
 

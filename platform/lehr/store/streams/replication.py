@@ -17,8 +17,7 @@ from lehr.store.streams.index import Readers
 from lehr.store.streams.replica import SHORTER, Gap, Replica, check_name, is_events
 from lehr_trainer.files import fsync_folder
 
-MAX_APPEND = 16 << 20
-"""The maximum of one append in bytes; senders use 1 MiB."""
+MAX_APPEND = 16 << 20  # The maximum of one append in bytes; senders use 1 MiB.
 _KNOWN = 4_096
 """Attempts whose run is known to exist: more than append at the same time on a large cluster."""
 
@@ -26,12 +25,9 @@ _KNOWN = 4_096
 @dataclass(frozen=True)
 class StreamInfo:
     name: str
-    size: int
-    """Bytes confirmed to the sender: the offset from which it continues."""
-    stored: int
-    """Bytes in the replica: less than ``size`` where a log was cut."""
-    malformed: int = 0
-    """Lines of events.jsonl that are malformed: stored, counted, skipped."""
+    size: int  # Bytes confirmed to the sender: the offset from which it continues.
+    stored: int  # Bytes in the replica: less than ``size`` where a log was cut.
+    malformed: int = 0  # Lines of events.jsonl that are malformed: stored, counted, skipped.
     crc32: int = -1  # Of the stored bytes; -1 if it is not known.
 
 

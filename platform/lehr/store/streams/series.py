@@ -42,11 +42,9 @@ class LatestValue:
 
 @dataclass(frozen=True)
 class UnrecordedSteps:
-    attempt: int
-    """The attempt whose records lack them."""
+    attempt: int  # The attempt whose records lack them.
     first: int
-    last: int
-    """The step after which a later attempt went on."""
+    last: int  # The step after which a later attempt went on.
 
 
 class SeriesReader:

@@ -43,12 +43,10 @@ _KEPT = ("created_at", "version", "revision", "runs", "left_out", "files")
 class Backup:
     folder: Path
     created_at: float
-    version: str
-    """The version of Lehr that made the backup."""
+    version: str  # The version of Lehr that made the backup.
     revision: str
     runs: int
-    files: dict[str, tuple[int, str]]
-    """Size and SHA-256 by path in the folder."""
+    files: dict[str, tuple[int, str]]  # Size and SHA-256 by path in the folder.
     missing: tuple[str, ...] = ()
     """A sentence for each capsule that a run needs and that was not there to copy."""
     damaged: tuple[str, ...] = ()
@@ -68,8 +66,7 @@ class Rebuilt:
     records: int
     malformed: int
     seconds: float
-    record: RebuiltRecord | None
-    """What was made of the record; None if it was not lost."""
+    record: RebuiltRecord | None  # What was made of the record; None if it was not lost.
 
 
 def backup(home: Path, target: Path) -> Backup:

@@ -16,8 +16,7 @@ from lehr_trainer.files import fsync_folder
 
 FOLDER = "capsules"
 _SHOWN = 12
-_NAMED = 3
-"""Runs that a sentence about a capsule names."""
+_NAMED = 3  # Runs that a sentence about a capsule names.
 _NEEDED = tuple(
     f"SELECT CASE WHEN json_valid(spec) THEN json_extract(spec, '$.{path}') ELSE '' END,"  # noqa: S608
     f" '{what} ' || id FROM {what}s WHERE {alive} ORDER BY number"

@@ -35,8 +35,7 @@ from lehr_trainer.contract import layout
 
 @dataclass(frozen=True)
 class Finding:
-    level: Literal["error", "note"]
-    """error: damage. note: worth knowing; nothing to repair."""
+    level: Literal["error", "note"]  # error: damage. note: worth knowing; nothing to repair.
     where: str
     message: str
 

@@ -110,11 +110,7 @@ def test_status_does_not_offer_gpus_that_no_run_can_get(lehr):
     # What a lost node still holds is one of its GPUs.
     lehr.lost("gpu-left")
     lehr.news({"news": "node", "name": "gpu-right", "attempts": {}})
-    assert shown() == (
-        "up, 1 of 2 GPUs busy on 2 nodes",
-        "gpu-right  10.0.0.2",
-        ["—", "free"],
-    )
+    assert shown() == ("up, 1 of 2 GPUs busy on 2 nodes", "gpu-right  10.0.0.2", ["—", "free"])
 
 
 @pytest.mark.parametrize("state", ["starting", "up"])

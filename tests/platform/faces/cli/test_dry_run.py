@@ -58,11 +58,7 @@ GANG = ["resources.gpus=4", "resources.nodes=2", "train.batch.sequences=16"]
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize(
     "overrides",
-    [
-        ["resources.gpus=16", "train.batch.sequences=16"],
-        GANG,
-        ["secrets={HF_TOKEN: no-such}"],
-    ],
+    [["resources.gpus=16", "train.batch.sequences=16"], GANG, ["secrets={HF_TOKEN: no-such}"]],
     ids=["too many GPUs", "cannot resume", "unknown secret"],
 )
 def test_dry_run_is_refused_with_the_error_of_the_submission(lehr, verb, overrides):

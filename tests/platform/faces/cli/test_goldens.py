@@ -132,10 +132,7 @@ ACTING = {
         ["retry", "crashed"],
     ),
     "extend": (a_sweep, ["extend", "grid", "train.optimizer.lr=[3e-3]"]),
-    "fork": (
-        _with_files,
-        ["fork", "one", "--step", "50", "train.optimizer.lr=1.5e-4"],
-    ),
+    "fork": (_with_files, ["fork", "one", "--step", "50", "train.optimizer.lr=1.5e-4"]),
     "seeds": (lambda world: world.ended("one"), ["seeds", "one", "--n", "2", "-y"]),
     "checkpoints-rm": (_with_files, ["checkpoints", "rm", "one", "--step", "50", "-y"]),
     "node-exclude": (None, ["node", "exclude", "n1", "--reason", "its fans are replaced"]),

@@ -102,9 +102,7 @@ def test_check_changes_nothing_on_the_machine(lehr, server, tmp_path, monkeypatc
     asked = []
     join = nodes.join
     monkeypatch.setattr(
-        nodes,
-        "join",
-        lambda *given, **named: asked.append(named["check"]) or join(*given, **named),
+        nodes, "join", lambda *given, **named: asked.append(named["check"]) or join(*given, **named)
     )
     own = ("--runs", str(tmp_path / "runs"), "--data", str(tmp_path / "data"))
     for options in ((), own):

@@ -129,11 +129,7 @@ def test_digest_of_a_large_file_covers_its_begin_its_end_and_its_size(tmp_path, 
 @pytest.mark.parametrize(("nodes", "stays"), [(1, False), (2, True)])
 def test_unchanged_copies_are_removed_when_the_attempt_has_ended(attempts, nodes, stays):
     assert attempts.train() == 0, attempts.output
-    launch = {
-        "program": True,
-        "gang": {"nodes": nodes},
-        "attempt_dir": str(attempts.attempt),
-    }
+    launch = {"program": True, "gang": {"nodes": nodes}, "attempt_dir": str(attempts.attempt)}
     attempt_code.tidy(launch)
     attempt_code.tidy(launch)
     left = content(attempts.attempt / "work")

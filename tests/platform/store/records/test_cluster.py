@@ -35,10 +35,7 @@ def fails(
     ``stopped``: why it was stopped before.
     """
     attempt = store.transitions.begin_attempt(
-        run,
-        placement=[{"node": node, "gpus": [0]}],
-        resume_from=None,
-        token_sha256="0" * 64,
+        run, placement=[{"node": node, "gpus": [0]}], resume_from=None, token_sha256="0" * 64
     )
     assert attempt is not None
     state = RunState.STARTING

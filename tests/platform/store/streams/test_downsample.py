@@ -12,12 +12,7 @@ from hypothesis import strategies as st
 from lehr.store import Store
 from lehr.store.streams.series_query import reduce, smooth
 from lehr_testing.properties import examples
-from lehr_testing.stores import (
-    ingest,
-    losses,
-    metrics,
-    new_attempt,
-)
+from lehr_testing.stores import ingest, losses, metrics, new_attempt
 
 QUICK = settings(max_examples=examples(200), deadline=None)
 

@@ -63,9 +63,7 @@ def append(store: Store, recorder: Recorder, attempt: str, name: str, data: byte
     answer.result()
 
 
-def test_new_stream_is_flushed_before_the_commit_and_the_answer(
-    recorded,
-) -> None:
+def test_new_stream_is_flushed_before_the_commit_and_the_answer(recorded) -> None:
     store, recorder = recorded
     attempt = new_attempt(store).id
     append(store, recorder, attempt, "events.jsonl", metrics(1, train_loss=1.0))

@@ -12,15 +12,7 @@ from lehr.store.streams import reindex
 from lehr.store.streams.indexer import Indexer
 from lehr.store.upkeep import backup, integrity
 from lehr_testing import hostile
-from lehr_testing.stores import (
-    fresh_store,
-    ingest,
-    line,
-    metrics,
-    new_attempt,
-    picture,
-    same,
-)
+from lehr_testing.stores import fresh_store, ingest, line, metrics, new_attempt, picture, same
 
 HEALTHY = b"".join(metrics(step, train_loss=5.0 / step) for step in range(1, 6))
 

@@ -6,13 +6,7 @@ import pytest
 
 from lehr.store import Store
 from lehr.store.streams import indexer
-from lehr_testing.stores import (
-    ingest,
-    line,
-    metrics,
-    new_attempt,
-    replica,
-)
+from lehr_testing.stores import ingest, line, metrics, new_attempt, replica
 from lehr_trainer.contract.records import Evaluation, Started
 
 

@@ -9,13 +9,7 @@ import pytest
 from lehr.app.presenters.streams import series_view
 from lehr.errors import NotFound, UserError
 from lehr.store import Store
-from lehr_testing.stores import (
-    ingest,
-    line,
-    losses,
-    metrics,
-    new_attempt,
-)
+from lehr_testing.stores import ingest, line, losses, metrics, new_attempt
 
 
 def test_nan_and_infinity_are_stored_and_shown(store: Store) -> None:

@@ -17,15 +17,7 @@ from lehr.store.secret_store import SecretStore
 from lehr.store.upkeep import backup, migrate
 from lehr.store.upkeep.integrity import check
 from lehr.store.webhooks import Webhooks
-from lehr_testing.stores import (
-    ingest,
-    line,
-    metrics,
-    new_attempt,
-    picture,
-    run_spec,
-    same,
-)
+from lehr_testing.stores import ingest, line, metrics, new_attempt, picture, run_spec, same
 
 
 def recorded_run(store: Store) -> str:
@@ -165,10 +157,7 @@ SELECT id, 1, 'running', 'cancelled', 'x', 'x', 0 FROM runs
             "is completed, but its last transition was to running",
         ),
         ("UPDATE runs SET attempt=2", "is at attempt 2, but has"),
-        (
-            UNREAL_MOVE,
-            "has an invalid transition from running to cancelled",
-        ),
+        (UNREAL_MOVE, "has an invalid transition from running to cancelled"),
         (
             "DELETE FROM transitions WHERE new='starting'",
             "has a transition from starting to running while",
