@@ -231,8 +231,7 @@ class Model:
         the losses come first. Draws of the prior, with losses, are moved by how far these are off.
         """
         known, count = len(self._first), len(rungs.rung)
-        linear = draw.standard_normal((len(draws), LINEAR))
-        linear = self.linear + self.linear_doubt * linear
+        linear = self.linear + self.linear_doubt * draw.standard_normal((len(draws), LINEAR))
         normal = draw.standard_normal((3, len(draws), count))
         together, own = _together(rungs), self._own(draws, rungs)
         root = np.linalg.cholesky(together + _JITTER * np.eye(count))

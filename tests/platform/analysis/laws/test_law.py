@@ -106,11 +106,8 @@ def _plain_levels(row: Any, model: Any, places: Any) -> Any:
     own = model.loss * np.exp(row[columns.TAU]) * 2 ** (-0.4 * places.tokens)
     law_terms = np.array([[1, *_plain_gains(row, places, k)] for k in range(size)])
     covariance = law_terms @ np.diag(model.linear_doubt**2) @ law_terms.T
-    for k in range(size):
-        for j in range(size):
-            apart = abs(places.size[k] - places.size[j]) + abs(places.tokens[k] - places.tokens[j])
-            covariance[k, j] += own[k] * own[j] * math.exp(-apart / 3)
-    return covariance
+    apart = sum(np.abs(np.subtract.outer(each, each)) for each in (places.size, places.tokens))
+    return covariance + np.outer(own, own) * np.exp(-apart / 3)
 
 
 def _dense(row: Any, model: Any) -> tuple[Any, Any]:
@@ -271,12 +268,11 @@ def test_other_value_and_forecasts_with_their_doubt() -> None:
 def test_trainings_of_few_steps_say_what_a_longer_one_ends_at() -> None:
     """Which fall faster with each doubling than a power of tokens: the target ended at 1.321."""
     lines = (TESTS / "data" / "few_steps.csv").read_text().splitlines()
-    runs = []
-    for line in lines[1:]:
-        corpus, *numbers = line.split(",")
-        width, depth, size, tokens, batch, rate, loss = map(float, numbers)
-        if corpus == "whole":
-            runs.append(Observation(Setting(width, depth, size, batch, tokens), (rate,), loss))
+    numbers = (map(float, line.split(",")[1:]) for line in lines if line.startswith("whole"))
+    runs = [
+        Observation(Setting(width, depth, size, batch, tokens), (rate,), loss)
+        for width, depth, size, tokens, batch, rate, loss in numbers
+    ]
     target = Setting(width=512, depth=2, non_embedding=6425088, batch=2048, tokens=1024000)
     said = law(runs, (RATE,), target).answer()
     assert said.loss == pytest.approx(1.321, abs=0.1)
