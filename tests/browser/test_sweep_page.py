@@ -82,6 +82,7 @@ def test_a_trial_is_marked_in_the_table_the_figure_and_the_curves(look: Visit, w
     assert figure["x"] + figure["width"] < table["x"]
     row.hover()
     expect(dot).to_have_class("lit")
+    expect(page.locator(f"{FIGURE} a:not([tabindex='-1'])")).to_have_count(0)
     dot.focus()
     expect(page.locator(".trials tr.lit")).to_have_attribute("data-run", run)
     expect(row.locator("svg").first).to_have_attribute(

@@ -24,9 +24,9 @@ test("a curve that begins late or ends early counts where it has a value, and th
   assert.deepEqual(meanCurve([curve([[1, 1]]), curve([[2, 1]])]).step, [1, 2]);
 });
 
-test("a coarser curve counts with its newest point", () => {
-  const mean = meanCurve([curve([[1, 1], [2, 1], [3, 1], [4, 1]]), curve([[1, 3], [4, 5]])]);
-  assert.deepEqual([mean.step, mean.y], [[1, 2, 3, 4], [2, 2, 2, 3]]);
+test("a coarser curve counts with what is between its points: a mean of falling curves has no stairs", () => {
+  const mean = meanCurve([curve([[1, 1], [2, 1], [3, 1], [4, 1]]), curve([[1, 3], [4, 6]])]);
+  assert.deepEqual([mean.step, mean.y], [[1, 2, 3, 4], [2, 2.5, 3, 3.5]]);
 });
 
 test("a value that is not finite has no part in the mean, which is thin there", () => {

@@ -88,7 +88,7 @@ export function dataTable(label, heads, rows, { kind = "", title = "" } = {}) {
   const head = (/** @type {string | HTMLElement} */ column) => {
     if (column instanceof Node) return column;
     const [, classes = "", text = ""] = /^((?:\.[\w-]+)*) ?(.*)$/.exec(column) ?? [];
-    return h(`th${classes}`, { scope: text && "col" }, text);
+    return h(`th${classes}`, { scope: text ? "col" : null }, text);
   };
   return scrollable(h(
     `table${kind}`, { "aria-label": label, title: title || null },

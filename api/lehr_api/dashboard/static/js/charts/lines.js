@@ -5,7 +5,7 @@ import { h } from "../dom.js";
 import { integer } from "../format.js";
 import { swatch } from "./drawing.js";
 import { computed, isExpression, parseExpression, partsOf } from "./expression.js";
-import { continued, indexAt } from "./points.js";
+import { continued, xOfStep } from "./points.js";
 
 /**
  * @typedef {object} BoardRun
@@ -118,9 +118,7 @@ export function inGroups(runs, key) {
 }
 
 /** @param {Curve} curve @param {number} step @returns {number} NaN before its first point and after its last */
-const valueAt = (curve, step) => (
-  step < curve.step[0] || step > (curve.step.at(-1) ?? -1) ? NaN : curve.y[indexAt(curve.step, step)]
-);
+const valueAt = (curve, step) => xOfStep({ step: curve.step, x: curve.y }, step) ?? NaN;
 
 /**
  * Return the mean of those curves that have a value, with minimum and maximum as the band.

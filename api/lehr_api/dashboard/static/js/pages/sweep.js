@@ -224,6 +224,8 @@ function drawParameterChoice() {
 function drawPlot() {
   if (!figure || !sweep) return;
   showFigure(figurePlace, figure.svg);
+  // By keyboard the trials beside it are the way to the same runs.
+  for (const link of figurePlace.querySelectorAll("a")) link.setAttribute("tabindex", "-1");
   const { scale, of } = looksOf(sweep, parameter);
   showLooks(figurePlace, new Map([...sweep.trials, ...sweep.repetitions].map(
     (trial) => [trial.run.id, { colour: scale.colour(of(trial).value), shape: of(trial).shape }],

@@ -112,8 +112,15 @@ export function drawOptions(place, choices) {
     memory.set("views", next);
     drawOptions(place, choices);
   };
+  const choose = (/** @type {string} */ one) => {
+    // Closed, or it hides the curves that it has just changed.
+    const head = /** @type {HTMLElement | null} */ (place.querySelector("details[open] > summary"));
+    head?.focus();
+    head?.click();
+    choices.onBy(one);
+  };
   const group = (/** @type {string} */ one) => h("button.quiet", {
-    key: one, type: "button", "aria-pressed": String(one === by), onclick: () => choices.onBy(one),
+    key: one, type: "button", "aria-pressed": String(one === by), onclick: () => choose(one),
   }, one || "nothing");
   const tick = (/** @type {string} */ name, /** @type {boolean} */ yes, /** @type {(yes: boolean) => void} */ act) =>
     h("label.check", { key: name }, checkbox(yes, act), name);
@@ -126,7 +133,7 @@ export function drawOptions(place, choices) {
     menu(
       "group", `Group: ${by || "nothing"}`,
       [...new Set(["", "sweep", "rollout", ...varying.slice(0, 6), "tag", "project", by])].map(group),
-      asking("Group by", "any key: lr, tag:omk", choices.onBy, { list: "group-paths" }),
+      asking("Group by", "any key: lr, tag:omk", choose, { list: "group-paths" }),
       h("datalist", { id: "group-paths" }, optionsOf(choices.paths.slice(0, MOST_OFFERED))),
     ),
     menu(
