@@ -34,6 +34,7 @@ def pages(world: World) -> dict[str, str]:
         "failed-run": f"/runs/{world.runs['lr-grid-5'].id}",
         "sweeps": "/sweeps",
         "sweep": f"/sweeps/{world.sweep.id}",
+        "law": "/law",
         "compare": f"/compare?runs={trials}",
         "cluster": "/cluster",
         "rollouts": "/rollouts",
