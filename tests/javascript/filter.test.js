@@ -292,6 +292,9 @@ test("columns whose values are all the same are parted from those that differ, a
   const { differ, alike } = parted(columns, runs, () => false);
   assert.deepEqual([differ, alike].map((all) => all.map(({ key }) => key).join()), ["loss,val,mfu", "gpus"]);
   assert.deepEqual(parted(columns, runs, ({ key }) => key === "gpus").alike, []);
+  const done = [200, 400].map((step) => ({ step, total_steps: step, latest: {} }));
+  const steps = COLUMNS.filter(({ key }) => key === "step");
+  assert.deepEqual(parted(steps, /** @type {any} */ (done), () => false).alike, [], "all are done, at other steps");
   assert.deepEqual([...bestOf(columns, runs)], [["loss", 2], ["mfu", 0.5]]);
 });
 

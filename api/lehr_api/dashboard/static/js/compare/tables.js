@@ -164,7 +164,7 @@ export function besideBaseline(standing, base, metric) {
  * @property {import("../types.js").MetricInfo | undefined} info
  * @property {unknown} best @property {() => void} onBaseline
  * @property {(() => void) | null} onTakeOut null where too few would be left
- * @property {boolean} ofState whether it shows the state
+ * @property {boolean} ofState whether it shows the state @property {boolean} ofLast whether it shows the newest value
  * @property {{settings: HTMLElement[], plot: HTMLElement, caution: string, say: () => void} | null} ranked what the
  *   ranking of several shows: each setting in a column of its own
  */
@@ -202,7 +202,7 @@ export function resultRow(run, shown) {
     h("td.num", {}, h("b", {}, f.metric(metric, result?.value))),
     ranked && [ranked.plot, ranked.settings],
     h("td.num", {}, !isBase && besideBaseline(result, base, metric)),
-    h("td.num", { title: info ? `at step ${f.integer(info.last_step)}` : null }, f.metric(metric, info?.last)),
+    shown.ofLast && h("td.num", { title: info ? `at step ${f.integer(info.last_step)}` : null }, f.metric(metric, info?.last)),
     h("td.num", {}, f.metric(metric, shown.best)),
     shown.besides.map(([field, , , unit]) => h(
       "td.num", {}, f.metric(unit, result?.[field]).replace(" tok/s", ""),

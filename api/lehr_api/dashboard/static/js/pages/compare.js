@@ -138,6 +138,7 @@ function drawTable() {
   // A figure that no run has, such as the MFU on a CPU, has no column.
   const besides = BESIDES.filter(([field]) => comparison?.results.some((one) => one[field] !== null));
   const base = state.ids[0];
+  const last = !ranked || state.ids.some((id) => known.get(id)?.get(metric)?.last !== results.get(id)?.value);
   const ofState = !ranked || new Set(state.ids.map((id) => runs.get(id)?.state)).size > 1;
   const column = (/** @type {string} */ key, /** @type {string} */ text, /** @type {string} */ hint) =>
     sortHead(key, text, hint, () => [drawTable(), drawDifferences()]);
@@ -150,7 +151,7 @@ function drawTable() {
     ...(ranked ? [ranked.plot.head(BARS)] : []),
     ...(ranked?.settings ?? []).map(({ path, short }) => column(path, short, path)),
     ".num to the baseline",
-    column("last", "last", "the newest value of each run, at its own step"),
+    ...(last ? [column("last", "last", "the newest value of each run, at its own step")] : []),
     column("best", "best", "the best value of each run"),
     ...besides.map(([key, name, how]) => column(key, name, how)),
     ...(ranked ? [".row-actions"] : []),
@@ -161,7 +162,7 @@ function drawTable() {
       result: results.get(id),
       base: id === base ? null : results.get(base),
       metric, besides, swatch: swatch(id), factors: factorsOf(state.comparison, id), info: known.get(id)?.get(metric),
-      best: ofRun(id, "best"), ofState, ranked: ranked && ranked.of(id),
+      best: ofRun(id, "best"), ofState, ofLast: last, ranked: ranked && ranked.of(id),
       onBaseline: () => choose([id, ...state.ids.filter((one) => one !== id)]),
       onTakeOut: isRanked() ? () => choose(state.ids.filter((one) => one !== id)) : null,
     });

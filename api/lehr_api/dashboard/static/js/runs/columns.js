@@ -145,8 +145,10 @@ export function bestOf(columns, runs) {
  */
 export function parted(columns, runs, stays) {
   const alike = columns.filter((column) => {
-    const first = runs.length > 1 && !stays(column) ? (column.sort?.(runs[0]) ?? null) : null;
-    return first !== null && runs.every((run) => column.sort?.(run) === first);
+    // A step is sorted by the share of the run that is done, and shows more than that.
+    const value = (/** @type {RunView} */ run) => (column.key === "step" ? run.step : column.sort?.(run)) ?? null;
+    const first = runs.length > 1 && !stays(column) ? value(runs[0]) : null;
+    return first !== null && runs.every((run) => value(run) === first);
   });
   return { differ: columns.filter((column) => !alike.includes(column)), alike };
 }

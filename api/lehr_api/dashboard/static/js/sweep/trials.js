@@ -42,13 +42,15 @@ async function retry(trial) {
  */
 export function trialsTable(sweep, mark, hidden, onHide) {
   const head = (/** @type {string} */ title, hint = "") => h("th.num", { scope: "col", title: hint }, title);
+  // Of trials that have all ended, it is the compared value once more.
+  const newest = sweep.trials.some(({ value, compared_value: compared }) => value !== compared);
   const heads = [
     "", head("rank"), "run",
     head(sweep.metric, sweep.compared_at_step
       ? `at step ${f.integer(sweep.compared_at_step)}, where trials are compared`
       : ""),
     ...sweep.parameters.map((path) => head(shortName(path, sweep.parameters), path)),
-    "state", head("newest", "its newest value and step"), "trend", head("tok/s"), "",
+    "state", ...(newest ? [head("newest", "its newest value and step")] : []), "trend", head("tok/s"), "",
   ];
   const rows = inOrder([...sweep.trials, ...sweep.repetitions]).map((trial) => {
     const { id, name } = trial.run;
@@ -72,7 +74,7 @@ export function trialsTable(sweep, mark, hidden, onHide) {
         "td.num", { title: f.specValue(trial.parameters[path]) }, f.specValue(f.rounded(trial.parameters[path]), path),
       )),
       h("td", {}, runState(trial.run), reason && h("span.reason", { title: reason }, reason)),
-      h("td.num", {}, f.number(trial.value), trial.step !== null && h(
+      newest && h("td.num", {}, f.number(trial.value), trial.step !== null && h(
         "span.dim", {}, ` @ ${f.integer(trial.step)}`,
       )),
       h("td", {}, sparkline(trial.run.trend, `train/loss of ${name}`) ?? f.NONE),
