@@ -202,7 +202,9 @@ export function resultRow(run, shown) {
     h("td.num", {}, h("b", {}, f.metric(metric, result?.value))),
     ranked && [ranked.plot, ranked.settings],
     h("td.num", {}, !isBase && besideBaseline(result, base, metric)),
-    shown.ofLast && h("td.num", { title: info ? `at step ${f.integer(info.last_step)}` : null }, f.metric(metric, info?.last)),
+    shown.ofLast && h(
+      "td.num", { title: info ? `at step ${f.integer(info.last_step)}` : null }, f.metric(metric, info?.last),
+    ),
     h("td.num", {}, f.metric(metric, shown.best)),
     shown.besides.map(([field, , , unit]) => h(
       "td.num", {}, f.metric(unit, result?.[field]).replace(" tok/s", ""),
