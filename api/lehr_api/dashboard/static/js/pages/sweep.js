@@ -342,7 +342,8 @@ async function loadMetrics() {
 }
 
 installPage();
-const reload = throttled(load, 2000);
+// Its curves, which are looked at, come every 2 s: 60 requests a minute are enough in all.
+const reload = throttled(load, 3000);
 const drawCampaign = throttled(
   () => showCampaign(campaign, trials, sweep?.id ?? "").catch((error) => showFailure(campaign, error)), 0,
 );
