@@ -45,7 +45,7 @@ class LawView(View):
     published: bool
     """Whether published runs counted as a weak prior."""
     numbers: dict[str, Believed]
-    """E, alpha, beta of the loss, E + A parameters^-alpha + B tokens^-beta; the rate's powers."""
+    """E, alpha, beta of E + A parameters^-alpha + B (tokens + D0)^-beta; the rate's powers."""
     domain: dict[str, tuple[float, float]]
     """Lowest and highest that was measured."""
     runs: list[LawRunView]
