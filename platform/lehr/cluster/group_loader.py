@@ -33,6 +33,7 @@ BESIDE = ThreadPoolExecutor(1, "campaigns")
 """The thread in which campaigns choose. A simulation has its own."""
 _KEPT = 10_000  # Number of trials whose reports are cached while they do not change.
 _KNOWN_RUNS = 20_000
+_CAMPAIGNS = 100  # Number of campaigns whose last choice is kept.
 _SPEED = "tokens_per_s"
 _NONE = ""  # The pruned sweep of a run that belongs to none.
 _Reports = tuple[tuple[int, int], tuple[TrialReport, ...]]
@@ -54,7 +55,7 @@ class SweepLoader:
         self._to_judge: set[str] = set()  # Paused sweeps of which something has changed.
         self._sweep_of: Lru[str, str] = Lru(_KNOWN_RUNS)
         self._reports: Lru[tuple[str, str], _Reports] = Lru(_KEPT)  # By run and metric.
-        self._choices: dict[str, tuple[Any, Future[Next]]] = {}
+        self._choices: Lru[str, tuple[Any, Future[Next]]] = Lru(_CAMPAIGNS)
         """By campaign: what it asked last, and the answer."""
 
     def take_changed(self) -> set[str]:
@@ -107,7 +108,7 @@ class SweepLoader:
         """
         if (made := self._choices.get(sweep_id)) is None or made[0] != asked:
             made = asked, BESIDE.submit(campaign_choice.choose, *asked)
-            self._choices[sweep_id] = made
+            self._choices.put(sweep_id, made)
             made[1].add_done_callback(lambda _: self._store.notify(Change("sweep", sweep_id)))
         return made[1].result() if made[1].done() else None
 
