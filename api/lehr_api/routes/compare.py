@@ -62,7 +62,7 @@ def values(
         list[str],
         Query(
             min_length=1,
-            max_length=200,
+            max_length=5000,
             description="Runs by id or name, repeated.",
             examples=[["k3f9x2ab", "p8w2c4nd"]],
         ),
@@ -83,9 +83,16 @@ def values(
         str,
         Query(max_length=500, description="Name the group of each run, as `by` of /compare does."),
     ] = "",
+    configs: Annotated[bool, Query(description="Return the configs.")] = True,
 ) -> RunValuesView:
     """Return the configs of runs by dotted path: what is the same in all, and what differs."""
-    return values_of_runs(services, run, metric or (), names=names, by=by)
+    return values_of_runs(services, run, metric or (), names=names, by=by, configs=configs)
+
+
+@router.get("/projects")
+def list_projects(services: ServicesDep) -> Page[str]:
+    """List the projects that have a run which is not archived."""
+    return Page[str](items=services.store.runs.projects())
 
 
 @router.get("/claims")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
 from pydantic import AfterValidator, Field, WithJsonSchema
@@ -119,6 +119,10 @@ def list_runs(
         list[RunState] | None, Query(description="Any of these; may be repeated.")
     ] = None,
     sweep: Annotated[str | None, Query(description="A sweep's id or name.")] = None,
+    within: Annotated[
+        Literal["sweep", "rollout"] | None,
+        Query(description="Only trials of sweeps, or runs of rollouts' stages."),
+    ] = None,
     run: Annotated[
         list[str] | None,
         Query(
@@ -132,7 +136,9 @@ def list_runs(
     store = services.store
     sweep_id = store.sweeps.find(sweep).id if sweep is not None else None
     wanted = vars(query) if run is None else {**vars(query), "archived": None}
-    page = services.presenter.runs.page(states=state, sweep_id=sweep_id, ids=run, **wanted)
+    page = services.presenter.runs.page(
+        states=state, sweep_id=sweep_id, within=within, ids=run, **wanted
+    )
     return Response(page, media_type="application/json")
 
 

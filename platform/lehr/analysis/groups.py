@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any
@@ -13,13 +13,15 @@ from typing import Any
 from lehr.analysis.noise import Noise, is_value
 from lehr.analysis.significance import Group, judge, mean_note
 from lehr.base import formats
-from lehr.base.names import Goal, is_seed
+from lehr.base.names import Goal, is_rate, is_seed
 from lehr.schemas.comparisons import GapView
 
-_FEW = 8
+_FEW = 12
 """A metric with at most so many values, all of them whole numbers, has a group for each; a number
 of the config with at most so many.
 """
+Rank = tuple[int, float, str]
+"""Where a group stands: numbers by their size, then texts, what is not finite, and no value."""
 _QUARTERED = 8  # So many runs are divided into four parts, fewer into two.
 _DIGITS = 17
 _DIVIDED = re.compile(r"(.+?)\s*<\s*([-+\d.eE]+)")
@@ -38,14 +40,20 @@ class GroupedRun:
     metrics: Mapping[str, float] = field(default_factory=dict)  # The newest value of each.
 
 
-def group_names(runs: Sequence[GroupedRun], by: str) -> list[str]:
-    """Return the name of each run's group. ``by`` is one key, or several with commas between them.
+def ranked_names(runs: Sequence[GroupedRun], by: str) -> list[tuple[list[Rank], str]]:
+    """Return rank and name of each run's group. ``by`` is one key, or several with commas.
 
     Raises:
         UnknownKey: with the key that no run has.
     """
     columns = [_column(runs, key.strip()) for key in by.split(",") if key.strip()]
-    return [" · ".join(parts) for parts in zip(*columns, strict=True)]
+    rows = zip(*columns, strict=True)
+    return [([rank for rank, _ in row], " · ".join(name for _, name in row)) for row in rows]
+
+
+def group_names(runs: Sequence[GroupedRun], by: str) -> list[str]:
+    """Return the name of each run's group, as ``ranked_names`` does."""
+    return [name for _, name in ranked_names(runs, by)]
 
 
 def spread(values: Iterable[float | None]) -> tuple[int, float | None, float | None]:
@@ -70,32 +78,49 @@ def edges(values: Iterable[float]) -> list[float] | None:
     return found
 
 
-def bin_name(name: str, value: float | None, at: Sequence[float] | None) -> str:
+def bin_name(
+    name: str,
+    value: float | None,
+    at: Sequence[float] | None,
+    write: Callable[[float], str] | None = None,
+) -> str:
     """Name the group of a value: ``val/loss 1.8 to 2``."""
+    write = write or _plain
     if value is None:
         return f"no {name}"
     if not math.isfinite(value):
         return f"{name} not finite"
     if at is None:
-        return f"{name} {_plain(value)}"
+        return f"{name} {write(value)}"
     if not at:
         return name
     below = sum(edge <= value for edge in at)
     if below == 0:
-        return f"{name} below {_plain(at[0])}"
+        return f"{name} below {write(at[0])}"
     if below == len(at):
-        return f"{name} from {_plain(at[-1])}"
-    return f"{name} {_plain(at[below - 1])} to {_plain(at[below])}"
+        return f"{name} from {write(at[-1])}"
+    return f"{name} {write(at[below - 1])} to {write(at[below])}"
 
 
-def _column(runs: Sequence[GroupedRun], key: str) -> list[str]:
+def _rank(value: Any) -> Rank:
+    if value is None:
+        return 3, 0.0, ""
+    if type(value) not in {int, float}:
+        return 1, 0.0, str(value)
+    return (0, value, "") if math.isfinite(value) else (2, 0.0, "")
+
+
+def _column(runs: Sequence[GroupedRun], key: str) -> list[tuple[Rank, str]]:
     if key == "project":
-        return [run.project for run in runs]
+        return [(_rank(run.project), run.project) for run in runs]
     if key == "tag":
-        return [", ".join(sorted(run.tags)) or "no tag" for run in runs]
+        tags = [", ".join(sorted(run.tags)) for run in runs]
+        return [(_rank(text or None), text or "no tag") for text in tags]
     if key.startswith("tag:"):
         tag = key.removeprefix("tag:")
-        return [tag if tag in run.tags else f"not {tag}" for run in runs]
+        return [
+            (_rank(tag), tag) if tag in run.tags else (_rank(None), f"not {tag}") for run in runs
+        ]
     path = _path(runs, key)
     if path is not None:
         last = path.rpartition(".")[2]
@@ -103,9 +128,12 @@ def _column(runs: Sequence[GroupedRun], key: str) -> list[str]:
         numbers = [value for value in values if type(value) in {int, float}]
         rest = len(values) - values.count(None) - len(numbers)
         if not rest and len(set(numbers)) > _FEW and not is_seed(path):
-            return [bin_name(last, value, edges(numbers)) for value in values]
+            return _parts(last, values, edges(numbers), lambda edge: _setting(edge, path))
         return [
-            f"no {last}" if value is None else f"{last} {formats.parameter(value, path)}"
+            (
+                _rank(value),
+                f"no {last}" if value is None else f"{last} {formats.parameter(value, path)}",
+            )
             for value in values
         ]
     name, edge = _divided(key)
@@ -113,7 +141,21 @@ def _column(runs: Sequence[GroupedRun], key: str) -> list[str]:
     if all(value is None for value in measured):
         raise UnknownKey(name)
     at = edges(value for value in measured if value is not None) if edge is None else [edge]
-    return [bin_name(name, value, at) for value in measured]
+    return _parts(name, measured, at)
+
+
+def _parts(
+    name: str,
+    values: Sequence[float | None],
+    at: Sequence[float] | None,
+    write: Callable[[float], str] | None = None,
+) -> list[tuple[Rank, str]]:
+    def rank(value: float | None) -> Rank:
+        if value is None or at is None or not math.isfinite(value):
+            return _rank(value)
+        return _rank(sum(edge <= value for edge in at))
+
+    return [(rank(value), bin_name(name, value, at, write)) for value in values]
 
 
 def _path(runs: Sequence[GroupedRun], key: str) -> str | None:
@@ -141,6 +183,12 @@ def _between(low: float, high: float) -> float:
         if low < found <= high:
             return found
     return high
+
+
+def _setting(edge: float, path: str) -> str:
+    """Write an edge as a value of the config is written: of whole numbers as one of them."""
+    whole = float(edge).is_integer() and not is_rate(path)
+    return formats.parameter(int(edge) if whole else edge, path)
 
 
 def _plain(value: float) -> str:

@@ -19,6 +19,7 @@ _ASCII_BARS = "_.-=+*#@"
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 """The bits of the dots of a Braille pattern, by row and column."""
 _ORDINARY = (1e-3, 1e4)
+_ORDINARY_RATE = 1e-2
 _CLOCKS_S = 1.0  # The clocks of two machines may differ by so much.
 
 
@@ -113,15 +114,17 @@ def share(value: float | None) -> str:
 
 
 def parameter(value: Any, path: str = "") -> str:
-    """Format a swept value: 1.0e-4, 16, adamw; a learning rate, by its path, as 3.0e-3."""
+    """Format a swept value: 1.0e-4, 16, adamw; a learning rate, by its path, as 3.0e-3 or 0.01."""
     if isinstance(value, list):
         return str([float(f"{one:g}") if isinstance(one, float) else one for one in value])
     if isinstance(value, bool) or not isinstance(value, float):
         text = str(value).lower() if isinstance(value, bool) else str(value)
         return NOTHING if value is None else text
-    if value and (is_rate(path) or not _ORDINARY[0] <= abs(value) < _ORDINARY[1]):
-        return scientific(value)
-    return f"{value:g}"
+    return scientific(value) if value and not _is_ordinary(value, path) else f"{value:g}"
+
+
+def _is_ordinary(value: float, path: str) -> bool:
+    return (_ORDINARY_RATE if is_rate(path) else _ORDINARY[0]) <= abs(value) < _ORDINARY[1]
 
 
 def point(parameters: Mapping[str, Any]) -> str:
@@ -139,9 +142,9 @@ def scientific(value: float, digits: int = 4) -> str:
 
 
 def learning_rates(values: Sequence[Any], path: str = "") -> list[str]:
-    """Format a column in one notation: scientific if one value needs it or it is a rate."""
+    """Format a column in one notation: scientific if one value needs it."""
     floats = [value for value in values if isinstance(value, float) and value]
-    if floats and any(not _ORDINARY[0] <= abs(value) < _ORDINARY[1] for value in floats):
+    if not all(_is_ordinary(value, path) for value in floats):
         return [
             scientific(value) if isinstance(value, float) and value else parameter(value)
             for value in values

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lehr.analysis.compare import ComparedRun, compare, compared_metric, differences, flatten, note
 from lehr.analysis.curve import Curve
-from lehr.analysis.groups import GroupedRun, bin_name, edges, group_names
+from lehr.analysis.groups import GroupedRun, bin_name, edges, group_names, ranked_names
 
 
 def spec(lr=3e-4, optimizer="adamw", seed=0, **more):
@@ -345,8 +345,18 @@ def test_a_metric_is_divided_into_equal_parts_or_at_a_named_value():
         "val/loss from 2.3",
         "val/loss from 2.3",
     ]
-    many = [GroupedRun(str(n), {"lr": n, "seed": n}, "p") for n in (*range(1, 13), None)]
-    assert group_names(many, "lr")[::4] == ["lr below 4", "lr 4 to 7", "lr 7 to 10", "no lr"]
+    many = [GroupedRun(str(n), {"lr": n, "seed": n}, "p") for n in (*range(1, 14), None)]
+    assert group_names(many, "lr")[::4] == ["lr below 4", "lr 4 to 7", "lr 7 to 10", "lr from 10"]
+    assert group_names(many[:12], "lr")[::11] == ["lr 1", "lr 12"]
     assert len(set(group_names(many, "seed"))) == len(many)
+    rates = [GroupedRun(str(n), {"lr": n * 1e-3, "width": 64}, "p") for n in range(13, 0, -1)]
+    names = list(dict.fromkeys(name for _, name in sorted(ranked_names([*rates, many[-1]], "lr"))))
+    assert names == [
+        "lr below 4.0e-3",
+        "lr 4.0e-3 to 7.0e-3",
+        "lr 7.0e-3 to 0.01",
+        "lr from 0.01",
+        "no lr",
+    ]
     assert group_names(RUNS, "val/loss<3") == ["val/loss below 3"] * 2 + ["val/loss from 3"]
     assert group_names(RUNS, "tag:x,val/loss<3")[1] == "not x · val/loss below 3"

@@ -88,7 +88,7 @@ def test_parameter_count_format(value, text):
     ("value", "path", "shown"),
     [
         (3e-4, "train.optimizer.lr", "3.0e-4"),
-        (0.03, "train.optimizer.lr", "3.0e-2"),
+        (0.03, "train.optimizer.lr", "0.03"),
         (0.1, "wd", "0.1"),
         (3.16e-4, "", "3.16e-4"),
         (128, "hidden", "128"),
@@ -114,7 +114,7 @@ def test_a_column_of_learning_rates_has_one_notation():
     assert formats.learning_rates([0.1, 0.25]) == ["0.1", "0.25"]
     # A rate by its path, so that one value looks the same in every command.
     assert formats.learning_rates([0.1, 3e-3], "train.optimizer.lr") == ["1.0e-1", "3.0e-3"]
-    assert formats.parameter(0.01, "lr") == "1.0e-2"
+    assert [formats.parameter(v, "lr") for v in (0.0099, 0.01, 3.0)] == ["9.9e-3", "0.01", "3"]
     assert formats.learning_rates([8, 16, "adamw", True]) == ["8", "16", "adamw", "true"]
 
 

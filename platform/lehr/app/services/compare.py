@@ -13,7 +13,7 @@ from lehr.analysis.compare import ComparedRun, compared_metric, flatten
 from lehr.analysis.compare import compare as compare_curves
 from lehr.analysis.compare import note as metric_note
 from lehr.analysis.curve import Curve
-from lehr.analysis.groups import GroupedRun, UnknownKey, group_names, spread
+from lehr.analysis.groups import GroupedRun, Rank, UnknownKey, ranked_names, spread
 from lehr.app.presenters.runs import CORE_METRICS
 from lehr.app.presenters.streams import flops_per_token
 from lehr.app.services.context import Context
@@ -173,7 +173,8 @@ def _groups(
     outcomes: Sequence[RunResultView],
     by: str,
 ) -> list[RunGroupView]:
-    names = groups_of(runs, specs, [{one.name: one.last for one in known} for known in infos], by)
+    newest = [{one.name: one.last for one in known} for known in infos]
+    names = [name for _, name in groups_of(runs, specs, newest, by)]
     found = []
     for name in dict.fromkeys(names):
         members = [one for one, its in zip(outcomes, names, strict=True) if its == name]
@@ -190,8 +191,8 @@ def groups_of(
     specs: Sequence[Mapping[str, Any]],
     metrics: Sequence[Mapping[str, float]],
     by: str,
-) -> list[str]:
-    """Return the name of each run's group.
+) -> list[tuple[list[Rank], str]]:
+    """Return rank and name of each run's group.
 
     ``by`` has paths of the config, metrics (newest values), ``tag``, ``tag:NAME`` or ``project``,
     with commas.
@@ -204,7 +205,7 @@ def groups_of(
         for run, spec, values in zip(runs, specs, metrics, strict=True)
     ]
     try:
-        return group_names(grouped, by)
+        return ranked_names(grouped, by)
     except UnknownKey as unknown:
         known = {path for run in grouped for path in (*run.config, *run.metrics)}
         raise NotFound(
@@ -292,11 +293,12 @@ def values_of_runs(
     *,
     names: bool = False,
     by: str = "",
+    configs: bool = True,
 ) -> RunValuesView:
     """Return the configs of these runs by dotted path, and their newest values of ``metrics``.
 
     With ``names``, also the names of all metrics that any of them has logged; with ``by``, the
-    name of each run's group, as ``groups_of`` makes them.
+    name of each run's group, as ``groups_of`` makes them. Without ``configs`` these are left out.
 
     Raises:
         NotFound: there is no such run, or none of them has what ``by`` names.
@@ -307,7 +309,7 @@ def values_of_runs(
     specs = specs_with_configs(store, runs)
     flat = [
         {path: value for path, value in flatten(spec).items() if path not in _IDENTITY}
-        for spec in specs
+        for spec in (specs if configs else ())
     ]
     same: dict[str, Any] = {}
     differing: dict[str, list[Any]] = {}
@@ -320,11 +322,13 @@ def values_of_runs(
     every = names or by
     latest = store.series.latest(ids, None if every else metrics) if every or metrics else {}
     newest = [{name: at.value for name, at in latest.get(run_id, {}).items()} for run_id in ids]
+    grouped = groups_of(runs, specs, newest, by) if by else []
     return RunValuesView(
         runs=ids,
         same=same,
         differing=differing,
         metrics={name: _column(store, runs, name, newest) for name in metrics},
         metric_names=sorted({name for values in newest for name in values}) if names else [],
-        groups=groups_of(runs, specs, newest, by) if by else [],
+        groups=[name for _, name in grouped],
+        group_order=list(dict.fromkeys(name for _, name in sorted(grouped))),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 
 from sqlalchemy import bindparam, case, func, or_, update
 from sqlalchemy import select as columns
@@ -33,6 +33,7 @@ from lehr.store.tables import (
     Attempt,
     CheckpointRow,
     RolloutRow,
+    RolloutRun,
     RunRequest,
     RunRow,
     SweepRow,
@@ -100,6 +101,13 @@ class Runs(Records):
             .order_by(col(RunRow.number))
         )
 
+    def projects(self) -> list[str]:
+        """Return the projects that have a run which is not archived, by name."""
+        listed = col(RunRow.archived).is_(False)
+        return self._all(
+            select(RunRow.project).where(listed).distinct().order_by(col(RunRow.project))
+        )
+
     def ids_of_person(self, name: str) -> list[str]:
         """Return the ids of all runs that a person submitted, deleted ones too."""
         return self._all(select(RunRow.id).where(RunRow.submitted_by == name))
@@ -133,6 +141,7 @@ class Runs(Records):
         *,
         states: Collection[str] | None = None,
         sweep_id: str | None = None,
+        within: Literal["sweep", "rollout"] | None = None,
         ids: Collection[str] | None = None,
         limit: int = 100,
         cursor: str | None = None,
@@ -151,6 +160,10 @@ class Runs(Records):
             wanted.append(col(RunRow.state).in_([str(RunState(state)) for state in states]))
         if sweep_id is not None:
             wanted.append(col(RunRow.sweep_id) == sweep_id)
+        if within == "sweep":
+            wanted.append(col(RunRow.sweep_id).is_not(None))
+        elif within == "rollout":
+            wanted.append(col(RunRow.id).in_(columns(col(RolloutRun.run_id))))
         if ids is not None:
             wanted.append(col(RunRow.id).in_(ids))
         with self._db.read() as session:

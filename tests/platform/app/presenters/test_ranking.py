@@ -118,7 +118,7 @@ def test_best_rate_is_at_the_edge_though_a_mistyped_one_lies_beyond():
     ]
     sentences = notes(trials, rank(trials, "minimize", never), metric="val/loss", tried={LR: rates})
     [edge] = [note for note in sentences if "edge of the values tried" in note]
-    assert "is the largest, but for 3.0e2, far off; a larger one may be better" in edge
+    assert "is the largest, but for 300, far off; a larger one may be better" in edge
 
 
 def test_equal_values_are_no_edge_but_a_parameter_without_effect():
@@ -257,19 +257,17 @@ def test_note_compares_the_lead_with_the_pooled_noise():
     assert noise_band(found, estimate) == pytest.approx(t * pooled * math.sqrt(2 / 3))
     said, note = seed_notes(found, estimate, "val/loss", "minimize")
     assert said == "Seeds of one point differ by 0.109 in val/loss (standard deviation)."
-    assert note.startswith(
-        "lr 1.0e-1 looks better than lr 1.0e-2 by 0.01 ± 0.22, within seed noise"
-    )
+    assert note.startswith("lr 0.1 looks better than lr 0.01 by 0.01 ± 0.22, within seed noise")
     clear = judged({1e-3: [3.0, 3.01], 1e-2: [2.0, 2.01]}).points
     [_, note] = seed_notes(clear, noise_between_seeds(clear), "val/loss", "minimize")
-    assert note.startswith("lr 1.0e-2 is better than lr 1.0e-3 by 1.000 ±")
+    assert note.startswith("lr 0.01 is better than lr 1.0e-3 by 1.000 ±")
     assert seed_notes(points_of([], {}, "minimize"), None, "val/loss", "minimize") == []
 
 
 def test_one_seed_for_each_point_names_the_command_that_measures_the_noise():
     verdict = judged({lr: found[:1] for lr, found in LOSSES.items()})
     note = lead(verdict.points, None, "val/loss", "minimize").sentence
-    assert note.startswith("lr 1.0e-2 looks better than lr 1.0e-1 by 0.1 (one seed each)")
+    assert note.startswith("lr 0.01 looks better than lr 0.1 by 0.1 (one seed each)")
     assert note.endswith("`lehr seeds 0.01-0 --n 3` measures it.")
     assert lead(verdict.points[:1], None, "val/loss", "minimize") is None
     fixed = lead(verdict.points, None, "val/loss", "minimize", repeatable=False).sentence
