@@ -73,6 +73,19 @@ def test_failure_has_the_last_line_of_its_traceback_and_leads_to_it(visit: Visit
     expect(page.locator(".log .hit-now")).to_be_in_viewport()
 
 
+def test_a_trainer_that_stops_for_what_it_warned_of_has_one_chip(visit: Visit, lehr: Lehr):
+    run = lehr.store.runs.create(seeding.run_spec("lost"))
+    attempt = seeding.start(lehr.store, run)
+    attempt.train(range(1, 41))
+    attempt.warn("nan_loss", "loss became NaN at step 40", 40)
+    attempt.end(RunState.FAILED, 40, cause="nan_loss", message="loss became NaN")
+    page = visit.open(f"/runs/{run.id}?tab=config")
+    page.locator(".chip.bad > summary", has_text="✕ loss became NaN").click()
+    expect(page.locator(".chip", has_text="loss became NaN at step")).to_have_count(0)
+    page.get_by_role("button", name="Show on curve").click()
+    expect(page.locator('[data-metric="train/loss"] .read')).to_contain_text("step 40")
+
+
 def test_tabs_have_their_own_urls(look: Visit, world: World):
     run = world.runs["big-run"]
     page = look.open(f"/runs/{run.id}")
@@ -112,6 +125,8 @@ def test_tabs_have_their_own_urls(look: Visit, world: World):
     config = page.get_by_role("table", name="Config")
     expect(config).to_contain_text("train.optimizer.lr")
     expect(config).not_to_contain_text("train.seed")
+    page.get_by_placeholder("field").fill("vocab")
+    expect(config.locator(".value")).to_have_text("131072")
     with page.expect_download() as download:
         page.get_by_role("link", name="config.yaml").click()
     assert "optimizer" in download.value.path().read_text()

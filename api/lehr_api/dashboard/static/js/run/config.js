@@ -21,6 +21,10 @@ function provenanceList(provenance) {
   ];
 }
 
+/** Show a value as a YAML file has it, so that it can be copied into one. @param {any} value @param {string} path */
+const asYaml = (value, path) =>
+  value === null ? h("span.dim", {}, "null") : Number.isInteger(value) ? String(value) : specCell(value, path);
+
 /**
  * Return the values of its spec by their paths, and what its program gave to wandb as its config.
  *
@@ -41,7 +45,7 @@ export function openConfig(place, run) {
   const draw = () => {
     const shown = [...own].filter(([path]) => path.toLowerCase().includes(needle.toLowerCase()));
     const rows = shown.map(
-      ([path, value]) => h("tr", {}, h("td.key.shrink", {}, path), h("td.value", {}, specCell(value, path)))
+      ([path, value]) => h("tr", {}, h("td.key.shrink", {}, path), h("td.value", {}, asYaml(value, path)))
     );
     fill(
       table,

@@ -83,19 +83,22 @@ const factList = (rows) =>
 function alertChips(run, warnings, go) {
   const button = (/** @type {string} */ label, /** @type {() => void} */ act) =>
     h("button", { key: label, type: "button", onclick: closing(act) }, label);
+  const ways = (/** @type {number | null} */ step) => step !== null && h(
+    "div", {}, button("Show on curve", () => go.curve(step)), " ", button("Show in log", () => go.log(step)),
+  );
   const reason = run.state === "failed" ? runReason(run) : null;
+  const all = explained(run, warnings);
+  // A trainer that stops because of what it saw has warned of it: "loss became NaN at step 40".
+  const same = all.filter(({ title, lines }) => reason && !lines.length && title.startsWith(reason));
   return [
     reason && chip(
       ".bad", `✕ ${errorOf(reason)}`, h("p", {}, reason),
       run.cause && h("p.dim", {}, `cause: ${run.cause.replaceAll("_", " ")}`),
-      button("Log at this line", () => go.log(errorOf(reason))),
+      same.length ? ways(same[0].step) : button("Log at this line", () => go.log(errorOf(reason))),
     ),
-    explained(run, warnings).filter(({ title }) => title !== reason).map(({ title, step, certain, lines }) => chip(
+    all.filter((alert) => !same.includes(alert)).map(({ title, step, certain, lines }) => chip(
       certain ? ".bad" : ".warn", `⚠ ${title}`,
-      lines.length ? factList(lines.map(({ name, text }) => [name, text])) : h("p", {}, title),
-      step !== null && h(
-        "div", {}, button("Show on curve", () => go.curve(step)), " ", button("Show in log", () => go.log(step)),
-      ),
+      lines.length ? factList(lines.map(({ name, text }) => [name, text])) : h("p", {}, title), ways(step),
     )),
     run.warnings.map((warning) => chip(".warn", `⚠ ${warning}`, h("p", {}, warning))),
   ];
