@@ -44,6 +44,13 @@ HEADERS = {
 }
 """Sent unless the answer has its own; the dashboard's pages have a policy that lets them run."""
 _ENCODED = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+_PARTS = (b"text/javascript", b"text/css")
+_OF_PARTS = [
+    (name, value)
+    for name, value in _ENCODED
+    if name in {b"x-content-type-options", b"cross-origin-resource-policy"}
+]
+"""Of scripts and styles, 50 a page: the others are about documents, which they never are."""
 
 
 class Guard:
@@ -85,10 +92,12 @@ class Guard:
                     and message["status"] != StoreUnavailable.status
                 ):
                     await to_thread.run_sync(self._audit, person, scope, message["status"])
-                own = {name.lower() for name, _ in message["headers"]}
+                own = {name.lower(): value for name, value in message["headers"]}
+                is_part = own.get(b"content-type", b"").startswith(_PARTS)
+                more = _OF_PARTS if is_part else _ENCODED
                 message["headers"] = [
                     *message["headers"],
-                    *(header for header in _ENCODED if header[0] not in own),
+                    *(header for header in more if header[0] not in own),
                 ]
             await send(message)
 

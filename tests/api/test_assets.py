@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -45,14 +46,36 @@ def test_digest_is_another_when_a_file_changes_or_is_added(
     assert found[3] == found[2], "a file that no page uses does not count"
 
 
-def test_a_module_is_sent_without_the_comments_of_its_functions(
+def test_a_module_is_sent_without_comments_and_indentation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = '/** @type {any} */ let a = "/** kept */"; // kept\n'
-    (tmp_path / "a.js").write_text(f"/**\n * Why.\n */\n{kept}/** Why. */\n")
+    code = '  /** @type {any} */ (let) a = "/** kept */"; // kept\n    // Why.\n'
+    (tmp_path / "a.js").write_text(f"/**\n * Why.\n */\n{code}/** Why. */\n")
     monkeypatch.setattr(assets, "STATIC", tmp_path)
     answer = TestClient(assets.static_app()).get("/old/a.js")
-    assert answer.text == f"\n\n\n{kept}\n", "lines keep their numbers"
+    kept = '(let) a = "/** kept */"; // kept\n'
+    assert answer.text == f"\n\n\n{kept}\n\n", "lines keep their numbers"
+
+
+def test_no_text_of_a_module_goes_over_lines_which_lose_their_indentation() -> None:
+    quoted = re.compile(
+        r"""/\*\*.*?\*/|^ *//[^\n]*|"`"|/[^/\n]*\[\^`\][^\n]*/""", re.DOTALL | re.MULTILINE
+    )
+    for file in STATIC.rglob("*.js"):
+        for line in quoted.sub("", file.read_text()).splitlines():
+            assert line.count("`") % 2 == 0, (file, line)
+
+
+def test_scripts_and_styles_leave_the_policy_to_their_page_and_others_have_it(api) -> None:
+    client = api[1]
+    policy = "content-security-policy"
+    for name in ("js/api.js", "css/base.css"):
+        headers = client.get(assets.static_url(name)).headers
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["cross-origin-resource-policy"] == "same-origin"
+        assert not {policy, "x-frame-options", "referrer-policy"} & set(headers)
+    for name in ("icon.svg", "js/service_worker.js"):
+        assert client.get(assets.static_url(name)).headers[policy] == assets.POLICY[policy.title()]
 
 
 def test_a_file_is_compressed_once_and_anew_when_it_changes(

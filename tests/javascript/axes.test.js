@@ -3,9 +3,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { labels, logOf, scaleOf, xAxis, yAxis } from "../../api/lehr_api/dashboard/static/js/charts/axes.js";
+import { labels, linearTicks, logOf, scaleOf, steady, timeUnit, xAxis, yAxis } from "../../api/lehr_api/dashboard/static/js/charts/axes.js";
 import { bandPath } from "../../api/lehr_api/dashboard/static/js/charts/drawing.js";
-import { linearTicks, steady, timeUnit } from "../../api/lehr_api/dashboard/static/js/charts/scale.js";
 import { axisOf, narrowed } from "../../api/lehr_api/dashboard/static/js/sweep/axis.js";
 import { curve, fc, trial } from "./support.js";
 

@@ -53,7 +53,7 @@ test("a colour becomes see-through in either notation", () => {
 });
 
 /** The grounds of both themes, as the style sheet has them: light, dark. */
-const GROUNDS = [...readFileSync(new URL("../../api/lehr_api/dashboard/static/css/tokens.css", import.meta.url), "utf8").matchAll(/--bg: (#[0-9a-f]{6})/g)].map(([, hex]) => hex);
+const GROUNDS = [...readFileSync(new URL("../../api/lehr_api/dashboard/static/css/base.css", import.meta.url), "utf8").matchAll(/--bg: (#[0-9a-f]{6})/g)].map(([, hex]) => hex);
 
 /** @param {string} colour @returns {number[]} */
 const channels = (colour) => (colour.startsWith("#") ? [1, 3, 5].map((i) => parseInt(colour.slice(i, i + 2), 16)) : (colour.match(/\d+/g) ?? []).map(Number));

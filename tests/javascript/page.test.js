@@ -5,7 +5,7 @@ import { mock, test } from "node:test";
 
 import { get, logOut, serverTime } from "../../api/lehr_api/dashboard/static/js/api.js";
 import { throttled } from "../../api/lehr_api/dashboard/static/js/dom.js";
-import { FiguresAge } from "../../api/lehr_api/dashboard/static/js/figures_age.js";
+import { FiguresAge } from "../../api/lehr_api/dashboard/static/js/status.js";
 import { run } from "./support.js";
 
 /** @param {number} every seconds between two records @param {number} late when their events come */

@@ -2,11 +2,10 @@
 
 import { get, logOut, serverTime } from "./api.js";
 import { byId, fill, h, throttled } from "./dom.js";
-import { FiguresAge } from "./figures_age.js";
 import { duration, integer } from "./format.js";
 import { install as installKeys } from "./keys.js";
 import { showKept } from "./notices.js";
-import { REPORTING } from "./status.js";
+import { FiguresAge, REPORTING } from "./status.js";
 import { on, onCatchUp, onConnection } from "./stream.js";
 
 const TOTALS_MS = 5000;

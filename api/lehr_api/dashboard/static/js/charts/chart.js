@@ -2,13 +2,12 @@
 
 import { fill, h } from "../dom.js";
 import { integer, metric, NONE, scientific, si } from "../format.js";
-import { logOf, scaleOf, xAxis, yAxis } from "./axes.js";
+import { logOf, scaleOf, timeUnit, xAxis, yAxis } from "./axes.js";
 import { areaOf, drawing, fileOf } from "./drawing.js";
 import { partsOf } from "./expression.js";
 import { drawKey } from "./lines.js";
 import { menuOf } from "./menu.js";
 import { indexAt, nearestPoint, reaches, stepsBetween } from "./points.js";
-import { timeUnit } from "./scale.js";
 import { forecastTraces, heatAxis, heatTraces, marksNear, shapesOf, tracesOf, valuesOf } from "./traces.js";
 
 /**

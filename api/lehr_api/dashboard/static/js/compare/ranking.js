@@ -1,9 +1,8 @@
 /** Three runs or more: which is best, the ranking as a plot of dots with their intervals, and what explains it. */
 
 import { get } from "../api.js";
-import { labels } from "../charts/axes.js";
+import { labels, linearTicks } from "../charts/axes.js";
 import { swatch } from "../charts/drawing.js";
-import { linearTicks } from "../charts/scale.js";
 import { scaleOf } from "../colour.js";
 import { dataTable, h, s } from "../dom.js";
 import { acts } from "../form.js";

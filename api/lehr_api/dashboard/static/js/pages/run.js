@@ -7,13 +7,8 @@ import { noteBox } from "../note.js";
 import { showFailure } from "../notices.js";
 import { installPage } from "../page.js";
 import { keep } from "../patch.js";
-import { openCheckpoints } from "../run/checkpoints.js";
-import { openConfig } from "../run/config.js";
 import { openCurves } from "../run/curves.js";
-import { openEvents, openSamples } from "../run/details.js";
 import { aboutQueue, canForkFrom, drawHeader, LOOK_MS, looksAgain, tileNames } from "../run/header.js";
-import { openLogs } from "../run/logs.js";
-import { openSystem } from "../run/system.js";
 import { Tabs } from "../run/tabs.js";
 import { progress, showTabState } from "../status.js";
 import { on, onCatchUp } from "../stream.js";
@@ -23,12 +18,15 @@ import { on, onCatchUp } from "../stream.js";
 /** @type {import("../run/tabs.js").Tab[]} */
 const TABS = [
   { key: "curves", title: "Curves", open: (place, of) => openCurves(place, of, go.log) },
-  { key: "samples", title: "Samples", open: openSamples },
-  { key: "checkpoints", title: "Checkpoints", open: openCheckpoints },
-  { key: "logs", title: "Logs", open: openLogs },
-  { key: "config", title: "Config", open: openConfig },
-  { key: "events", title: "Events", open: openEvents },
-  { key: "system", title: "System", open: openSystem },
+  { key: "samples", title: "Samples", open: async (...of) => (await import("../run/details.js")).openSamples(...of) },
+  {
+    key: "checkpoints", title: "Checkpoints",
+    open: async (...of) => (await import("../run/checkpoints.js")).openCheckpoints(...of),
+  },
+  { key: "logs", title: "Logs", open: async (...of) => (await import("../run/logs.js")).openLogs(...of) },
+  { key: "config", title: "Config", open: async (...of) => (await import("../run/config.js")).openConfig(...of) },
+  { key: "events", title: "Events", open: async (...of) => (await import("../run/details.js")).openEvents(...of) },
+  { key: "system", title: "System", open: async (...of) => (await import("../run/system.js")).openSystem(...of) },
 ];
 
 const VERSUS = "versus:val/loss";
@@ -43,8 +41,8 @@ let run = null;
 const about = {
   sweep: null, parent: null, canFork: false, position: null, expected: null, warnings: [], series: [], versus: null,
 };
-const show = (/** @type {string} */ tab) => (/** @type {number | string} */ where) => {
-  tabs.open(tab);
+const show = (/** @type {string} */ tab) => async (/** @type {number | string} */ where) => {
+  await tabs.open(tab);
   tabs.opened?.at?.(where);
 };
 const go = { curve: show("curves"), log: show("logs") };

@@ -1,6 +1,7 @@
-/** Tabs. The URL keeps the choice; only the open tab fetches data. */
+/** Tabs. The URL keeps the choice; only the open tab fetches its module and data. */
 
 import { fill, h, mount } from "../dom.js";
+import { showFailure } from "../notices.js";
 import { read, write } from "../urlstate.js";
 
 /**
@@ -17,7 +18,7 @@ import { read, write } from "../urlstate.js";
  * @typedef {object} Tab
  * @property {string} key
  * @property {string} title
- * @property {(place: HTMLElement, run: RunDetail) => OpenTab} open
+ * @property {(place: HTMLElement, run: RunDetail) => OpenTab | Promise<OpenTab>} open
  */
 
 export class Tabs {
@@ -61,20 +62,20 @@ export class Tabs {
   }
 
   /** @param {string} key */
-  open(key) {
+  async open(key) {
     if (key === this.key && this.opened) return;
     write({ tab: key === this.tabs[0].key ? null : key }, { step: true });
-    this.#switch(key);
+    await this.#switch(key);
   }
 
   /** @param {string} key */
-  #switch(key) {
+  async #switch(key) {
     this.key = key;
     this.#mark();
     this.opened?.close?.();
     this.place.replaceChildren();
     this.opened = null;
-    if (this.run) this.#start();
+    if (this.run) await this.#start();
   }
 
   /** @param {RunDetail} run */
@@ -85,13 +86,22 @@ export class Tabs {
     else this.opened?.run?.(run);
   }
 
-  #start() {
+  async #start() {
     const tab = this.tabs.find((one) => one.key === this.key);
     if (!tab || !this.run) return;
     // Each tab draws into its own element, so a late answer cannot overwrite another tab.
     const room = h("div");
     mount(this.place, room);
-    this.opened = tab.open(room, this.run);
+    const { run } = this;
+    try {
+      const opened = await tab.open(room, run);
+      // Another tab may have been chosen, or news have come, in the meantime.
+      if (!room.isConnected) opened.close?.();
+      else this.opened = opened;
+      if (this.run !== run) this.opened?.run?.(this.run);
+    } catch (error) {
+      showFailure(room, error);
+    }
   }
 
   #mark() {
