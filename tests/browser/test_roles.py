@@ -32,6 +32,7 @@ def test_buttons_that_a_viewer_may_not_press_are_disabled_with_the_reason(world:
     page.locator("summary[aria-label='More actions']").click()
     assert_disabled("Save checkpoint", "Cancel", "Edit tags")
     page.goto(f"{world.lehr.url}/sweeps/{world.sweep.id}")
+    page.locator("summary[aria-label='More actions']").click()
     assert_disabled("Add values", "Run failed again", "Run again", "Add a note")
     page.goto(f"{world.lehr.url}/rollouts/{world.rollout.id}")
     assert_disabled("Archive")

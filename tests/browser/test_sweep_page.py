@@ -11,6 +11,7 @@ from lehr.control.lifecycle import RunState
 from lehr_testing import campaigns, seeding
 
 from .conftest import RATES, Lehr, Visit, World
+from .test_screens import SMALL
 
 pytestmark = pytest.mark.browser
 
@@ -20,10 +21,10 @@ FIGURE = "#sweep-figure svg"
 
 def test_loss_against_learning_rate_with_the_best_marked(look: Visit, world: World):
     page = look.open(f"/sweeps/{world.sweep.id}")
-    expect(page.locator(f"{FIGURE} .points a")).to_have_count(len(RATES) - 1)
+    expect(page.locator(f"{FIGURE} .points [data-run]")).to_have_count(len(RATES) - 1)
     expect(page.locator(f"{FIGURE} .label")).to_have_text("best 2.0e-3")
-    diverged = page.locator(f"{FIGURE} .diverged a")
-    expect(diverged).to_have_attribute("href", f"/runs/{world.runs['lr-grid-5'].id}")
+    diverged = page.locator(f"{FIGURE} .diverged [data-run]")
+    expect(diverged).to_have_attribute("data-run", world.runs["lr-grid-5"].id)
     page.set_viewport_size({"width": 800, "height": 900})
     width = page.locator("#sweep-figure").bounding_box()["width"]
     expect(page.locator(FIGURE)).to_have_attribute("viewBox", re.compile(f"^0 0 {width:.0f} "))
@@ -75,19 +76,92 @@ def test_several_parameters_have_a_selector_and_parallel_coordinates(visit: Visi
 
 def test_a_trial_is_marked_in_the_table_the_figure_and_the_curves(look: Visit, world: World):
     page = look.open(f"/sweeps/{world.sweep.id}")
-    run = world.runs["lr-grid-2"].id
-    row = page.locator(f'.trials tr[data-run="{run}"]')
-    dot = page.locator(f'{FIGURE} .points a[href$="{run}"]')
-    figure, table = (page.locator(place).bounding_box() for place in (FIGURE, ".trials"))
-    assert figure["x"] + figure["width"] < table["x"]
+    runs = [world.runs[f"lr-grid-{n}"].id for n in (2, 3)]
+    row = page.locator(f'.trials tr[data-run="{runs[0]}"]')
+    dot = page.locator(f'{FIGURE} .points [data-run="{runs[0]}"]')
+    lit = page.locator(".trials tr.lit")
     row.hover()
     expect(dot).to_have_class("lit")
-    expect(page.locator(f"{FIGURE} a:not([tabindex='-1'])")).to_have_count(0)
-    dot.focus()
-    expect(page.locator(".trials tr.lit")).to_have_attribute("data-run", run)
     expect(row.locator("svg").first).to_have_attribute(
-        "color", dot.evaluate("(link) => link.style.color")
+        "color", dot.evaluate("(point) => point.style.color")
     )
+    # The figure is one link, to the point nearest to the pointer: points need no room of their own.
+    link = page.locator(f"{FIGURE} a")
+    box = dot.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 25, box["y"] + 15)
+    expect(lit).to_have_attribute("data-run", runs[0])
+    expect(link).to_have_attribute("href", f"/runs/{runs[0]}")
+    page.mouse.move(box["x"] + 5, box["y"] + 130)
+    expect(lit).to_have_count(0)
+    assert link.get_attribute("href") is None
+    page.mouse.move(box["x"] + 5, box["y"] + 5)
+    link.focus()
+    page.keyboard.press("ArrowRight")
+    expect(lit).to_have_attribute("data-run", runs[1])
+    assert page.evaluate(SMALL) == []
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(f"/runs/{runs[1]}"))
+
+
+INTERSECTING = """() => {
+    const texts = [...document.querySelectorAll("#sweep-figure text")];
+    const boxes = texts.map((one) => [one.textContent, one.getBoundingClientRect()]);
+    return boxes.flatMap(([a, one], i) => boxes.slice(0, i)
+        .filter(([, other]) => one.left < other.right && other.left < one.right
+            && one.top < other.bottom && other.top < one.bottom)
+        .map(([b]) => `${a} on ${b}`));
+}"""
+
+
+def test_figure_and_trials_are_first_and_no_label_covers_another(visit: Visit, lehr: Lehr):
+    rates = [1e-4 * 1.12**i for i in range(40)]
+    sweep, runs = seeding.create_sweep(lehr.store, seeding.lr_sweep("wide", rates, steps=100))
+    for run in runs:
+        attempt = seeding.start(lehr.store, run)
+        attempt.train(range(1, 101), logs=False)
+        attempt.end(RunState.COMPLETED, 100)
+    page = visit.open(f"/sweeps/{sweep.id}")
+    expect(page.locator("#findings .finding").first).to_be_visible()
+    for place in ("#sweep-figure", ".trials"):
+        box = page.locator(place).bounding_box()
+        assert box is not None
+        assert box["y"] <= 230
+    head = page.locator("#sweep-head").bounding_box()
+    assert head is not None
+    assert head["height"] <= 120
+    assert page.evaluate(INTERSECTING) == []
+    assert page.evaluate(SMALL) == []
+    points = page.locator(f"{FIGURE} .points [data-run]")
+    page.get_by_role("combobox", name="colour").fill("tokens_per_s")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile("colour=tokens_per_s"))
+    expect(page.locator(".colours .scale")).to_contain_text("tok/s")
+    page.reload()
+    expect(page.locator(".trials .eye")).to_have_count(len(rates))
+    expect(points.first).to_have_attribute("style", re.compile("color"))
+    colours = page.locator(".trials .eye svg").evaluate_all(
+        "(all) => all.map((one) => one.getAttribute('color'))"
+    )
+    drawn = points.evaluate_all("(all) => all.map((one) => one.style.color)")
+    assert set(drawn) <= set(colours)
+    assert len(set(drawn)) > 20
+    page.set_viewport_size({"width": 390, "height": 844})
+    tops = {
+        place: (page.locator(place).bounding_box() or {"y": 0})["y"]
+        for place in ("#sweep-head .counts", "#sweep-figure", "#verdict", ".trials")
+    }
+    assert sorted(tops, key=tops.__getitem__) == list(tops)
+
+
+def test_trials_that_wait_are_on_the_axis(visit: Visit, lehr: Lehr):
+    sweep, _ = seeding.create_sweep(lehr.store, seeding.lr_sweep("waits", RATES, steps=100))
+    page = visit.open(f"/sweeps/{sweep.id}")
+    expect(page.locator(f"{FIGURE} .pending [data-run]")).to_have_count(len(RATES))
+    expect(page.locator(FIGURE)).to_contain_text("1.0e-2")
+    box = page.locator("#sweep-figure").bounding_box()
+    assert box is not None
+    assert box["height"] < 250
 
 
 def test_the_proposal_is_in_the_form_and_before_the_end_it_is_too_early(visit: Visit, lehr: Lehr):
@@ -115,8 +189,9 @@ def test_values_are_added_and_failed_trials_retried_together(visit: Visit, lehr:
         attempt = seeding.start(lehr.store, run)
         attempt.end(RunState.FAILED, 0, cause="node_lost", message="the node was lost")
     page = visit.open(f"/sweeps/{sweep.id}")
+    page.get_by_label("More actions").click()
     page.get_by_role("button", name="Run failed again").click()
-    expect(page.locator(".status-line").first).to_contain_text("2 wait")
+    expect(page.locator("#sweep-head .counts")).to_contain_text("2 wait")
 
     page.get_by_role("button", name="Add values").click()
     expect(page.get_by_role("dialog")).to_contain_text("its GPU-hours are not known")
@@ -137,8 +212,9 @@ def test_a_campaign_says_what_it_answers_and_launches_its_rollout(visit: Visit, 
     section = page.locator("#campaign")
     expect(section.locator("svg.figure")).to_have_count(4)
     narrows = section.locator("svg", has_text=re.compile("as it narrows")).first
-    expect(narrows.locator(".points a")).to_have_count(7)
-    expect(narrows.locator(".points a").first).to_have_attribute("href", re.compile("^/runs/"))
+    expect(narrows.locator(".points [data-run]")).to_have_count(7)
+    narrows.locator("a").focus()
+    expect(narrows.locator("a")).to_have_attribute("href", re.compile("^/runs/"))
     expect(section.get_by_role("img", name="of the budget is spent")).to_be_visible()
     expect(section.locator("dl").first).to_contain_text("estimated for the run itself")
     section.get_by_text("Recommended rollout").click()

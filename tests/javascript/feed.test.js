@@ -5,7 +5,7 @@ import { test } from "node:test";
 
 import { ask, Feed } from "../../api/lehr_api/dashboard/static/js/charts/feed.js";
 import { fetchRuns } from "../../api/lehr_api/dashboard/static/js/runs/list.js";
-import { boardRuns, boardSign } from "../../api/lehr_api/dashboard/static/js/sweep/axis.js";
+import { boardRuns, boardSign, looksOf } from "../../api/lehr_api/dashboard/static/js/sweep/axis.js";
 import { run, trial } from "./support.js";
 
 const READING = /** @type {const} */ ({ x: "step", smooth: 0, old: false, range: null });
@@ -79,12 +79,12 @@ const sweepOf = (runs) => ({ parameters: ["train.optimizer.lr"], repetitions: []
 
 test("the curves of a sweep know which trials have ended, and by which attempt", () => {
   const sweep = sweepOf([{ state: "completed", ended_at: 9 }, {}]);
-  const runs = boardRuns(sweep, "train.optimizer.lr", new Set(["r2"]));
+  const runs = boardRuns(sweep, looksOf(sweep, "train.optimizer.lr"), new Set(["r2"]));
   assert.deepEqual(runs.map(({ id, ended, attempt, hidden }) => [id, ended, attempt, hidden]), [["r1", true, 1, false], ["r2", false, 1, true]]);
 });
 
 test("curves are drawn again when a trial ends or is tried again", () => {
-  const sign = (/** @type {Record<string, any>} */ changes) => boardSign("lr", boardRuns(sweepOf([changes]), "lr", new Set()));
+  const sign = (/** @type {Record<string, any>} */ changes) => boardSign(boardRuns(sweepOf([changes]), looksOf(sweepOf([changes]), "lr"), new Set()));
   assert.equal(sign({}), sign({ step: 11 }));
   assert.notEqual(sign({}), sign({ ended_at: 9 }));
   assert.notEqual(sign({}), sign({ attempt: 2 }));
@@ -94,14 +94,14 @@ test("curves are drawn again when a trial ends or is tried again", () => {
 test("colours show the parameter beside the one on the axis, dashes another with few values; repetitions are as their trials", () => {
   const sweep = sweepOf([{}, {}, {}]);
   Object.assign(globalThis, { document: { documentElement: { dataset: {} } } });
-  const looks = () => boardRuns(sweep, "train.optimizer.lr", new Set()).map(({ stroke }) => stroke());
+  const looks = () => boardRuns(sweep, looksOf(sweep, "train.optimizer.lr"), new Set()).map(({ stroke }) => stroke());
   const colours = () => new Set(looks().map(({ colour }) => colour)).size;
   assert.deepEqual([colours(), looks().map(({ dash }) => dash)], [3, ["solid", "solid", "solid"]]);
   sweep.parameters.push("width", "name");
   sweep.trials.forEach((/** @type {any} */ one, /** @type {number} */ i) => Object.assign(one.parameters, { width: i % 2, name: "abc"[i] }));
   sweep.repetitions = [{ ...sweep.trials[2], run: run({ id: "s" }), parameters: { ...sweep.trials[2].parameters, "train.seed": 7 } }];
   assert.deepEqual([colours(), looks().map(({ dash }) => dash)], [2, ["solid", "dash", "dashdot", "dashdot"]]);
-  const runs = boardRuns(sweep, "train.optimizer.lr", new Set());
+  const runs = boardRuns(sweep, looksOf(sweep, "train.optimizer.lr"), new Set());
   assert.deepEqual([runs[3].group, runs[3].label], [runs[2].group, `${runs[2].label}, seed 7`]);
 });
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
 
 from lehr.analysis.figure import STRIP, Axis, Band, Figure, FigurePoints, Mark
+from lehr.analysis.figure_labels import Point, around, arranged
 
 WIDTH, HEIGHT = 640, 280
 _RIGHT, _TOP, _BOTTOM = 14, 14, 48
@@ -24,14 +25,9 @@ _INDENT, _LONGEST = 40.0, 48
 _APART_X, _APART_Y = 80, 36
 """Pixels between two round values of an axis, about."""
 _DASHES = {"dash": "6 4", "dashdot": "8 3 2 3", "dot": "2 3"}
-_FINGER = 13.0
-"""Radius of the target around a point that is a link; less where another point is near."""
-_MOST_TARGETS = 200  # Points of a kind that can be told apart by a finger, at most.
 _SAME = 1e-9  # Share of the values below which their range cannot be drawn.
 _TINY, _HUGE = 1e-290, 1e290
 """Bounds of values whose ticks can be computed."""
-
-Point = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -79,13 +75,16 @@ def draw(
 ) -> str:
     """Return the figure as an ``svg`` element, which ``title`` describes to screen readers.
 
-    Sizes are in pixels. With ``links`` a point leads to the page of its run.
+    Sizes are in pixels. With ``links`` each point names its run, as ``data-run``. A figure of
+    nothing but points that wait for their values has them on its x axis, and half of the height.
     """
     names, lines = _legend(figure, width)
     strip = any(points.role in STRIP and points.x for points in figure.points)
     top = _TOP + _ROW * lines
     values_top = top + (_ROW * len(STRIP) + 8 if strip else 0)
     y = _scale(figure.y, _y_values(figure), height - _BOTTOM, values_top)
+    if y is None and not strip:
+        height //= 2
     widest = max((len(text) for _, text in y.labels()) if y else (), default=0)
     left = 30 + _LETTER * max(widest, 8 if strip else 4)
     frame = _Frame(left, values_top, width - _RIGHT, height - _BOTTOM, top)
@@ -95,7 +94,8 @@ def draw(
         f'<svg class="figure" role="{role}" viewBox="0 0 {width} {height}">',
         f"<title>{escape(title)}</title>",
     ]
-    if x is None or (y is None and not strip):
+    waits = any(points.role == "pending" for points in figure.points)
+    if x is None or (y is None and not strip and not waits):
         return "".join([*parts, _text(width / 2, height / 2, "no values", "middle"), "</svg>"])
     parts += [*_grid(x, y, frame), *names]
     parts += [_mark(mark, x, frame) for mark in figure.marks]
@@ -103,6 +103,7 @@ def draw(
         parts += [_band(band, x, y) for band in figure.bands]
     for points in figure.points:
         parts += _points(points, x, y, frame, links)
+    parts += _labels(figure, x, y, frame)
     return "".join([*parts, "</svg>"])
 
 
@@ -238,11 +239,7 @@ def _mark(mark: Mark, x: _Scale, frame: _Frame) -> str:
             f'<rect class="warn" x="{place:.1f}" y="{frame.strip}" width="{until - place:.1f}" '
             f'height="{frame.base - frame.strip}"/>'
         )
-    fits = place + 8 + _LETTER * len(mark.label) < frame.right
-    label = _text(
-        place + (4 if fits else -4), frame.base - 6, mark.label, "start" if fits else "end"
-    )
-    return f'<path class="mark" d="M{place:.1f} {frame.strip}V{frame.base}"/>{label}'
+    return f'<path class="mark" d="M{place:.1f} {frame.strip}V{frame.base}"/>'
 
 
 def _band(band: Band, x: _Scale, y: _Scale) -> str:
@@ -268,6 +265,16 @@ def _points(
             yield _group(points, [*lines, *_bars(points, x, y)])
         return
     drawn = []
+    for i, place in _places(points, x, y, frame).items():
+        symbol = _symbol(points, place, i)
+        if links and points.runs and points.symbol != "ring":
+            symbol = f'<g data-run="{escape(points.runs[i])}">{symbol}</g>'
+        drawn.append(symbol)
+    yield _group(points, drawn)
+
+
+def _places(points: FigurePoints, x: _Scale, y: _Scale | None, frame: _Frame) -> dict[int, Point]:
+    """Return where the points are, by their index; those that wait for a value on the x axis."""
     places: dict[int, Point] = {}
     for i, value in enumerate(points.x):
         across = x.pixel(value)
@@ -275,18 +282,39 @@ def _points(
             down: float | None = frame.strip + _ROW * (STRIP.index(points.role) + 0.5)
         else:
             down = y.pixel(points.y[i]) if y is not None else None
+        if down is None and points.role == "pending":
+            down = frame.base
         if across is not None and down is not None:
             places[i] = across, down
-    for i, (across, down) in places.items():
-        symbol = _symbol(points, (across, down), i)
-        if links and points.runs and points.symbol != "ring":
-            symbol = _link(points.runs[i], symbol, (across, down), places.values())
-        drawn.append(symbol)
-        if points.labels:
+    return places
+
+
+def _labels(figure: Figure, x: _Scale, y: _Scale | None, frame: _Frame) -> Iterator[str]:
+    """Yield the labels, of points first."""
+    dots: list[Point] = []
+    texts: list[tuple[str, str]] = []
+    wanted: list[tuple[float, list[Point]]] = []
+    for points in figure.points:
+        places = _places(points, x, y, frame) if points.symbol is not None else {}
+        dots += places.values()
+        for i, place in places.items() if points.labels else ():
             half = _LETTER / 2 * len(points.labels[i])
-            middle = min(max(across, frame.left + half + 4), frame.right - half)
-            drawn.append(_text(middle, down - 14, points.labels[i], "middle", "label"))
-    yield _group(points, drawn)
+            texts.append((points.labels[i], "label"))
+            wanted.append((half, around(place, half)))
+    rules = []
+    for mark in figure.marks:
+        across = x.pixel(mark.x) if mark.until is None else None
+        if across is not None:
+            half = _LETTER / 2 * len(mark.label)
+            rows = range(int(frame.base) - 6, int(frame.top), -_ROW)
+            sides = (across + half + 4, across - half - 4)
+            texts.append((mark.label, "tick"))
+            wanted.append((half, [(middle, row) for row in rows for middle in sides]))
+            rules.append(across)
+    room = (frame.left + 4, frame.top, frame.right, frame.base - 1)
+    found = arranged(wanted, dots=dots, rules=rules, room=room)
+    for (text, kind), (middle, foot) in zip(texts, found, strict=True):
+        yield _text(middle, foot, text, "middle", kind)
 
 
 def _group(points: FigurePoints, parts: Iterable[str]) -> str:
@@ -303,19 +331,6 @@ def _line(points: FigurePoints, piece: Sequence[Point]) -> str:
         f'<path fill="none" stroke="currentColor" stroke-width="{points.width}"{dash} '
         f'd="{_path(piece)}"/>'
     )
-
-
-def _link(run: str, symbol: str, place: Point, places: Collection[Point]) -> str:
-    """Return the symbol as a link to its run, within an invisible target for a finger."""
-    target = ""
-    if len(places) <= _MOST_TARGETS:
-        apart = (math.dist(place, other) for other in places if other != place)
-        radius = min(_FINGER, min(apart, default=math.inf) / 2)
-        target = (
-            f'<circle cx="{place[0]:.1f}" cy="{place[1]:.1f}" r="{radius:.1f}" fill="none" '
-            'pointer-events="all"/>'
-        )
-    return f'<a href="/runs/{escape(run)}">{target}{symbol}</a>'
 
 
 def _symbol(points: FigurePoints, place: Point, index: int = -1) -> str:

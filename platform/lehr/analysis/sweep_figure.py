@@ -57,7 +57,7 @@ def drawn_sweep(
         verdict=sweep_verdict(detail, chosen),
         notes=[note for note in detail.notes if note not in shown],
         svg=figure_svg.draw(
-            sweep_figure(detail, chosen),
+            sweep_figure(detail, chosen, listed=0 if links else _MOST_LISTED),
             f"{detail.metric} of {detail.name} against {chosen}",
             width=width,
             height=height,
@@ -67,8 +67,12 @@ def drawn_sweep(
     )
 
 
-def sweep_figure(sweep: SweepDetail, parameter: str | None = None) -> Figure:
+def sweep_figure(
+    sweep: SweepDetail, parameter: str | None = None, *, listed: int = _MOST_LISTED
+) -> Figure:
     """Draw the sweep's metric against ``parameter``, by default a learning rate if there is one.
+
+    The legend has at most ``listed`` combinations of the others; 0: the page has its own key.
 
     Raises:
         NotFound: the sweep does not vary it.
@@ -80,15 +84,14 @@ def sweep_figure(sweep: SweepDetail, parameter: str | None = None) -> Figure:
         by_outcome.setdefault(outcome(trial), []).append(trial)
     ranked = by_outcome.get("ranked", [])
     x = _x_axis(parameter, [trial.parameters[parameter] for trial in trials])
-    points, bands = _ranked(sweep, parameter, ranked)
+    points, bands = _ranked(sweep, parameter, ranked, listed)
     marks: list[Mark] = []
     fit = sweep_fit(sweep, parameter) if x.kind != "category" else None
     if fit is not None:
         curve, band = _fit_curve(fit)
         points, bands, marks = [*curve, *points], [*band, *bands], _fit_marks(fit)
-    points += _trials(
-        sweep, parameter, by_outcome.get("pending", []), "not compared yet", "pending", "hollow"
-    )
+    waiting = [*by_outcome.get("pending", []), *by_outcome.get("silent", [])]
+    points += _trials(sweep, parameter, waiting, "not compared yet", "pending", "hollow")
     diverged, ended = by_outcome.get("diverged", []), by_outcome.get("gave_up", [])
     points += _trials(sweep, parameter, diverged, "diverged", "diverged", "cross")
     points += _trials(sweep, parameter, ended, "failed or stopped", "stopped", "cross")
@@ -118,7 +121,7 @@ def _x_axis(parameter: str, values: Sequence[Any]) -> Axis:
 
 
 def _ranked(
-    sweep: SweepDetail, parameter: str, trials: Sequence[TrialView]
+    sweep: SweepDetail, parameter: str, trials: Sequence[TrialView], listed: int
 ) -> tuple[list[FigurePoints], list[Band]]:
     """Return points for each combination of the other parameters. Where there are several, or
     several trials (seeds) share an x, a line leads through their means, with bars over their range.
@@ -151,7 +154,7 @@ def _ranked(
             )
         label = name or sweep.metric
         points = _trials(sweep, parameter, ordered, label, "points", "dot", slot=slot)
-        drawn += [replace(one, listed=len(groups) <= _MOST_LISTED) for one in points]
+        drawn += [replace(one, listed=len(groups) <= listed) for one in points]
     return drawn, bands
 
 

@@ -82,7 +82,7 @@ def test_text_of_users_is_escaped():
     drawn = svg.draw(data, hostile)
     assert PageCheck(drawn).faults == []
     assert not {"script", "a"} & set(PageCheck(drawn).tags)
-    assert f'href="/runs/{escape(hostile)}"' in svg.draw(data, hostile, links=True)
+    assert f'data-run="{escape(hostile)}"' in svg.draw(data, hostile, links=True)
 
 
 def test_the_legend_names_each_kind_once_with_its_colour_and_wraps():
@@ -105,9 +105,7 @@ def test_trials_without_a_value_are_in_a_strip_above_the_others():
     ended = FigurePoints("diverged", "diverged", [2], [], symbol="cross", texts=["b"], runs=["k3"])
     drawn = svg.draw(figure([0, 1], [1.0, 2.0], symbol="dot", more=[ended]), "t", links=True)
     strip = float(re.search(r'y="([\d.]+)" text-anchor="end">stopped', drawn)[1])
-    cross = float(
-        re.search(r'<a href="/runs/k3"><circle [^>]*/><path [^>]*d="M[\d.]+ ([\d.]+)l', drawn)[1]
-    )
+    cross = float(re.search(r'<g data-run="k3"><path [^>]*d="M[\d.]+ ([\d.]+)l', drawn)[1])
     assert cross < strip < min(y for _, y in circles(drawn)[1:3])
     assert "no values" not in svg.draw(Figure(Axis("x"), Axis("y"), [ended]), "t")
 
@@ -152,13 +150,28 @@ def test_ticks_are_few_round_and_inside(low, span):
     assert all(low - span * 1e-6 <= tick <= high + span * 1e-6 for tick in found)
 
 
-def test_linked_points_have_targets_for_a_finger_that_do_not_cover_each_other():
-    points = FigurePoints("", "run", [0, 2, 99], [1.0] * 3, symbol="dot", runs=["k1", "k2", "k3"])
-    drawn = svg.draw(Figure(Axis("x"), Axis("y"), [points]), "t", links=True)
-    targets = re.findall(r'cx="([\d.]+)" cy="[\d.]+" r="([\d.]+)" fill="none" pointer', drawn)
-    (first, near), (second, also), (_, far) = [(float(x), float(radius)) for x, radius in targets]
-    assert far == 13.0
-    assert near == also == pytest.approx((second - first) / 2, abs=0.1)
+def test_labels_cover_no_other_label_and_no_axis():
+    best = FigurePoints("best", "best", [1.02], [1.0], symbol="ring", labels=["best 2.675e-3"])
+    marks = [Mark(x, f"probably {x}") for x in (1.0, 1.01, 1.03)]
+    drawn = svg.draw(figure([0, 1.02, 2], [3, 1, 3], symbol="dot", more=[best], marks=marks), "t")
+    texts = re.findall(
+        r'x="([\d.]+)" y="([\d.]+)" text-anchor="middle">((?:best|prob)[^<]+)', drawn
+    )
+    boxes = [(float(x), float(y), 3.2 * len(text)) for x, y, text in texts]
+    assert len(boxes) == 4
+    for i, (x, y, half) in enumerate(boxes):
+        assert y - 11 > svg._TOP
+        assert y + 4 <= svg.HEIGHT - 48
+        assert 30 < x - half < x + half < svg.WIDTH
+        for other, foot, wide in boxes[:i]:
+            assert abs(x - other) >= half + wide or abs(y - foot) >= 15
+
+
+def test_points_that_wait_are_on_the_axis_of_a_low_figure():
+    waits = FigurePoints("not compared yet", "pending", [1, 2], [None, None], symbol="hollow")
+    drawn = svg.draw(Figure(Axis("x"), Axis("y"), [waits]), "t", height=300)
+    assert 'viewBox="0 0 640 150"' in drawn
+    assert [y for _, y in circles(drawn)[-2:]] == [150 - 48, 150 - 48]
 
 
 HOSTILE = "<a href='https://a.org/'>log in again</a> & <b>"

@@ -179,7 +179,7 @@ def test_diverged_failed_and_unfinished_trials_are_drawn_separately():
         "best": [1e-3],
         "diverged": [1e-2, 2e-2],
         "stopped": [3e-2],
-        "pending": [4e-2],
+        "pending": [4e-2, 5e-2],
     }
     assert "still running" in sweep_verdict(sweep(trials, state="running"), LR)
 
@@ -218,7 +218,7 @@ def test_text_values_are_a_category_axis():
 def test_figure_without_values_has_a_note():
     grid = sweep([trial(1, None, parameters={LR: 1e-3}, state="queued")], state="waiting")
     assert sweep_verdict(grid, LR) == "No trial has a val/loss to compare yet."
-    assert sweep_figure(grid).points == []
+    assert [(one.role, one.y) for one in sweep_figure(grid).points] == [("pending", [None])]
 
 
 def test_values_of_different_held_out_sets_are_not_joined_by_a_line():

@@ -116,6 +116,11 @@ export const mount = (parent, ...children) => place(parent, nodes(children).map(
 /** Set commands in a sentence, which stand between backticks, as code. @param {string} text @returns {Child[]} */
 export const coded = (text) => text.split("`").map((part, i) => (i % 2 ? h("code", {}, part) : part));
 
+/** Leave out of a sentence the commands for which pages have buttons. @param {string} text */
+export const uncommanded = (text) => text.replace(
+  / Add (it|them): `[^`]*`|, by `lehr [^`]*` for each|: `lehr seeds [^`]*` measures it/g, "",
+);
+
 /** Return an element of the page; throw if it is missing. @param {string} id @returns {HTMLElement} */
 export function byId(id) {
   const element = document.getElementById(id);

@@ -1,4 +1,4 @@
-/** Dialogs with fields, and buttons that change something: disabled for those whose role may not press them. */
+/** Dialogs and menus, and buttons that change something: disabled for those whose role may not press them. */
 
 import { h } from "./dom.js";
 import { message } from "./notices.js";
@@ -73,3 +73,20 @@ export function openForm({ title, about, fields, yes, act }) {
 /** @param {string} label @param {HTMLElement} control @param {string} [hint] */
 export const field = (label, control, hint) =>
   h("label.row", {}, label, " ", control, hint && [" ", h("span.hint", {}, hint)]);
+
+/** @typedef {import("./dom.js").Child} Child */
+
+/** Close the menu of a button, then act. @param {() => unknown} act */
+export const closing = (act) => (/** @type {any} */ { currentTarget }) => {
+  const menu = currentTarget.closest("details");
+  if (menu) menu.open = false;
+  act();
+};
+
+/** Make a word that opens what it stands for. @param {string} kind @param {Child} title @param {...Child} body */
+export const chip = (kind, title, ...body) =>
+  h(`details.menu.chip${kind}`, {}, h("summary", {}, h("span", {}, title)), h("div.menu-list", {}, body));
+
+/** @param {Child[][]} rows those without a value are left out */
+export const factList = (rows) =>
+  h("dl.facts", {}, rows.map(([name, value]) => value && [h("dt", {}, name), h("dd", {}, value)]));

@@ -5,7 +5,7 @@
  * well under a millisecond, and can be printed as it is. Plotly did the same with 1.47 MB of script.
  */
 
-import { along, isDark, stroke } from "../colour.js";
+import { along, isDark } from "../colour.js";
 import { s } from "../dom.js";
 import { fromWire } from "../format.js";
 import { scaleOf } from "./axes.js";
@@ -246,53 +246,6 @@ export function swatch({ colour, dash }) {
     { class: "swatch", viewBox: "0 0 18 8", width: "18", height: "8", "aria-hidden": "true" },
     s("line", { x1: 0, x2: 18, y1: 4, y2: 4, stroke: colour, "stroke-dasharray": DASHES[dash] ?? null }),
   );
-}
-
-/**
- * Put a figure into the page, in the colours of its theme. Its points are links to their runs.
- *
- * @param {HTMLElement} place
- * @param {string} svg
- */
-export function showFigure(place, svg) {
-  const drawn = new DOMParser().parseFromString(svg, "text/html").body;
-  place.replaceChildren(...drawn.children);
-  for (const group of /** @type {NodeListOf<SVGElement>} */ (place.querySelectorAll("[data-slot]"))) {
-    group.style.color = stroke(Number(group.dataset.slot)).colour;
-  }
-}
-
-/** Shapes around a point, in their order after the dot. */
-const SHAPES = ["m-4.5 -4.5h9v9h-9z", "m0 -5.5l5 9.5h-10z", "m0 -6l6 6l-6 6l-6 -6z"];
-
-/** Return the mark of a shape. @param {number} shape 0 for the dot @param {number} x @param {number} y */
-export const shapeOf = (shape, x, y) => (shape
-  ? s("path", { d: `M${x} ${y}${SHAPES[shape - 1]}`, fill: "currentColor" })
-  : s("circle", { cx: x, cy: y, r: 4.5, fill: "currentColor" }));
-
-/**
- * Give the points of a figure, and the lines through them, the looks of their runs.
- *
- * @param {HTMLElement} place
- * @param {Map<string, {colour: string, shape: number}>} looks by run
- */
-export function showLooks(place, looks) {
-  for (const group of /** @type {NodeListOf<SVGElement>} */ (place.querySelectorAll(".points"))) {
-    for (const link of group.querySelectorAll("a")) {
-      const look = looks.get(link.getAttribute("href")?.split("/").at(-1) ?? "");
-      const dot = link.lastElementChild;
-      if (!look || !dot) continue;
-      link.style.color = look.colour;
-      for (const line of /** @type {NodeListOf<SVGElement>} */ (
-        place.querySelectorAll(`[data-slot="${group.dataset.slot}"]`)
-      )) line.style.color = look.colour;
-      if (!look.shape) continue;
-      const [x, y] = ["cx", "cy"].map((at) => Number(dot.getAttribute(at)));
-      const mark = shapeOf(look.shape, x, y);
-      mark.append(...dot.childNodes);
-      dot.replaceWith(mark);
-    }
-  }
 }
 
 const WIDTH = 84;

@@ -2,19 +2,22 @@
 
 import { get } from "../api.js";
 import { Board, SEVERAL_MS } from "../charts/board.js";
-import { shapeOf, showFigure, showLooks } from "../charts/drawing.js";
 import { keyOf } from "../colour.js";
-import { byId, checkbox, coded, fill, h, mount, s, throttled } from "../dom.js";
+import { Colours } from "../colour_by.js";
+import { byId, checkbox, coded, fill, h, mount, s, throttled, uncommanded } from "../dom.js";
+import { chip, factList } from "../form.js";
 import * as f from "../format.js";
 import { noteBox } from "../note.js";
 import { showFailure, tryTo } from "../notices.js";
 import { installPage } from "../page.js";
+import { keep } from "../patch.js";
 import { shortName } from "../runs/configs.js";
 import { countsLine, showTabState } from "../status.js";
 import { on, onCatchUp } from "../stream.js";
-import { sweepActions } from "../sweep/actions.js";
+import { sweepActions, tooEarly } from "../sweep/actions.js";
 import { boardRuns, boardSign, looksOf } from "../sweep/axis.js";
 import { showCampaign } from "../sweep/campaign.js";
+import { shapeOf, showFigure, showLooks } from "../sweep/figure.js";
 import { Changes, PAGE, readSweep, standing, withNews, withoutCurves } from "../sweep/pages.js";
 import { Parallel } from "../sweep/parallel.js";
 import { trialsTable } from "../sweep/trials.js";
@@ -31,9 +34,11 @@ const ASKED = 150;
 const LOWEST = 200;
 const ref = byId("sweep").dataset.sweep ?? "";
 const head = byId("sweep-head");
-const showNote = noteBox(head);
+const note = keep(h("div.note-box"));
+const showNote = noteBox(head, note);
 const figurePlace = h("div.figure", { id: "sweep-figure" });
-const figureBar = h("div.bar");
+const figureBar = h("div.bar.figure-bar");
+const finds = h("div", { id: "findings" });
 const failure = h("div");
 const campaign = h("section", { id: "campaign" });
 const charts = h("div");
@@ -58,7 +63,7 @@ const body = byId("sweep-body");
 // Not before the head, which would push it away; its place must have its width.
 body.style.visibility = "hidden";
 mount(
-  body, campaign, figureBar, h("div.figure-trials", {}, figurePlace, h("div", {}, trials, more)), failure,
+  body, campaign, figureBar, h("div.figure-trials", {}, figurePlace, h("div", {}, trials, more), finds), failure,
   h("h2", {}, "Curves"), board.bar.element, seedBar, charts, parallelSection,
 );
 
@@ -73,19 +78,20 @@ function light(run, lines = true) {
     row.classList.toggle("lit", row.dataset.run === run);
     if (row.dataset.run === run && !row.matches(":hover, :focus-within")) row.scrollIntoView({ block: "nearest" });
   }
-  for (const link of figurePlace.querySelectorAll("a")) link.classList.toggle("lit", link.matches(`[href$="/${run}"]`));
+  for (const point of /** @type {NodeListOf<SVGElement>} */ (figurePlace.querySelectorAll("[data-run]"))) {
+    point.classList.toggle("lit", point.dataset.run === run);
+  }
   if (lines) board.light(run);
 }
-/** @param {Event} event */
-const pointed = ({ target }) => {
-  const found = /** @type {Element} */ (target).closest("tr[data-run], a[href]");
-  light(found?.getAttribute("data-run") ?? found?.getAttribute("href")?.split("/").at(-1) ?? null);
-};
-for (const place of [trials, figurePlace]) {
-  for (const kind of ["pointerover", "focusin"]) place.addEventListener(kind, pointed);
-  place.addEventListener("pointerleave", () => light(null));
+for (const kind of ["pointerover", "focusin"]) {
+  trials.addEventListener(kind, ({ target }) => light(
+    /** @type {Element} */ (target).closest("tr[data-run]")?.getAttribute("data-run") ?? null,
+  ));
 }
-const runsNow = () => (sweep ? boardRuns(sweep, parameter, hidden) : []);
+trials.addEventListener("pointerleave", () => light(null));
+const colours = new Colours(() => drawLooks());
+const looks = () => looksOf(/** @type {SweepDetail} */ (sweep), parameter, colours.scale);
+const runsNow = () => (sweep ? boardRuns(sweep, looks(), hidden) : []);
 
 /** @type {string | null} */
 let audited = null;
@@ -94,8 +100,6 @@ const audit = () => tryTo(async () => {
   drawHead();
 });
 
-/** What a button does is no command in the prose. */
-const ADDING = / Add (it|them): `[^`]*`/;
 /** Signs of findings, by what they are about. */
 const SIGNS = /** @type {const} */ ([
   [/fail|diverge/i, "✕", ".bad"], [/try next|edge|beyond/i, "→", ""], [/noise|seeds/i, "±", ""], [/./, "·", ""],
@@ -103,55 +107,58 @@ const SIGNS = /** @type {const} */ ([
 /** The most findings in sight. */
 const FINDINGS = 3;
 
-/** @param {string[]} notes */
-function findings(notes) {
-  const line = (/** @type {string} */ note) => {
-    const [, sign, kind] = SIGNS.find(([about]) => about.test(note)) ?? SIGNS[3];
-    return h("p.finding", { title: note }, h(`b${kind}`, { "aria-hidden": "true" }, sign), h("span", {}, coded(note)));
-  };
-  const rest = notes.slice(FINDINGS).map(line);
-  return [notes.slice(0, FINDINGS).map(line), rest.length > 0 && h(
-    "details", {}, h("summary.dim", {}, `${rest.length} more`), rest,
-  )];
+/** Draw what was found besides the verdict, below the figure. @param {SweepDetail} sweep */
+function drawFindings({ warnings, notes, held_out_note: sets, method, spec }) {
+  const all = [...warnings, ...(figure?.notes ?? notes).filter((one) => one !== sets)];
+  const lines = all.map(uncommanded).map((one) => {
+    const [, sign, kind] = SIGNS.find(([about]) => about.test(one)) ?? SIGNS[3];
+    return h("p.finding", { title: one }, h(`b${kind}`, { "aria-hidden": "true" }, sign), h("span", {}, coded(one)));
+  });
+  fill(
+    finds, lines.slice(0, FINDINGS),
+    lines.length > FINDINGS
+      && h("details", {}, h("summary.dim", {}, `${lines.length - FINDINGS} more`), lines.slice(FINDINGS)),
+    spec.pruning?.name === "forecast" && method !== "campaign" && h("p.note", { id: "audit" }, audited ?? h(
+      "button.quiet", { type: "button", onclick: audit }, "What would this rule have stopped wrongly so far?",
+    )),
+  );
+}
+
+/** @param {SweepDetail} sweep */
+function facts({ id, project, method, spec, parameters, metric, goal, created_at: created, cost }) {
+  const over = spec.campaign ? Object.keys(spec.campaign.decide) : parameters;
+  return chip("", `${method} over ${over.map((path) => shortName(path, over)).join(" × ")}`, factList([
+    ["method", `${method} over ${over.join(" × ")}`], ["metric", `${metric}, ${goal}d`], ["id", h("span.mono", {}, id)],
+    ["project", project], ["submitted", f.time(created)], ["cost", cost && h("span", { title: f.COST }, cost.text)],
+  ]));
 }
 
 function drawHead() {
   if (!sweep) return;
   body.style.visibility = "";
   showTabState(sweep.name, sweep.state, sweep.steps_total ? sweep.steps_done / sweep.steps_total : null);
-  showNote(`/sweeps/${sweep.id}`, sweep);
-  const over = sweep.spec.campaign ? Object.keys(sweep.spec.campaign.decide) : sweep.parameters;
   fill(
     head,
-    h("div.crumbs", {}, h("a", { href: "/sweeps" }, "Sweeps"), ` / ${sweep.project}`),
     h(
-      "div.head-line",
-      {},
-      h("h1", {}, sweep.name),
-      h("span.mono.dim", {}, sweep.id),
-      sweep.tags.map((tag) => h("span.tag", {}, tag)),
+      "div.head-line", {}, h("span.crumbs", {}, h("a", { href: "/sweeps" }, "Sweeps"), ` / ${sweep.project} /`),
+      h("h1", {}, sweep.name), countsLine(sweep.counts),
+      sweep.trials_remaining > 0 && h("span", {}, `${sweep.trials_remaining} to come`),
+      sweep.cost && h("span.dim", { title: sweep.cost.text }, sweep.cost.text.split(/[,;]/)[0]),
       sweepActions(sweep),
     ),
-    h(
-      "div.status-line",
-      {},
-      countsLine(sweep.counts),
-      h("span", {}, `${sweep.method} over ${over.join(" × ")}, ${sweep.metric} ${sweep.goal}d`),
-      sweep.trials_remaining > 0 && h("span", {}, `${sweep.trials_remaining} to come`),
-      h("span", {}, "submitted ", f.time(sweep.created_at)),
-      sweep.cost && h("span.cost", { title: f.COST }, sweep.cost.text),
-    ),
-    // If the held-out sets differ, the verdict already states it.
-    sweep.held_out_note && sweep.held_out !== "different" && h("div.alert", {}, sweep.held_out_note),
     figure && sweep.method !== "campaign" && h("p.verdict", { id: "verdict" }, figure.verdict),
-    sweep.stopped && h("div.alert", {}, `No more trials are started: ${sweep.stopped}`),
-    findings([
-      ...sweep.warnings, ...(figure?.notes ?? sweep.notes).filter((note) => note !== sweep?.held_out_note),
-    ].map((note) => note.replace(ADDING, ""))),
-    sweep.spec.pruning?.name === "forecast" && h("p.note", { id: "audit" }, audited ?? h(
-      "button.quiet", { type: "button", onclick: audit }, "What would this rule have stopped wrongly so far?",
-    )),
+    h(
+      "div.chips", {},
+      // If the held-out sets differ, the verdict already states it.
+      sweep.held_out_note && sweep.held_out !== "different"
+        && chip(".warn", `⚠ ${sweep.held_out_note}`, h("p", {}, sweep.held_out_note)),
+      sweep.stopped && chip(".warn", `⚠ No more trials: ${sweep.stopped}`, h("p", {}, sweep.stopped)),
+      facts(sweep), sweep.tags.map((tag) => h("a.tag", { href: `/?filter=tag:${encodeURIComponent(tag)}` }, tag)),
+      h("span", {}, tooEarly(sweep)), note,
+    ),
   );
+  showNote(`/sweeps/${sweep.id}`, sweep);
+  drawFindings(sweep);
 }
 
 function drawCurves() {
@@ -161,12 +168,20 @@ function drawCurves() {
   fill(seedBar, hasSeeds() && seedChoice(), runs.length > 0 && drawKey());
 }
 
+/** Draw all that has colours. */
+function drawLooks() {
+  drawParameterChoice();
+  drawPlot();
+  drawCurves();
+  drawTrials();
+}
+
 /** What colours and shapes show. */
 function drawKey() {
-  if (!sweep) return null;
-  const { scale, shapes } = looksOf(sweep, parameter);
+  const { scale, shapes } = looks();
   const mark = (/** @type {number} */ shape) => s("svg", { width: 14, height: 14 }, shapeOf(shape, 7, 7));
-  return [keyOf(scale), h("span.scale", {}, shapes.map((text, i) => h("span", {}, mark(i), String(JSON.parse(text)))))];
+  const names = shapes.map((text, i) => h("span", {}, mark(i), String(JSON.parse(text))));
+  return [!colours.by && keyOf(scale), h("span.scale", {}, names)];
 }
 
 /** @param {string} id of a run */
@@ -179,9 +194,9 @@ function hide(id) {
 
 function drawTrials() {
   if (!sweep || sweep.method === "campaign") return; // Its trials differ in size: they are shown by rung.
-  const { scale, of } = looksOf(sweep, parameter);
+  const { of } = looks();
   const mark = (/** @type {SweepDetail["trials"][number]} */ trial) => s(
-    "svg", { width: 14, height: 14, color: scale.colour(of(trial).value) }, shapeOf(of(trial).shape, 7, 7),
+    "svg", { width: 14, height: 14, color: of(trial).colour }, shapeOf(of(trial).shape, 7, 7),
   );
   fill(trials, trialsTable(sweep, mark, hidden, hide));
   const left = sweep.trials_total - sweep.trials.length;
@@ -203,7 +218,7 @@ const IMPORTANCE = "How much the parameter affects the metric, where that is kno
 
 function drawParameterChoice() {
   figurePlace.hidden = sweep?.method === "campaign";
-  figureBar.hidden = !sweep || sweep.parameters.length < 2 || figurePlace.hidden;
+  figureBar.hidden = !sweep || figurePlace.hidden;
   if (!sweep || figureBar.hidden) return;
   const { parameters } = sweep;
   const choose = (/** @type {string} */ path) => {
@@ -211,31 +226,32 @@ function drawParameterChoice() {
     write({ parameter });
     load();
   };
-  fill(figureBar, h("span.field", {}, "x", h("span.segments", {}, parameters.map((path) => h(
+  fill(figureBar, parameters.length > 1 && h("span.field", {}, "x", h("span.segments", {}, parameters.map((path) => h(
     "button", {
       key: path, type: "button", "aria-pressed": String(path === parameter), title: `${path}. ${IMPORTANCE}`,
       onclick: () => choose(path),
     },
     shortName(path, parameters),
     figure?.importance[path] !== undefined && h("span.dim", {}, ` ${f.percent(figure.importance[path])}`),
-  )))), drawKey());
+  )))), colours.place, drawKey());
 }
 
 function drawPlot() {
   if (!figure || !sweep) return;
-  showFigure(figurePlace, figure.svg);
-  // By keyboard the trials beside it are the way to the same runs.
-  for (const link of figurePlace.querySelectorAll("a")) link.setAttribute("tabindex", "-1");
-  const { scale, of } = looksOf(sweep, parameter);
-  showLooks(figurePlace, new Map([...sweep.trials, ...sweep.repetitions].map(
-    (trial) => [trial.run.id, { colour: scale.colour(of(trial).value), shape: of(trial).shape }],
-  )));
+  showFigure(figurePlace, figure.svg, light);
+  figurePlace.style.height = `${figurePlace.querySelector("svg")?.viewBox.baseVal.height}px`;
+  const { of } = looks();
+  showLooks(figurePlace, new Map([...sweep.trials, ...sweep.repetitions].map((trial) => [trial.run.id, of(trial)])));
 }
 
 /** @param {string | null} asked the parameter on the x axis @returns {Promise<SweepFigure>} as large as its place */
-const readFigure = (asked) => get(`${path}/figure`, {
-  parameter: asked, width: figurePlace.clientWidth || null, height: Math.max(LOWEST, figurePlace.clientHeight),
-});
+const readFigure = (asked) => {
+  // A low one has made its place low.
+  figurePlace.style.height = "";
+  const height = Math.max(LOWEST, figurePlace.clientHeight);
+  figurePlace.style.height = `${figurePlace.querySelector("svg")?.viewBox.baseVal.height ?? height}px`;
+  return get(`${path}/figure`, { parameter: asked, width: figurePlace.clientWidth || null, height });
+};
 
 /** Read the figure again if its place has another width. */
 function refit() {
@@ -302,11 +318,12 @@ async function load() {
     [sweep, figure] = [found, next];
     parameter = next.parameter;
     judged = `${parameter} ${standing(found)}`;
+    await colours.show([...sweep.trials, ...sweep.repetitions].map(({ run }) => run), `by ${looks().title}`);
     drawHead();
     drawParameterChoice();
     drawTrials();
     board.meanOfSeeds = hasSeeds() && read("seeds") !== "each";
-    const curves = boardSign(parameter, runsNow());
+    const curves = boardSign(runsNow());
     if (curves === drawn) board.drawNews();
     else drawCurves();
     drawn = curves;
@@ -325,7 +342,6 @@ async function load() {
 async function loadMetrics() {
   const begun = (sweep?.trials ?? []).filter(({ run }) => run.step !== null).map(({ run }) => run);
   board.bar.element.hidden = !begun.length;
-  figurePlace.style.height = !begun.length && sweep?.state === "finished" ? "60px" : "";
   if (!begun.length) {
     fill(charts, sweep && h("p.empty", {}, withoutCurves(sweep)));
     return;
@@ -370,11 +386,6 @@ onCatchUp(async () => {
   await load();
   board.reload();
 });
-document.addEventListener("lehr:theme", () => {
-  drawParameterChoice();
-  drawPlot();
-  drawCurves();
-  drawTrials();
-});
+document.addEventListener("lehr:theme", drawLooks);
 new ResizeObserver(throttled(refit, 200)).observe(figurePlace);
 load();

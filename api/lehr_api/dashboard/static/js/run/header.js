@@ -4,7 +4,7 @@ import { post } from "../api.js";
 import { sparkline } from "../charts/drawing.js";
 import { expectation } from "../cluster.js";
 import { fill, h } from "../dom.js";
-import { acts } from "../form.js";
+import { acts, chip, closing, factList } from "../form.js";
 import { integer } from "../format.js";
 import * as f from "../format.js";
 import { confirmed, toast, tryTo } from "../notices.js";
@@ -60,22 +60,6 @@ export function explained(run, warnings) {
 
 /** Return the error alone of why a program failed, without how its process ended. @param {string} reason */
 export const errorOf = (reason) => reason.replace(/ \([^()]* exited with code \d+; [^()]*\)$/, "");
-
-/** Close the menu of a button, then act. @param {() => unknown} act */
-const closing = (act) => (/** @type {any} */ { currentTarget }) => {
-  currentTarget.closest("details").open = false;
-  act();
-};
-
-/** @typedef {import("../dom.js").Child} Child */
-
-/** Make a word that opens what it stands for. @param {string} kind @param {Child} title @param {...Child} body */
-const chip = (kind, title, ...body) =>
-  h(`details.menu.chip${kind}`, {}, h("summary", {}, h("span", {}, title)), h("div.menu-list", {}, body));
-
-/** @param {Child[][]} rows those without a value are left out */
-const factList = (rows) =>
-  h("dl.facts", {}, rows.map(([name, value]) => value && [h("dt", {}, name), h("dd", {}, value)]));
 
 /** @typedef {{curve: (step: number) => void, log: (where: number | string) => void}} Go where alerts lead */
 
@@ -197,7 +181,7 @@ export function bestOf({ name, goal, total_points: total, step, y, low, high }) 
 
 /** @param {RunDetail} run @param {About} about */
 function tiles(run, { series, versus }) {
-  /** @param {string} label @param {string} note @param {string} title @param {...Child} value */
+  /** @param {string} label @param {string} note @param {string} title @param {...import("../dom.js").Child} value */
   const tile = (label, note, title, ...value) =>
     h("div.tile", { key: label, title }, h("div.k", {}, label, h("span", {}, ` ${note}`)), h("div.v", {}, value));
   const { forecast } = run;

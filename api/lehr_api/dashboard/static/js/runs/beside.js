@@ -3,12 +3,11 @@
 import { get } from "../api.js";
 import { Board, SEVERAL_MS } from "../charts/board.js";
 import { swatch } from "../charts/drawing.js";
-import { keyOf, scaleOf, slots, stroke } from "../colour.js";
+import { keyOf, slots, stroke } from "../colour.js";
+import { colourField, scaleBy } from "../colour_by.js";
 import { fill, h, mount, throttled } from "../dom.js";
-import { metric, specValue } from "../format.js";
 import { keep } from "../patch.js";
 import { memory, read, write } from "../urlstate.js";
-import { valueOf } from "./filter.js";
 
 /** @typedef {import("../types.js").RunView} RunView */
 /** @typedef {ReturnType<typeof import("./groups.js").linesOf>[0]} Row */
@@ -79,15 +78,13 @@ export class Beside {
     const { drawn, note } = drawnOf(rows);
     this.rows = drawn;
     this.slots = slots(drawn.map(({ key }) => key));
-    const value = (/** @type {RunView} */ run) => valueOf(run, colour.toLowerCase(), configs) ?? null;
-    const isSetting = configs.pathsOf(colour.toLowerCase()).length > 0;
-    const scale = colour ? scaleOf(
-      rows.flatMap((row) => row.runs.map(value)), colour,
-      (one) => (isSetting || typeof one !== "number" ? specValue(one, colour) : metric(colour, one)),
-    ) : null;
-    this.colours = new Map(scale ? drawn.map(({ key, runs }) => [key, scale.colour(together(runs.map(value)))]) : []);
+    const by = scaleBy(colour, rows.flatMap((row) => row.runs), configs);
+    this.colours = new Map(
+      by ? drawn.map(({ key, runs }) => [key, by.scale.colour(together(runs.map(by.value)))]) : [],
+    );
     this.note = note;
-    this.#drawKey(colour, scale, offered);
+    fill(this.choice, colourField(colour, "by run", offered, this.onChange));
+    fill(this.key, by && keyOf(by.scale));
     const all = drawn.flatMap((row) => row.runs.map((run) => ({ run, row, hidden: this.hidden.has(row.key) })));
     const now = all.map(({ run, row, hidden }) => [
       run.id, label(run), row.name, this.colours.get(row.key), hidden, run.attempt, run.ended_at !== null,
@@ -105,20 +102,6 @@ export class Beside {
     if (runs.length) this.learn();
     else this.board.setMetrics([]);
     return true;
-  }
-
-  /** @param {string} colour @param {import("../colour.js").Scale | null} scale @param {string[]} offered */
-  #drawKey(colour, scale, offered) {
-    fill(
-      this.choice,
-      h("label.field", {}, "colour", h("input", {
-        type: "search", list: "colour-keys", value: colour, placeholder: "by run", spellcheck: "false",
-        title: "A setting or a metric: ordered colours for numbers, distinct ones for words",
-        onchange: (/** @type {any} */ { target }) => this.onChange(target.value.trim()),
-      })),
-      h("datalist", { id: "colour-keys" }, offered.map((path) => h("option", { key: path, value: path }))),
-    );
-    fill(this.key, scale && keyOf(scale));
   }
 
   /** New points have come. @param {string} id */

@@ -2,7 +2,7 @@
 
 import { post } from "../api.js";
 import { h, input } from "../dom.js";
-import { acts, field, openForm } from "../form.js";
+import { acts, closing, field, openForm } from "../form.js";
 import * as f from "../format.js";
 import { confirmed, toast, tryTo } from "../notices.js";
 import { gpuHours } from "../run/fork.js";
@@ -84,37 +84,43 @@ function extend(sweep) {
   });
 }
 
-/** Return why there is no proposal yet. @param {SweepDetail} sweep */
-function tooEarly({ trials, trials_total: total, compared_at_step: at, metric }) {
+/** Return why a grid has no proposal yet; null if all has ended. @param {SweepDetail} sweep */
+export function tooEarly(sweep) {
+  const { trials, trials_total: total, compared_at_step: at, metric, method } = sweep;
+  if (!living(sweep) || method !== "grid") return null;
   const above = trials.filter((trial) => (at === null ? trial.value !== null : (trial.step ?? 0) >= at)).length;
   return `too early: ${above} of ${total} trials ${at === null ? `have ${metric}` : `at step ${f.integer(at)} or above`}`;
 }
 
-/** @param {SweepDetail} sweep */
+/** Two buttons, and a menu; on a phone they are in it. @param {SweepDetail} sweep */
 export function sweepActions(sweep) {
+  const { next_trials: next, counts, method } = sweep;
   const live = living(sweep) > 0;
-  const failed = (sweep.counts.failed ?? 0) > 0;
   const compared = inOrder(sweep.trials).slice(0, COMPARED).map((trial) => trial.run.id);
-  const some = compared.length < sweep.trials_total;
-  return h(
-    "div.actions",
-    {},
+  const button = (/** @type {string} */ label, /** @type {() => unknown} */ act, kind = "") =>
+    h(`button${kind}`, acts({ key: label, type: "button", onclick: closing(act) }), label);
+  const add = () => method !== "list" && button(
+    method === "grid" ? "Add values" : method === "campaign" ? "Add GPU-hours" : "Add trials", () => extend(sweep),
+  );
+  const proposed = () => next && !live && button(
+    `Add ${next.trials} proposed ${next.trials === 1 ? "trial" : "trials"}`, () => extend(sweep), ".main",
+  );
+  const main = () => [
+    proposed() || add(),
     compared.length > 1 && h(
       "a.button", { href: `/compare?runs=${compared.join(",")}` },
-      some ? `Compare the best ${compared.length}` : "Compare",
+      compared.length < sweep.trials_total ? `Compare the best ${compared.length}` : "Compare",
     ),
-    h("a.button", { href: `/api/v1/reports/${sweep.id}`, target: "_blank", rel: "noopener" }, "Report"),
-    h("a.button", { href: `/law?sweep=${sweep.id}`, title: "What it says of a larger training" }, "Law"),
-    sweep.method !== "list" && h(
-      "button", acts({ type: "button", onclick: () => extend(sweep) }),
-      sweep.method === "grid" ? "Add values" : sweep.method === "campaign" ? "Add GPU-hours" : "Add trials",
+  ];
+  return h(
+    "div.actions", {}, main(), h(
+      "details.menu", {}, h("summary", { "aria-label": "More actions" }, "⋯"), h(
+        "div.menu-list", {}, h("div.phone", {}, main()), next && !live && add(),
+        h("a.button", { href: `/api/v1/reports/${sweep.id}`, target: "_blank", rel: "noopener" }, "Report"),
+        h("a.button", { href: `/law?sweep=${sweep.id}`, title: "What it says of a larger training" }, "Law"),
+        (counts.failed ?? 0) > 0 && button("Run failed again", () => retry(sweep)),
+        live && button("Cancel", () => cancel(sweep), ".danger"),
+      ),
     ),
-    sweep.next_trials && !live && h(
-      "button.main", acts({ type: "button", onclick: () => extend(sweep) }),
-      `Add ${sweep.next_trials.trials} proposed ${sweep.next_trials.trials === 1 ? "trial" : "trials"}`,
-    ),
-    live && sweep.method === "grid" && h("span.field", {}, tooEarly(sweep)),
-    failed && h("button", acts({ type: "button", onclick: () => retry(sweep) }), "Run failed again"),
-    live && h("button.danger", acts({ type: "button", onclick: () => cancel(sweep) }), "Cancel"),
   );
 }

@@ -120,8 +120,9 @@ export const parameterAxis = (path, paths, trials) =>
  *
  * @param {SweepDetail} sweep
  * @param {string | null} parameter on the x axis
+ * @param {ReturnType<typeof import("../colour_by.js").scaleBy>} [by] what colours show instead
  */
-export function looksOf(sweep, parameter) {
+export function looksOf(sweep, parameter, by = null) {
   const all = [...sweep.trials, ...sweep.repetitions];
   const paths = varying(sweep).filter((path) => !f.isSeed(path));
   const others = paths.filter((path) => path !== parameter);
@@ -129,23 +130,26 @@ export function looksOf(sweep, parameter) {
     [...new Set(all.map((trial) => JSON.stringify(trial.parameters[path])))].sort();
   const shaped = others.length > 1 ? (others.findLast((path) => texts(path).length <= DASHES.length) ?? "") : "";
   const coloured = others.find((path) => path !== shaped) ?? parameter ?? "";
-  const values = all.map((trial) => trial.parameters[coloured]);
+  const value = (/** @type {TrialView} */ trial) => (by ? by.value(trial.run) : trial.parameters[coloured]);
+  const title = shortName(coloured, paths);
   const shapes = shaped ? texts(shaped) : [];
+  const scale = by?.scale ?? scaleOf(all.map(value), title, (one) => f.specValue(f.rounded(one), coloured));
   return {
-    scale: scaleOf(values, shortName(coloured, paths), (value) => f.specValue(f.rounded(value), coloured)), shapes,
-    of: (/** @type {TrialView} */ { parameters }) =>
-      ({ value: parameters[coloured], shape: Math.max(0, shapes.indexOf(JSON.stringify(parameters[shaped]))) }),
+    scale, shapes, title,
+    of: (/** @type {TrialView} */ trial) => ({
+      colour: scale.colour(value(trial)),
+      shape: Math.max(0, shapes.indexOf(JSON.stringify(trial.parameters[shaped]))),
+    }),
   };
 }
 
 /**
  * @param {SweepDetail} sweep
- * @param {string | null} parameter on the x axis
+ * @param {ReturnType<typeof looksOf>} looks
  * @param {Set<string>} hidden ids of runs
  * @returns {BoardRun[]}
  */
-export function boardRuns(sweep, parameter, hidden) {
-  const { scale, of } = looksOf(sweep, parameter);
+export function boardRuns(sweep, { of }, hidden) {
   const text = (/** @type {TrialView} */ trial, /** @type {string[]} */ paths) =>
     paths.map((path) => `${path.split(".").at(-1)} ${f.specValue(trial.parameters[path], path)}`).join(", ");
   const paths = sweep.parameters.filter((path) => !f.isSeed(path));
@@ -158,16 +162,14 @@ export function boardRuns(sweep, parameter, hidden) {
     flopsPerToken: trial.run.flops_per_token,
     attempt: trial.run.attempt,
     ended: trial.run.ended_at !== null,
-    stroke: () => ({ colour: scale.colour(of(trial).value), dash: DASHES[of(trial).shape] }),
+    stroke: () => ({ colour: of(trial).colour, dash: DASHES[of(trial).shape] }),
   }));
 }
 
 /**
  * Return what decides how the curves are fetched and drawn.
  *
- * @param {string | null} parameter
  * @param {BoardRun[]} runs
  */
-export const boardSign = (parameter, runs) => [
-  parameter, ...runs.map(({ id, cut, attempt, ended }) => `${id} ${cut} ${attempt} ${ended}`),
-].join();
+export const boardSign = (runs) => runs
+  .map(({ id, cut, attempt, ended, stroke }) => `${id} ${cut} ${attempt} ${ended} ${JSON.stringify(stroke())}`).join();

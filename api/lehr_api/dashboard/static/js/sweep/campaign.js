@@ -1,11 +1,11 @@
 /** What a campaign answers and has tried: how it narrows, its law, its budget, its rungs, the rollout. */
 
 import { get, post } from "../api.js";
-import { showFigure } from "../charts/drawing.js";
 import { dataTable, fill, h } from "../dom.js";
 import { acts } from "../form.js";
 import { percent } from "../format.js";
 import { confirmed, toast, tryTo } from "../notices.js";
+import { showFigure } from "./figure.js";
 
 /** @typedef {{run_id: string, number: number, rung: number, state: string, text: string, why: string}} Trial */
 
