@@ -19,7 +19,7 @@ from lehr.app.presenters import Presenter
 from lehr.app.presenters.cluster import ClusterPresenter
 from lehr.app.services.budget import pause_overrun
 from lehr.app.services.context import Context, Operation, once
-from lehr.app.services.nodes import see_cluster
+from lehr.app.services.nodes import record_minute, see_cluster
 from lehr.app.upkeep import Upkeep
 from lehr.app.wandb_mirror import state_files
 from lehr.cluster.dispatcher import Dispatcher
@@ -57,10 +57,7 @@ class Services(Context):
 
 
 def assemble(
-    settings: Settings,
-    store: Store,
-    dispatcher: Dispatcher,
-    cluster_views: ClusterPresenter,
+    settings: Settings, store: Store, dispatcher: Dispatcher, cluster_views: ClusterPresenter
 ) -> Services:
     presenter = Presenter(
         store,
@@ -105,10 +102,7 @@ async def running(settings: Settings) -> AsyncIterator[Services]:
             server_url=settings.url,
         )
         cluster_views = ClusterPresenter(
-            store,
-            dispatcher.cluster,
-            dispatcher.queue_order,
-            embedded=settings.ray_address is None,
+            store, dispatcher.cluster, dispatcher.queue_order, embedded=settings.ray_address is None
         )
         services = assemble(settings, store, dispatcher, cluster_views)
         services.hub.start()
@@ -128,6 +122,8 @@ async def running(settings: Settings) -> AsyncIterator[Services]:
         budgets.start()
         seen = Upkeep("cluster history", partial(see_cluster, services), every_s=SEEN_EVERY_S)
         seen.start()
+        minutes = Upkeep("figures of nodes", partial(record_minute, services))
+        minutes.start()
         services.sender.start()
         await to_thread.run_sync(watch.start)
         try:
@@ -136,6 +132,7 @@ async def running(settings: Settings) -> AsyncIterator[Services]:
             await services.hub.stop()
             await to_thread.run_sync(budgets.stop)
             await to_thread.run_sync(seen.stop)
+            await to_thread.run_sync(minutes.stop)
             await to_thread.run_sync(watch.stop)
             await to_thread.run_sync(services.sender.stop)
             await to_thread.run_sync(services.presenter.rounds.stop)

@@ -12,7 +12,7 @@ const run = {
   ended: /** @type {number | null} */ (200),
 };
 const node = {
-  name: "n1", gpus: 2, runs: [run, { ...run, run_id: "r2", began: 800, trains_at: null, ended: null }],
+  name: "n1", gpus: 2, unused: [], runs: [run, { ...run, run_id: "r2", began: 800, trains_at: null, ended: null }],
   spans: [
     seen(50, 400, "in use"), seen(400, 500, "down", "does not answer"),
     seen(500, 600, "not given out", "excluded: its fans"), seen(700, 1000, "in use"),

@@ -19,6 +19,7 @@ from lehr.schemas.cluster import (
     JoinView,
     LeaveRequest,
     LeaveView,
+    NodeFigures,
     QueueEntry,
 )
 from lehr_api import auth
@@ -57,6 +58,18 @@ def cluster_history(
 ) -> ClusterHistory:
     """Return who held each GPU in the last hours, and why others were idle, in GPU-hours."""
     return nodes.show_history(services, hours)
+
+
+@router.get("/cluster/figures", dependencies=[needs(Role.VIEWER)], responses=problem_responses(404))
+def node_figures(
+    services: ServicesDep,
+    node: Annotated[str, Query(description="A node's name.", examples=["n1"], max_length=200)],
+    since: Annotated[float | None, Query(allow_inf_nan=False)] = None,
+) -> NodeFigures:
+    """Return what a node's agent reported of its GPUs, CPUs and RAM since a time, in seconds since
+    the epoch, by default of 24 hours: means of at most 300 parts.
+    """
+    return nodes.show_figures(services, node, since)
 
 
 @router.get("/queue", dependencies=[needs(Role.VIEWER)])

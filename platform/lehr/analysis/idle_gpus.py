@@ -10,7 +10,9 @@ from functools import cache
 
 from lehr.schemas.cluster import ClusterHistory, IdleHours, NodeHistory, SeenSpan
 
-IN_USE, DOWN, STARTING = "in use", "down", "starting"
+IN_USE, DOWN, STARTING, UNUSED = "in use", "down", "starting", "held, not used"
+UNUSED_BELOW = 0.05
+"""A held GPU whose utilization, as the mean of a minute, is below this counts as not used."""
 _DAY_S = 86_400
 _BY = ("all", "week", "node", "project", "person")
 
@@ -20,8 +22,9 @@ def cluster_history(
 ) -> ClusterHistory:
     """Return the history with its sums. ``queue``: in order of time.
 
-    A GPU that an attempt holds counts as idle until its training begins. One that none holds: for
-    the reason of its node if that got no runs, else for that of the first queued run.
+    A GPU that an attempt holds counts as idle until its training begins, and later while it is
+    hardly used. One that none holds: for the reason of its node if that got no runs, else for that
+    of the first queued run.
     """
     seconds: dict[tuple[str, int, str, str | None, str | None], float] = defaultdict(float)
     starts = [span.began for span in queue]
@@ -29,12 +32,17 @@ def cluster_history(
     known_s = 0.0
     for node in nodes:
         for run in node.runs:
-            at, last = max(run.began, began), run.ended or now
-            last = min(run.trains_at or last, last)
+            at, end = max(run.began, began), run.ended or now
+            last = min(run.trains_at or end, end)
             known = (one for one in node.spans if one.kind != DOWN)
             starts_s = sum(max(0.0, min(last, one.ended) - max(at, one.began)) for one in known)
             of = (STARTING, int(at // _DAY_S), node.name, run.project, run.person)
             seconds[of] += len(run.gpus) * starts_s
+            for low in node.unused:
+                if low.gpu in run.gpus and min(end, low.ended) > max(last, low.began):
+                    why = f"held by {run.name}, under {UNUSED_BELOW:.0%} used".replace("%", " %")
+                    of = (why, int(low.began // _DAY_S), node.name, run.project, run.person)
+                    seconds[of] += min(end, low.ended) - max(last, low.began)
         for span, at, end, free in _between_changes(node, began, now):
             known_s += 0.0 if span.kind == DOWN else span.gpus * (end - at)
             day = int(at // _DAY_S)

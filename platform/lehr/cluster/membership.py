@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -15,6 +16,7 @@ from lehr.control.exits import sound_exit
 from lehr.control.nodes import LEFT
 from lehr.control.reconcile import AttemptPhase, NodeSeen
 from lehr.control.resources import Gpu, Node, cpu_places
+from lehr.store.records.cluster import FIGURES, MACHINE
 
 RayState = Literal["starting", "up", "down"]
 
@@ -118,6 +120,7 @@ class Cluster:
         self._state: RayState = "starting"
         self._message: str | None = None
         self._membership_known = False
+        self._sums: dict[tuple[str, int, str], list[float]] = {}
 
     def members(self) -> dict[str, Member]:
         with self._guard:
@@ -165,6 +168,28 @@ class Cluster:
                 member = self._members.get(news["name"])
                 return member is not None and self._hear_node(member, news)
             return False
+
+    def take_means(self) -> list[dict[str, Any]]:
+        """Return the mean of each figure that agents have reported since the last call.
+
+        One row for each GPU, and one for each machine: node, gpu, and ``FIGURES``; None: unknown.
+        """
+        with self._guard:
+            sums, self._sums = self._sums, {}
+        rows: dict[tuple[str, int], dict[str, Any]] = defaultdict(lambda: dict.fromkeys(FIGURES))
+        for (node, gpu, name), values in sums.items():
+            rows[node, gpu] |= {"node": node, "gpu": gpu, name: round(values[0] / values[1], 3)}
+        return list(rows.values())
+
+    def _add_up(self, member: Member) -> None:
+        host = member.host_now
+        of_machine = (host.get("cpu_utilization"), host.get("ram_used_bytes"))
+        figures = {MACHINE: dict(zip(FIGURES, of_machine, strict=False)), **member.gpus_now}
+        for gpu, now in figures.items():
+            for name in FIGURES:
+                if isinstance(value := now.get(name), (int, float)):
+                    total, count = self._sums.get((member.name, gpu, name), (0.0, 0))
+                    self._sums[member.name, gpu, name] = [total + value, count + 1]
 
     def note_started(self, node: str, attempt_id: str, gpus: tuple[int, ...]) -> None:
         """Record a start confirmed by an agent: its last list is older than that.
@@ -223,12 +248,13 @@ class Cluster:
             notes=tuple(map(str, news.get("notes", ()))),
             error=None,
         )
-        self._members[member.name] = replace(
+        measured = self._members[member.name] = replace(
             updated,
             gpus_now={int(gpu["index"]): gpu for gpu in news.get("gpus_now", ())},
             host_now=news.get("host_now") or {},
             last_seen_at=time.time(),
         )
+        self._add_up(measured)
         return updated != member
 
 

@@ -268,12 +268,23 @@ class SeenSpan(View):
     person: str | None = None
 
 
+class UnusedSpan(View):
+    """A time in which a run held a GPU that it hardly used: under 5 % in each minute's mean."""
+
+    gpu: int
+    """Its index."""
+    began: float
+    ended: float
+
+
 class NodeHistory(View):
     name: str = ""
     gpus: int = 0
     spans: list[SeenSpan] = []
     """Of times between them nothing is known: no server ran, or none knew the node."""
     runs: list[RunSpan] = []
+    unused: list[UnusedSpan] = []
+    """Never of logical GPUs, nor where the driver gives no utilization."""
 
 
 class IdleHours(View):
@@ -296,6 +307,34 @@ class ClusterHistory(View):
     """Of all GPUs, while their nodes answered and the server looked."""
     idle: list[IdleHours]
     """The largest first. Those of the kind down are not in ``gpu_hours``."""
+
+
+class FigureSeries(View):
+    """Figures of a GPU, or of the machine; null where nothing was reported."""
+
+    gpu: int | None
+    """Its index; null: of the machine."""
+    utilization: list[float | None]
+    """0 to 1, as GpuView has it; of the machine, the share of its CPUs in use."""
+    memory_used_bytes: list[float | None]
+    """Of the machine: its RAM."""
+    temperature_celsius: list[float | None]
+    power_watts: list[float | None]
+
+
+class NodeFigures(View):
+    """What a node's agent reported over time: means of equal parts, from means of minutes.
+
+    The server keeps them for seven days.
+    """
+
+    node: str
+    began: float
+    """Where the first part begins, in seconds since the epoch."""
+    part_s: float
+    """The length of a part, in seconds: at least a minute."""
+    series: list[FigureSeries]
+    """The machine first, then its GPUs. Logical GPUs have none."""
 
 
 class LeaveRequest(Documented):

@@ -21,7 +21,7 @@ from lehr.store.database import WAL_LIMIT, Clock, Database, Wal
 from lehr.store.records.access_tokens import AccessTokenRecords, AuditRecords
 from lehr.store.records.attempts import Attempts
 from lehr.store.records.checkpoints import Checkpoints
-from lehr.store.records.cluster import ClusterSpans, Nodes, QuotaRecords
+from lehr.store.records.cluster import ClusterSpans, NodeMinutes, Nodes, QuotaRecords
 from lehr.store.records.messages import IdempotencyKeys, Outbox
 from lehr.store.records.requests import Requests
 from lehr.store.records.rollouts import RolloutProgress, Rollouts
@@ -138,6 +138,7 @@ class Store:
         self.rollout_progress = RolloutProgress(db, clock)
         self.nodes = Nodes(db, clock)
         self.cluster_spans = ClusterSpans(db, clock)
+        self.node_minutes = NodeMinutes(db, clock)
         self.quotas = QuotaRecords(db, clock)
         self.access_tokens = AccessTokenRecords(db, clock)
         self.audit = AuditRecords(db, clock)

@@ -321,6 +321,22 @@ class ClusterSpan(SQLModel, table=True):
     ended: float = Field(index=True)
 
 
+class NodeMinute(SQLModel, table=True):
+    """The means of what a node's agent reported of a GPU, or of the machine, within a minute."""
+
+    __tablename__ = "node_minutes"
+    __table_args__ = (Index("ix_node_minutes_node", "node", "at"),)
+
+    id: int | None = Field(default=None, primary_key=True)
+    node: str
+    gpu: int  # MACHINE: of the machine, its CPUs and RAM.
+    at: float  # The end of the minute.
+    utilization: float | None
+    memory_used_bytes: float | None
+    temperature_celsius: float | None
+    power_watts: float | None
+
+
 class AccessTokenRow(SQLModel, table=True):
     """A named token of a person or program. Its value is not stored."""
 

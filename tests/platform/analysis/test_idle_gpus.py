@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lehr.analysis.idle_gpus import cluster_history
-from lehr.schemas.cluster import NodeHistory, RunSpan, SeenSpan
+from lehr.schemas.cluster import NodeHistory, RunSpan, SeenSpan, UnusedSpan
 
 HOUR = 3600.0
 MONDAY = 4 * 86_400.0 + 100 * 7 * 86_400.0
@@ -57,6 +57,12 @@ def test_held_gpus_are_idle_until_training_begins_and_are_of_the_run(held, start
     node = NodeHistory(name="n1", gpus=4, spans=spans, runs=[held])
     expected = {("ada", "starting"): starting} if starting else {}
     assert hours([node], [], by="person")[0] == expected
+
+
+def test_a_gpu_that_is_hardly_used_is_idle_only_while_a_run_trains_on_it():
+    unused = [UnusedSpan(gpu=gpu, began=0, ended=6 * HOUR) for gpu in (0, 2)]
+    node = NodeHistory(name="n1", gpus=4, runs=[run(2, 5, 2, 3)], unused=unused)
+    assert hours([node], [], by="person")[0] == {("ada", "held by r1, under 5 % used"): 2}
 
 
 def test_sums_are_by_node_and_by_week_which_begins_on_monday_in_utc():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 import re
 import time
@@ -9,7 +10,7 @@ from collections import Counter, defaultdict
 from importlib.metadata import version
 from typing import Any
 
-from lehr.analysis.idle_gpus import DOWN, IN_USE, cluster_history
+from lehr.analysis.idle_gpus import DOWN, IN_USE, UNUSED, UNUSED_BELOW, cluster_history
 from lehr.app.services.context import Context
 from lehr.base import home, signed_tokens
 from lehr.cluster.ray_head import RayAccess
@@ -18,14 +19,19 @@ from lehr.errors import NotFound, RayStarting, UserError, did_you_mean
 from lehr.schemas.cluster import (
     ClusterHistory,
     ClusterView,
+    FigureSeries,
     JoinView,
     LeaveView,
+    NodeFigures,
     NodeHistory,
     RunSpan,
     SeenSpan,
+    UnusedSpan,
 )
+from lehr.store.records.cluster import FIGURES, MACHINE, MINUTE_S, MINUTES_KEPT_S
 
 FARTHEST_S = 2 * 366 * 86_400.0
+PARTS = 300  # The most points of a curve of a node.
 
 
 def see_cluster(context: Context) -> None:
@@ -42,13 +48,61 @@ def see_cluster(context: Context) -> None:
     context.store.cluster_spans.see(seen)
 
 
+def record_minute(context: Context) -> None:
+    """Record the figures of all nodes, and which GPUs runs held in the last minute without use."""
+    means = context.dispatcher.cluster.take_means()
+    context.store.node_minutes.add(means)
+    use = {(one["node"], one["gpu"]): one["utilization"] for one in means}
+    unused = {
+        f"{node.name} {gpu.index}": {"kind": UNUSED, "node": node.name, "gpu": gpu.index}
+        for node in context.cluster_views.cluster().nodes
+        for gpu in node.gpus
+        if gpu.run_id
+        and (1.0 if (now := use.get((node.name, gpu.index))) is None else now) < UNUSED_BELOW
+    }
+    context.store.cluster_spans.see(unused, for_s=MINUTE_S)
+
+
+def show_figures(context: Context, name: str, since: float | None) -> NodeFigures:
+    """Return a node's figures since then, of the last seven days at most; None: of 24 hours.
+
+    Raises:
+        NotFound: the cluster has no such node.
+        UserError: ``since`` is not over.
+    """
+    _check_known(context, name)
+    now = context.store.clock()
+    since = now - 86_400.0 if since is None else since
+    if since >= now:
+        raise UserError(
+            f"since is {since:.0f}; it must be before now ({now:.0f}), in seconds since the epoch."
+        )
+    began = max(since, now - MINUTES_KEPT_S)
+    # Shorter ones would have gaps: minutes are as long as the thread that counts them is late.
+    part_s = max(2 * MINUTE_S, (now - began) / PARTS)
+    count = max(1, math.ceil((now - began) / part_s - 1e-9))
+    series: dict[int, FigureSeries] = {}
+    for gpu, part, *means in context.store.node_minutes.parts(name, began, part_s):
+        if gpu not in series:
+            of = {figure: [None] * count for figure in FIGURES}
+            series[gpu] = FigureSeries(gpu=None if gpu == MACHINE else gpu, **of)
+        for figure, mean in zip(FIGURES, means, strict=True):
+            if mean is not None:
+                getattr(series[gpu], figure)[part] = round(mean, 3 if mean < 10 else 0)
+    return NodeFigures(node=name, began=began, part_s=part_s, series=list(series.values()))
+
+
 def show_history(context: Context, hours: float) -> ClusterHistory:
     """Return who held each GPU in the last hours, and why others were idle."""
     now = context.store.clock()
     began = now - hours * 3600
     nodes: dict[str, NodeHistory] = defaultdict(NodeHistory)
     for row in context.store.cluster_spans.since(began):
-        span = SeenSpan(began=max(row.began, began), ended=row.ended, **row.seen)
+        times = {"began": max(row.began, began), "ended": row.ended}
+        if row.seen["kind"] == UNUSED:
+            nodes[row.seen["node"]].unused.append(UnusedSpan(gpu=row.seen["gpu"], **times))
+            continue
+        span = SeenSpan(**times, **row.seen)
         nodes[row.node].gpus = span.gpus
         nodes[row.node].spans.append(span)
     for held in context.store.attempts.held_since(began):
@@ -89,15 +143,19 @@ def set_node_until(context: Context, name: str, until: float | None) -> ClusterV
         UserError: the time is over, or too far away.
     """
     check_until(context, until)
+    _check_known(context, name)
+    context.store.nodes.set_until(name, until)
+    context.dispatcher.wake()
+    return context.cluster_views.cluster()
+
+
+def _check_known(context: Context, name: str) -> None:
     known = [node.name for node in context.dispatcher.nodes()]
     if name not in known:
         raise NotFound(
             f"The cluster has no node {name[:200]!r}.",
             hint=did_you_mean(name, known) or f"It has: {', '.join(known) or 'none'}.",
         )
-    context.store.nodes.set_until(name, until)
-    context.dispatcher.wake()
-    return context.cluster_views.cluster()
 
 
 def check_until(context: Context, until: float | None) -> None:

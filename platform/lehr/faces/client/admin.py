@@ -18,6 +18,7 @@ from lehr.schemas.cluster import (
     JoinView,
     LeaveView,
     LoginLink,
+    NodeFigures,
     QueueEntry,
     QuotasView,
     QuotaView,
@@ -138,6 +139,14 @@ class AdminMethods:
         """Return who held each GPU in the last hours, and why others were idle, in GPU-hours."""
         answer = self.transport.get("/cluster/history", {"hours": hours})
         return ClusterHistory.model_validate_json(answer)
+
+    def node_figures(self, node: str, since: float | None = None) -> NodeFigures:
+        """Return the figures of a node's GPUs, CPUs and RAM over time, as means of parts.
+
+        ``since``: in seconds since the epoch; None: 24 hours ago. They are kept for seven days.
+        """
+        answer = self.transport.get("/cluster/figures", {"node": node, "since": since})
+        return NodeFigures.model_validate_json(answer)
 
     def exclude_node(self, node: str, reason: str = "by the user") -> ClusterView:
         """Place no new runs on a node. Its running runs continue."""

@@ -1,22 +1,29 @@
-"""What people record of the cluster: excluded nodes, ends of nodes, and quotas of projects."""
+"""The record of the cluster: excluded nodes, ends of nodes, their history, quotas of projects."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from sqlalchemy import delete
+from sqlalchemy import Integer, delete, insert
+from sqlalchemy import select as sa_select
 from sqlmodel import col, func, select
 
 from lehr.errors import NotFound, UserError, did_you_mean
 from lehr.specs.run import NAME
 from lehr.store.changes import Change
 from lehr.store.database import Records
-from lehr.store.tables import Attempt, ClusterSpan, NodeNote, NodeUntil, QuotaRow
+from lehr.store.tables import Attempt, ClusterSpan, NodeMinute, NodeNote, NodeUntil, QuotaRow
 
 SEEN_EVERY_S = 30.0
 _LAPSE_S = 3 * SEEN_EVERY_S
+MINUTE_S = 60.0
+MINUTES_KEPT_S = 7 * 86_400.0
+FIGURES = ("utilization", "memory_used_bytes", "temperature_celsius", "power_watts")
+MACHINE = -1
+"""In place of a GPU's index: of the machine, the use of its CPUs and its RAM."""
+_PRUNED = 5000
 
 
 class Nodes(Records):
@@ -70,8 +77,11 @@ class Nodes(Records):
 class ClusterSpans(Records):
     """The history of nodes and of the queue, as the server saw them every ``SEEN_EVERY_S``."""
 
-    def see(self, seen: Mapping[str, dict[str, Any]]) -> None:
-        """Record what is seen of each node, and of the queue. What has not changed is prolonged."""
+    def see(self, seen: Mapping[str, dict[str, Any]], *, for_s: float = 0.0) -> None:
+        """Record what is seen of each node, and of the queue. What has not changed is prolonged.
+
+        ``for_s``: what is new began so many seconds ago.
+        """
         now = self._clock()
         with self._db.write(durable=False) as session:
             session.execute(
@@ -83,7 +93,7 @@ class ClusterSpans(Records):
                 if node in last:
                     last[node].ended = now
                 if node not in last or last[node].seen != facts:
-                    session.add(ClusterSpan(node=node, seen=facts, began=now, ended=now))
+                    session.add(ClusterSpan(node=node, seen=facts, began=now - for_s, ended=now))
 
     def since(self, began: float) -> list[ClusterSpan]:
         """Return what was seen since then, in order. What was seen just now lasts until now."""
@@ -93,6 +103,33 @@ class ClusterSpans(Records):
         for row in {row.node: row for row in rows}.values():
             row.ended = now if row.ended > now - _LAPSE_S else row.ended
         return rows
+
+
+class NodeMinutes(Records):
+    """The figures of nodes and GPUs by the minute, of the last seven days."""
+
+    def add(self, means: Sequence[Mapping[str, Any]]) -> None:
+        """Record the means of the last minute, of all nodes by one statement."""
+        now = self._clock()
+        oldest = sa_select(func.min(NodeMinute.id)).scalar_subquery()
+        # Few at a time: after a pause of days no deletion holds the write lock for long.
+        old = (col(NodeMinute.id) < oldest + _PRUNED, col(NodeMinute.at) < now - MINUTES_KEPT_S)
+        with self._db.write(durable=False) as session:
+            session.execute(delete(NodeMinute).where(*old))
+            if means:
+                session.execute(insert(NodeMinute), [{**one, "at": now} for one in means])
+
+    def parts(self, node: str, began: float, part_s: float) -> list[tuple[Any, ...]]:
+        """Return GPU, number of the part of time since then, and the means of its figures."""
+        middle = col(NodeMinute.at) - MINUTE_S / 2 - began
+        part = (middle / part_s).cast(Integer)
+        means = [func.avg(getattr(NodeMinute, name)) for name in FIGURES]
+        of = (col(NodeMinute.node) == node, col(NodeMinute.at) > began)
+        wanted = sa_select(col(NodeMinute.gpu), part, *means).where(*of)
+        with self._db.read() as session:
+            return [
+                tuple(row) for row in session.execute(wanted.group_by(col(NodeMinute.gpu), part))
+            ]
 
 
 class QuotaRecords(Records):

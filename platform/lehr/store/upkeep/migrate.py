@@ -18,7 +18,7 @@ from lehr.store.read_only import open_read_only
 assert tables  # Imported for its tables.
 
 FIRST = "0019"  # The revision of version 0.1.0. Only development versions before it had lower ones.
-HEAD = "0024"  # The revision of ``lehr.store.tables``; the newest in ``migrations/versions``.
+HEAD = "0025"  # The revision of ``lehr.store.tables``; the newest in ``migrations/versions``.
 
 _TRIGGER = (
     "CREATE TRIGGER provenance_unused AFTER DELETE ON runs WHEN OLD.provenance_sha256 IS NOT NULL"

@@ -6,8 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from lehr.app.services.nodes import see_cluster, show_history
+from lehr.app.presenters.cluster import ClusterPresenter
+from lehr.app.services.nodes import record_minute, see_cluster, show_figures, show_history
+from lehr.cluster.membership import Cluster
 from lehr.control.lifecycle import RunState
+from lehr.control.resources import Node
+from lehr.errors import NotFound, UserError
 from lehr_testing.seeding import run_spec
 from lehr_testing.stores import begin
 
@@ -85,3 +89,89 @@ def test_attempts_hold_their_gpus_from_their_placement_to_their_exit(context, cl
     start = 1_090_000.0
     assert held == [("a", [2, 3], start + 60, start + 660), ("b", [0], None, None)]
     assert [run.gpus for run in two.runs] == [[0, 1]]
+
+
+@pytest.fixture
+def reported(context, clock):
+    """Let the agent of n1 report its figures, twice in a minute; then record the minute."""
+    store, cluster = context.store, Cluster({})
+    names = [{"index": gpu, "name": "NVIDIA H100"} for gpu in range(3)]
+    node = {"name": "n1", "address": "10.0.0.5", "ray_id": "r", "gpus": 3, "alive": True}
+    cluster.set_state("up", None)
+    cluster.on_news({"news": "members", "nodes": [node]})
+    of_node = {"news": "node", "name": "n1"}
+    cluster.on_news({**of_node, "hello": {"gpus": names, "attempts": {}}})
+    context.dispatcher = SimpleNamespace(cluster=cluster, nodes=lambda: [Node("n1", ())])
+    context.cluster_views = ClusterPresenter(store, cluster, tuple, embedded=False)
+
+    def report(*looks, cpu=0.5):
+        for uses in looks:
+            now = [
+                {"index": gpu, "utilization": use, "power_watts": 100 + gpu} for gpu, use in uses
+            ]
+            host = {"cpu_utilization": cpu, "ram_used_bytes": 2e9}
+            cluster.on_news({**of_node, "attempts": {}, "gpus_now": now, "host_now": host})
+        record_minute(context)
+        clock[0] += 60.0
+
+    return report
+
+
+def test_figures_are_means_of_minutes_and_nothing_where_none_were_reported(
+    context, clock, reported
+):
+    start = clock[0]
+    reported([(0, 0.9), (1, None)], [(0, 0.5), (1, None)])
+    reported([(0, 0.3)], cpu=0.1)
+    clock[0] += 120.0
+    reported([(0, 0.2)], cpu=0.1)
+    reported()
+    clock[0] -= 60.0
+    found = show_figures(context, "n1", start - 60.0)
+    assert (found.began, found.part_s) == (start - 60.0, 120.0)
+    of = {one.gpu: one for one in found.series}
+    assert list(of) == [None, 0, 1]
+    assert of[None].utilization == [0.3, None, 0.1]
+    assert of[0].utilization == [0.5, None, 0.2]
+    assert of[0].power_watts == [100.0, None, 100.0]
+    assert of[1].utilization == [None] * 3
+    assert of[1].power_watts == [101.0, None, None]
+    # A day has means of longer parts; what is older than seven days is neither shown nor kept.
+    day = show_figures(context, "n1", None)
+    assert (len(day.series[1].utilization), day.part_s) == (300, 288.0)
+    assert [use for use in day.series[1].utilization if use is not None] == [0.7, 0.25]
+    clock[0] += 8 * 86_400.0
+    reported([(0, 0.3)])
+    kept = context.store.node_minutes.parts("n1", start - 120.0, 86_400.0)
+    assert {part for _, part, *_ in kept} == {8}
+    with pytest.raises(NotFound, match="no node 'n2'"):
+        show_figures(context, "n2", None)
+    with pytest.raises(UserError, match=r"since is .* it must be before now"):
+        show_figures(context, "n1", clock[0])
+
+
+def test_held_gpus_count_as_idle_while_the_mean_of_a_minute_is_below_five_percent(
+    context, clock, reported
+):
+    store = context.store
+    run = store.runs.create(run_spec("tiny", gpus=2, project="lr"), actor="ada")
+    begin(store, run.id, placement=[{"node": "n1", "gpus": [0, 1]}])
+    moved = {"old": RunState.STARTING, "new": RunState.RUNNING, "cause": "started"}
+    store.transitions.apply(run.id, attempt=1, actor="trainer", **moved)
+    clock[0] += 60.0
+    # A mean of 0.05 is no longer below. GPU 2 is free, and of GPU 1 nothing is known at first.
+    reported([(0, 0.02), (1, None), (2, 0.0)], [(0, 0.06), (1, None), (2, 0.0)])
+    reported([(0, 0.04), (1, 0.0), (2, 0.0)])
+    reported([(0, 0.05), (1, 0.0), (2, 0.0)])
+    clock[0] += 60.0
+    history = show_history(context, 24)
+    [node] = history.nodes
+    start = 1_000_000.0
+    assert [(one.gpu, one.began - start, one.ended - start) for one in node.unused] == [
+        (0, 0.0, 120.0),
+        (1, 60.0, 180.0),
+    ]
+    idle = {one.by: (one.name, one.kind, one.gpu_hours) for one in history.idle}
+    names = {"all": "", "node": "n1", "project": "lr", "person": "ada", "week": "1970-W03"}
+    why = "held by tiny, under 5 % used"
+    assert idle == {by: (name, why, pytest.approx(4 / 60)) for by, name in names.items()}

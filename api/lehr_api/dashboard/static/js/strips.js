@@ -130,5 +130,5 @@ export function queueOf(queue, last) {
     ...one, person: one.expected_because, state: "queued", gpus: [i], began: Number(one.expected_start),
     trains_at: null, ended: last,
   }));
-  return { name: "queue", gpus: runs.length, spans: [], runs };
+  return { name: "queue", gpus: runs.length, spans: [], runs, unused: [] };
 }

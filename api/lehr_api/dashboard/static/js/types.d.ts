@@ -171,11 +171,18 @@ export interface SeenSpan {
   person: string | null;
 }
 
+export interface UnusedSpan {
+  gpu: number;
+  began: number;
+  ended: number;
+}
+
 export interface NodeHistory {
   name: string;
   gpus: number;
   spans: SeenSpan[];
   runs: RunSpan[];
+  unused: UnusedSpan[];
 }
 
 export interface IdleHours {
