@@ -18,7 +18,7 @@ import lehr_trainer.configs as parts
 from lehr.faces.cli.main import MODULES
 from lehr_testing.paths import ROOT
 
-SERVERS = {"torch", "ray", "pandas", "plotly", "sqlmodel", "fastapi", "numpy", "pyarrow", "optuna"}
+SERVERS = {"torch", "ray", "pandas", "sqlmodel", "fastapi", "numpy", "pyarrow", "optuna"}
 CLIENTS = {"httpx", "pydantic", "rich", "yaml", "lehr_api", "lehr.specs", "sqlalchemy"}
 OPTIONAL = {"bitsandbytes", "torchao", "liger_kernel", "cut_cross_entropy", "transformer_engine"}
 TECHNIQUES = (

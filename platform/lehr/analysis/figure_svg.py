@@ -1,4 +1,4 @@
-"""Figures as SVG, for the page of a sweep and for reports.
+"""Figures as SVG, for pages, reports and notebooks.
 
 Text of users is escaped. There is no script and no style attribute: each kind of points has its
 colour as ``currentColor``, so that a style sheet can replace it, as the dark theme does.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import PrivateAttr, TypeAdapter
 
 from lehr.base.formats import loss
 from lehr.errors import UserError
-from lehr.faces.client.notebook import compared_at, comparison_frame, import_pandas, need_plotly
+from lehr.faces.client.notebook import Drawing, compared_at, comparison_frame, import_pandas
 from lehr.schemas.comparisons import ComparisonView
 from lehr.schemas.runs import RunView
 from lehr.schemas.streams import Series
@@ -57,16 +58,15 @@ class Comparison(ComparisonView):
             found.append(series)
         return found
 
-    def plot(self) -> Any:
-        """Plot the metric of each run over the comparison's x axis with Plotly."""
-        need_plotly("plot()")
-        from lehr.analysis.figure import curves_figure, plotly_figure
+    def plot(self) -> Drawing:
+        """Plot the metric of each run over the comparison's x axis."""
+        from lehr.analysis.figure import Axis, curves_figure
+        from lehr.analysis.figure_svg import draw
 
         names = [one.name or one.run_id for one in self.results]
         curves = curves_figure(self.metric, list(zip(names, self.curves(), strict=True)))
-        return plotly_figure([curves], self.held_out_note or "").update_xaxes(
-            title_text=self.x_axis
-        )
+        drawn = draw(replace(curves, x=Axis(self.x_axis)), self.metric)
+        return Drawing([drawn], self.held_out_note or "")
 
     def _by_flops(self, series: Series) -> Series:
         answer = self._transport.get(f"/runs/{series.run_id}")

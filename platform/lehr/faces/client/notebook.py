@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import importlib
 import sys
+import textwrap
 from collections.abc import Callable
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lehr.base import formats
@@ -40,15 +42,44 @@ def import_pandas(what: str) -> ModuleType:
     return pd
 
 
-def need_plotly(what: str) -> None:
-    """Raise UserError if figures cannot be made."""
-    try:
-        import plotly  # noqa: F401 - only whether it is there
-    except ImportError as error:
-        raise UserError(
-            f"{what} needs plotly, which is not installed.",
-            hint=f"Install it: {install('lehr[notebook]')}",
-        ) from error
+class Drawing:
+    """Figures below one another: a notebook shows them, and ``save`` writes them as SVG."""
+
+    def __init__(self, figures: Sequence[str], title: str = "") -> None:
+        """Take figures as ``figure_svg.draw`` returns them."""
+        self.title = title
+        self._figures = figures
+
+    def save(self, path: Path | str) -> None:
+        Path(path).write_text(self._repr_svg_(), encoding="utf-8")
+
+    def _repr_svg_(self) -> str:
+        from lehr.analysis.figure_svg import HEIGHT, WIDTH
+
+        lines = textwrap.wrap(self.title, 95)
+        top = 18 * len(lines)
+        heads = [
+            f'<text x="8" y="{18 * number}">{escape(line)}</text>'
+            for number, line in enumerate(lines, start=1)
+        ]
+        panels = [
+            figure.replace("<svg ", f'<svg y="{top + HEIGHT * number}" height="{HEIGHT}" ', 1)
+            for number, figure in enumerate(self._figures)
+        ]
+        height = top + HEIGHT * len(panels)
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
+            f'viewBox="0 0 {WIDTH} {height}"><style>{_STYLE}</style>'
+            f'<rect width="100%" height="100%" fill="#fff"/>{"".join([*heads, *panels])}</svg>'
+        )
+
+
+_STYLE = """
+text { fill: #1f2328; font: 12px system-ui, "Segoe UI", Helvetica, Arial, sans-serif; }
+.grid { stroke: #d8dee4; } .axis { fill: none; stroke: #59636e; }
+.band { fill: #7d8f8d; fill-opacity: 0.22; } .warn { fill: #bd1f01; fill-opacity: 0.1; }
+.mark { stroke: #59636e; stroke-dasharray: 2 3; }
+"""
 
 
 def series_frame(series: Sequence[Series]) -> pd.DataFrame:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from lehr.base import formats
 from lehr.errors import NotFound
-from lehr.faces.client.notebook import import_pandas, need_plotly, series_frame
+from lehr.faces.client.notebook import Drawing, import_pandas, series_frame
 from lehr.faces.client.server_object import ObjectMethods
 from lehr.schemas.runs import Latest, RunDetail, RunView
 from lehr.schemas.streams import (
@@ -172,20 +172,21 @@ class RunData(ObjectMethods[RunView, RunDetail]):
         *names: str,
         x: Literal["step", "tokens", "time"] = "step",
         smoothing: float | None = None,
-    ) -> Any:
-        """Plot the named metrics with Plotly; by default the losses.
+    ) -> Drawing:
+        """Plot the named metrics; by default the losses.
 
         Metrics with the same last part (``train/loss``, ``val/loss``) share a panel.
 
         Raises:
             NotFound: the run has no metric of that name, or none at all yet.
         """
-        need_plotly("plot()")
-        from lehr.analysis.figure import plotly_figure, run_figures
+        from lehr.analysis.figure import run_figures
+        from lehr.analysis.figure_svg import draw
 
         selected = names or self._losses()
         series = self.series(*selected, x=x, points=1000, smoothing=smoothing)
-        return plotly_figure(run_figures(series, self.detail.stages), self.name)
+        figures = run_figures(series, self.detail.stages)
+        return Drawing([draw(figure, figure.y.title) for figure in figures], self.name)
 
     def _losses(self) -> list[str]:
         known = [metric.name for metric in self.metrics()]

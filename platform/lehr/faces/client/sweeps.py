@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from lehr.base import formats
 from lehr.errors import Conflict, NotFound
 from lehr.faces.client.checkpoints import LONG_S
-from lehr.faces.client.notebook import import_pandas, need_plotly, trials_frame
+from lehr.faces.client.notebook import Drawing, import_pandas, trials_frame
 from lehr.faces.client.runs import Run
 from lehr.faces.client.server_object import ObjectMethods
 from lehr.faces.client.submission import load, plain
@@ -222,23 +222,21 @@ class Sweep(ObjectMethods[SweepView, SweepDetail]):
         The shares are those of Optuna's PED-ANOVA. Empty for fewer than ten compared trials,
         fewer than five for each parameter, or a single parameter.
         """
-        answer = self._transport.get(f"/sweeps/{self.id}/figure")
-        return SweepFigure.model_validate_json(answer).importance
+        return self._figure().importance
 
-    def plot(self, parameter: str | None = None) -> Any:
+    def plot(self, parameter: str | None = None) -> Drawing:
         """Plot the metric against a swept parameter (the learning rate by default), with its fit.
 
         Raises:
             NotFound: the sweep does not vary ``parameter``.
         """
-        need_plotly("plot()")
-        from lehr.analysis.figure import plotly_figure
-        from lehr.analysis.sweep_figure import sweep_figure
-        from lehr.analysis.sweep_result import parameter_choice, sweep_verdict
+        figure = self._figure(parameter)
+        linked = figure.svg.replace('<a href="/', f'<a href="{self._transport.server}/')
+        return Drawing([linked], figure.verdict)
 
-        detail = self.refresh().detail
-        chosen = parameter_choice(detail, parameter)
-        return plotly_figure([sweep_figure(detail, chosen)], sweep_verdict(detail, chosen))
+    def _figure(self, parameter: str | None = None) -> SweepFigure:
+        answer = self._transport.get(f"/sweeps/{self.id}/figure", {"parameter": parameter})
+        return SweepFigure.model_validate_json(answer)
 
     def __repr__(self) -> str:
         view = self.view

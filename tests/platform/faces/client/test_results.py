@@ -6,6 +6,7 @@ import pty
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -39,15 +40,27 @@ def sweep(server, client):
     return made.refresh()
 
 
-def test_run_figure_has_one_panel_for_losses_and_one_for_each_other_metric(sweep):
+def panels(drawn):
+    """Return the title of each figure of a drawing, with the names in its legend."""
+    svg = "{http://www.w3.org/2000/svg}"
+    return [
+        (
+            figure.find(f"{svg}title").text,
+            [text.text for text in figure.iterfind(f"{svg}text") if "/" in text.text],
+        )
+        for figure in ElementTree.fromstring(drawn).iterfind(f"{svg}svg")
+    ]
+
+
+def test_run_figure_has_one_panel_for_losses_and_one_for_each_other_metric(sweep, tmp_path):
     run = sweep.best()
-    figure = run.plot()
-    assert [trace.name for trace in figure.data] == ["train/loss", "val/loss"]
-    assert {trace.yaxis for trace in figure.data} == {"y"}
-    assert list(figure.data[0].y) == list(run.history("train/loss")["train/loss"])
+    losses = run.plot()._repr_svg_()
+    assert panels(losses) == [("loss", ["train/loss", "val/loss"])]
+    assert run.name in losses
     figure = run.plot("train/loss", "train/lr", "val/loss", x="tokens")
-    assert [trace.yaxis for trace in figure.data] == ["y", "y", "y2"]
-    assert figure.data[0].x[0] == 256
+    assert panels(figure._repr_svg_()) == [("loss", ["train/loss", "val/loss"]), ("train/lr", ["train/lr"])]
+    figure.save(tmp_path / "run.svg")
+    assert (tmp_path / "run.svg").read_text() == figure._repr_svg_()
     with pytest.raises(NotFound, match="no metric 'train/los'"):
         run.plot("train/los")
 
@@ -78,7 +91,9 @@ def test_a_run_without_metrics_has_no_figure(client):
 
 
 def test_sweep_figure_accepts_a_varied_parameter(sweep):
-    assert "Best lr 1.0e-2" in sweep.plot("train.optimizer.lr").layout.title.text
+    figure = sweep.plot("train.optimizer.lr")
+    assert "Best lr 1.0e-2" in figure.title
+    assert f'<a href="{sweep.best().url}">' in figure._repr_svg_()
     with pytest.raises(NotFound) as caught:
         sweep.plot("train.optimizer.l")
     assert "train.optimizer.lr" in (caught.value.hint or "")
@@ -99,12 +114,11 @@ def test_runs_are_compared_by_reference_or_object(client, sweep):
     grouped = client.compare(one, two, three, by="val/loss<2.75")
     assert list(grouped.frame()["group"]) == ["val/loss from 2.75"] * 2 + ["val/loss below 2.75"]
     assert [group.mean for group in grouped.groups] == [2.875, 2.5]
-    by_step = found.plot()
-    assert [list(trace.x) for trace in by_step.data] == [[10]] * 3
-    by_flops = client.compare(one, two, metric="train/loss", x="flops").plot()
+    assert panels(found.plot()._repr_svg_())[0][0] == "val/loss"
+    by_flops = client.compare(one, two, metric="train/loss", x="flops")
     per_token = one.view.flops_per_token
-    assert list(by_flops.data[0].x) == [step * 256 * per_token for step in range(1, 11)]
-    assert by_flops.layout.xaxis.title.text == "flops"
+    assert by_flops.curves()[0].x == [step * 256 * per_token for step in range(1, 11)]
+    assert ">flops</text>" in by_flops.plot()._repr_svg_()
 
 
 def test_runs_of_different_held_out_sets_are_not_compared(server, client):
@@ -122,7 +136,7 @@ def test_runs_of_different_held_out_sets_are_not_compared(server, client):
     assert html.startswith(f"<p><b>{found.notes[0]}</b></p>")
     assert html.count(found.notes[0]) == 1
     assert "another held-out set" in html
-    assert found.plot().layout.title.text == found.notes[0]
+    assert found.plot().title == found.notes[0]
     by_train = client.compare(*runs, metric="train/loss")
     assert "different held-out" not in repr(by_train)
     assert "-" not in repr(by_train).removeprefix("<").split(": ")[0]
@@ -167,7 +181,7 @@ def test_a_sweep_over_different_held_out_sets_has_no_best_run(server, client):
     html = made._repr_html_()
     assert html.index("cannot be compared") < html.index("<table>")
     assert html.count("cannot be compared") == 1
-    assert made.plot().layout.title.text.startswith("No trial is best. val/loss cannot be compared")
+    assert made.plot().title.startswith("No trial is best. val/loss cannot be compared")
 
 
 WAIT = "import sys; from lehr import Client; Client(sys.argv[1], sys.argv[2]).{what}.wait()"

@@ -2,7 +2,7 @@
  * Draw the figure of a chart as SVG.
  *
  * Curves are downsampled by the server, so a chart has a few hundred points a line: a path is drawn in
- * well under a millisecond, and can be printed as it is. Plotly did the same with 1.47 MB of script.
+ * well under a millisecond, and can be printed as it is.
  */
 
 import { along, isDark } from "../colour.js";
