@@ -92,7 +92,7 @@ class Comparison(ComparisonView):
             parts.append(f"{one.name or one.run_id} {loss(one.value)}{delta}")
         return ", ".join(parts)
 
-    def _repr_html_(self) -> str:
+    def _repr_html_(self) -> str | None:
         from lehr.faces.client.notebook import comparison_html
 
         return comparison_html(self)

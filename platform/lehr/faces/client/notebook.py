@@ -1,4 +1,4 @@
-"""What notebooks show: pandas frames, and small HTML tables that are live while the client waits.
+"""What notebooks show: pandas frames, live while the client waits, and figures.
 
 pandas is imported late, since the light install lacks it. All text of users is escaped. There is
 no script, so a trusted and an untrusted notebook show the same.
@@ -7,6 +7,7 @@ no script, so a trusted and an untrusted notebook show the same.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 import textwrap
 from collections.abc import Callable
@@ -110,6 +111,7 @@ def trials_frame(trials: Sequence[TrialView], metric: str) -> pd.DataFrame:
             "rank": trial.rank,
             "held_out": trial.held_out,
             "state": trial.run.state,
+            "reason": trial.run.reason or trial.run.pending_reason,
             "tokens_per_s": _latest(trial.run, "tokens_per_s"),
             "mfu": _latest(trial.run, "mfu"),
             "run": trial.run.id,
@@ -167,6 +169,7 @@ def comparison_frame(found: ComparisonView) -> pd.DataFrame:
             found.x_axis: one.x,
             found.metric: one.value,
             "delta": one.delta,
+            "incomparable": one.incomparable,
             "held_out": one.held_out,
             "batches": one.batches,
             "tokens_per_s": one.tokens_per_s,
@@ -179,50 +182,43 @@ def comparison_frame(found: ComparisonView) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-_CELL = "padding:2px 10px;text-align:{};font-variant-numeric:tabular-nums"
+_DIGESTS = ["held_out", "batches"]
+"""Columns of a frame that nobody reads."""
 
 
-def run_html(run: RunView, url: str) -> str:
-    rows = [
-        ("state", _state(run)),
-        ("step", _steps(run)),
-        *((name, formats.loss(latest.value)) for name, latest in run.latest.items()),
-        ("trend", formats.sparkline(run.trend, width=len(run.trend)) or formats.NOTHING),
-        ("time left", formats.duration(run.eta_s)),
-    ]
-    return _title(run.name, url, run.id) + _table((), [[_td(n), _right(v)] for n, v in rows])
-
-
-def sweep_html(sweep: SweepDetail, url: str) -> str:
-    counts = " · ".join(f"{count} {state}" for state, count in sweep.counts.items() if count)
-    heads = ["trial", *sweep.parameters, sweep.metric, "trend", "tok/s", "MFU", "state"]
-    left_out = sum(sweep.counts.values()) - len(sweep.trials)
-    more = [f"{left_out:,} more trials are not shown here."] if left_out > 0 else []
-    return (
-        _title(sweep.name, url, counts)
-        + _first(sweep.held_out_note)
-        + _table(heads, [_trial_row(trial, sweep.parameters) for trial in sweep.trials])
-        + _notes([*more, *sweep.notes], sweep.held_out_note)
+def run_html(run: RunView, url: str) -> str | None:
+    facts = {
+        "state": _state(run),
+        "step": _steps(run),
+        **{name: formats.loss(latest.value) for name, latest in run.latest.items()},
+        "trend": formats.sparkline(run.trend, width=len(run.trend)) or formats.NOTHING,
+        "time left": formats.duration(run.eta_s),
+    }
+    return _shown(
+        (run.name, url, run.id), lambda: import_pandas("").DataFrame([facts], index=[""]).T
     )
 
 
-def rollout_html(rollout: RolloutDetail, url: str) -> str:
-    """Draw a table with a row per gate, stage after stage."""
+def sweep_html(sweep: SweepDetail, url: str) -> str | None:
+    counts = " · ".join(f"{count} {state}" for state, count in sweep.counts.items() if count)
+    left_out = sum(sweep.counts.values()) - len(sweep.trials)
+    more = [f"{left_out:,} more trials are not shown here."] if left_out > 0 else []
+    return _shown(
+        (sweep.name, url, counts),
+        lambda: trials_frame(sweep.trials, sweep.metric),
+        [*more, *sweep.notes],
+        sweep.held_out_note,
+    )
+
+
+def rollout_html(rollout: RolloutDetail, url: str) -> str | None:
     line = " → ".join(f"{name} {state}" for name, state in rollout.progress.items())
-    rows = [
-        [
-            _td("" if index else f"{stage.title}: {stage.state}", bold=not index),
-            _td(gate.title),
-            _td(gate.expected),
-            _td(gate.seen or formats.NOTHING),
-            _td(gate.state.replace("_", " "), bold=gate.state == "failed"),
-        ]
-        for stage in rollout.stages
-        for index, gate in enumerate(stage.gates)
-    ]
-    notes = [*([rollout.reason] if rollout.reason else []), *rollout.notes]
-    heads = ("stage", "gate", "expected", "seen", "verdict")
-    return _title(rollout.name, url, line) + _table(heads, rows) + _notes(notes)
+    shown = ["stage", "gate", "expected", "seen", "state"]
+    return _shown(
+        (rollout.name, url, line),
+        lambda: gates_frame(rollout.stages)[shown],
+        [*([rollout.reason] if rollout.reason else []), *rollout.notes],
+    )
 
 
 def compared_at(comparison: ComparisonView) -> str:
@@ -234,45 +230,42 @@ def compared_at(comparison: ComparisonView) -> str:
     return f" at {comparison.x_axis} {comparison.common_x:,.6g}"
 
 
-def comparison_html(comparison: ComparisonView) -> str:
-    """Draw the compared runs, then their differences, then the notes."""
-    heads = (
-        "run",
-        f"{comparison.metric}{compared_at(comparison)}",
-        "delta",
-        "median tok/s",
-        "median MFU",
-        "state",
-    )
-    rows = [
-        [
-            _td(result.name or result.run_id),
-            _right(formats.loss(result.value)),
-            _right(result.incomparable or formats.loss(result.delta)),
-            _right(formats.si(result.tokens_per_s)),
-            _right(formats.share(result.mfu)),
-            _td(result.state),
-        ]
-        for result in comparison.results
-    ]
-    factors = [difference for difference in comparison.differences if difference.factor]
-    differences = [
-        [_td(d.path), *(_right(formats.parameter(value, d.path)) for value in d.values)]  # noqa: PD011
-        for d in factors
-    ]
-    names = [result.name or result.run_id for result in comparison.results]
+def comparison_html(comparison: ComparisonView) -> str | None:
     notes = [
         *comparison.means,
         *(gap.sentence for gap in comparison.gaps),
         f"Batches: {comparison.batches_note}",
         *comparison.notes,
     ]
-    return (
-        _first(comparison.held_out_note)
-        + _table(heads, rows)
-        + _table(["what differs", *names], differences)
-        + _notes(notes, comparison.held_out_note)
+    name = f"{comparison.metric}{compared_at(comparison)}"
+    return _shown(
+        (name, "", ""), lambda: comparison_frame(comparison), notes, comparison.held_out_note
     )
+
+
+def _shown(
+    title: tuple[str, str, str],
+    frame: Callable[[], pd.DataFrame],
+    notes: Sequence[str] = (),
+    first: str | None = None,
+) -> str | None:
+    """Draw a frame under a name, its link and what is beside it; ``first`` is the note that
+    readers need before the table. None without pandas: the notebook then shows the object's text.
+    """
+    if importlib.util.find_spec("pandas") is None:
+        return None
+    name, url, beside = map(escape, title)
+    head = f'<a href="{url}"><b>{name}</b></a>' if url else f"<b>{name}</b>"
+    told = f"<p><b>{escape(first)}</b></p>" if first else ""
+    with import_pandas("").option_context("display.max_colwidth", None):
+        table = (
+            frame()
+            .drop(columns=_DIGESTS, errors="ignore")
+            .dropna(axis="columns", how="all")
+            .to_html(border=0, float_format="{:.6g}".format, na_rep=formats.NOTHING)
+        )
+    items = "".join(f"<li>{escape(note)}</li>" for note in notes if note != first)
+    return f"<p>{head} {beside}</p>{told}{table}" + (f"<ul>{items}</ul>" if items else "")
 
 
 def live_display() -> Callable[[str], None] | None:
@@ -285,49 +278,6 @@ def live_display() -> Callable[[str], None] | None:
     display: Any = importlib.import_module("IPython.display")
     handle = display.display(display.HTML(""), display_id=True)
     return lambda html: handle.update(display.HTML(html))
-
-
-def _trial_row(trial: TrialView, parameters: list[str]) -> list[str]:
-    run = trial.run
-    return [
-        _right(str(trial.number)),
-        *(_right(formats.parameter(trial.parameters.get(path), path)) for path in parameters),
-        _right(f"{formats.loss(trial.value)}{' best' if trial.best else ''}", bold=trial.best),
-        _td(formats.sparkline(run.trend, width=len(run.trend)) or formats.NOTHING),
-        _right(formats.si(_latest(run, "tokens_per_s"))),
-        _right(formats.share(_latest(run, "mfu"))),
-        _td(_state(run)),
-    ]
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    head = "".join(f'<th style="{_CELL.format("left")}">{escape(name)}</th>' for name in heads)
-    body = "".join(f"<tr>{''.join(cells)}</tr>" for cells in rows)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def _notes(notes: Sequence[str], shown: str | None = None) -> str:
-    """Draw the notes as a list, but for the one that is shown elsewhere."""
-    items = "".join(f"<li>{escape(note)}</li>" for note in notes if note != shown)
-    return f"<ul>{items}</ul>" if items else ""
-
-
-def _title(name: str, url: str, beside: str) -> str:
-    return f'<p><a href="{escape(url)}"><b>{escape(name)}</b></a> {escape(beside)}</p>'
-
-
-def _first(note: str | None) -> str:
-    """Draw the note that readers need before the table."""
-    return f"<p><b>{escape(note)}</b></p>" if note else ""
-
-
-def _td(text: str, align: str = "left", *, bold: bool = False) -> str:
-    shown = f"<b>{escape(text)}</b>" if bold else escape(text)
-    return f'<td style="{_CELL.format(align)}">{shown}</td>'
-
-
-def _right(text: str, *, bold: bool = False) -> str:
-    return _td(text, "right", bold=bold)
 
 
 def _state(run: RunView) -> str:

@@ -82,7 +82,7 @@ class Rollout(ObjectMethods[RolloutView, RolloutDetail]):
         why = f": {self.reason}" if self.reason else ""
         return f"<Rollout {self.id} {self.name}: {self.state}{why} ({states})>"
 
-    def _repr_html_(self) -> str:
+    def _repr_html_(self) -> str | None:
         from lehr.faces.client.notebook import rollout_html
 
         return rollout_html(self.detail, self.url)

@@ -98,7 +98,7 @@ class RunData(ObjectMethods[RunView, RunDetail]):
         ]
         return f"<Run {self.id} {self.name}: {', '.join(parts)}>"
 
-    def _repr_html_(self) -> str:
+    def _repr_html_(self) -> str | None:
         from lehr.faces.client.notebook import run_html
 
         return run_html(self.view, self.url)

@@ -185,7 +185,7 @@ class ObjectMethods(Generic[View, Detail]):
         """Yield what shows each new view: a notebook's table, or a line on the terminal."""
         display = live_display()
         if display is not None:
-            yield lambda _view: display(self._repr_html_())
+            yield lambda _view: display(self._repr_html_() or repr(self))
         elif not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
             yield lambda _view: None
         else:
@@ -196,7 +196,7 @@ class ObjectMethods(Generic[View, Detail]):
             with Console(stderr=True).status(escape(self.described)) as status:
                 yield lambda _view: status.update(escape(repr(self)))
 
-    def _repr_html_(self) -> str:
+    def _repr_html_(self) -> str | None:
         raise NotImplementedError
 
     @property

@@ -244,7 +244,7 @@ class Sweep(ObjectMethods[SweepView, SweepDetail]):
         parts += [f"best {view.metric} {formats.loss(view.best_value)}"] if view.best_value else []
         return f"<Sweep {self.id} {self.name}: {self.state} ({', '.join(parts)})>"
 
-    def _repr_html_(self) -> str:
+    def _repr_html_(self) -> str | None:
         from lehr.faces.client.notebook import sweep_html
 
         return sweep_html(self._whole, self.url)

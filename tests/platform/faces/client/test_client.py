@@ -250,15 +250,15 @@ def test_a_notebook_shows_tables_with_everything_escaped(server, client):
         new=RunState.FAILED,
         attempt=1,
         cause="x",
-        message="<img src=x onerror=alert(1)>",
+        message=f"<img src=x onerror=alert(1)> {'long ' * 20}end",
         actor="trainer",
     )
     assert moved
     html = sweep.refresh()._repr_html_() + client.run(failing)._repr_html_()
     assert "<img" not in html
-    assert "&lt;img" in html
+    assert html.count(f"&lt;img src=x onerror=alert(1)&gt; {'long ' * 20}end") == 2
     assert "<script" not in html
-    assert "2.500 best" in html
+    assert "<td>2.5</td>" in html
     assert "grid" in repr(sweep)
 
 

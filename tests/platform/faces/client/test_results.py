@@ -6,7 +6,7 @@ import pty
 import subprocess
 import sys
 from pathlib import Path
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -48,7 +48,7 @@ def panels(drawn):
             figure.find(f"{svg}title").text,
             [text.text for text in figure.iterfind(f"{svg}text") if "/" in text.text],
         )
-        for figure in ElementTree.fromstring(drawn).iterfind(f"{svg}svg")
+        for figure in ET.fromstring(drawn).iterfind(f"{svg}svg")
     ]
 
 
@@ -58,7 +58,10 @@ def test_run_figure_has_one_panel_for_losses_and_one_for_each_other_metric(sweep
     assert panels(losses) == [("loss", ["train/loss", "val/loss"])]
     assert run.name in losses
     figure = run.plot("train/loss", "train/lr", "val/loss", x="tokens")
-    assert panels(figure._repr_svg_()) == [("loss", ["train/loss", "val/loss"]), ("train/lr", ["train/lr"])]
+    assert panels(figure._repr_svg_()) == [
+        ("loss", ["train/loss", "val/loss"]),
+        ("train/lr", ["train/lr"]),
+    ]
     figure.save(tmp_path / "run.svg")
     assert (tmp_path / "run.svg").read_text() == figure._repr_svg_()
     with pytest.raises(NotFound, match="no metric 'train/los'"):
@@ -133,7 +136,7 @@ def test_runs_of_different_held_out_sets_are_not_compared(server, client):
     assert frame["held_out"].tolist() == ["a" * 64, "b" * 64, "a" * 64]
     assert frame["delta"].isna().tolist() == [False, True, False]
     html = found._repr_html_()
-    assert html.startswith(f"<p><b>{found.notes[0]}</b></p>")
+    assert html.index(found.notes[0]) < html.index("<table")
     assert html.count(found.notes[0]) == 1
     assert "another held-out set" in html
     assert found.plot().title == found.notes[0]
@@ -179,7 +182,7 @@ def test_a_sweep_over_different_held_out_sets_has_no_best_run(server, client):
     assert made.frame()["held_out"].tolist() == ["a" * 64, "b" * 64, "a" * 64]
     assert made.frame()["rank"].isna().all()
     html = made._repr_html_()
-    assert html.index("cannot be compared") < html.index("<table>")
+    assert html.index("cannot be compared") < html.index("<table")
     assert html.count("cannot be compared") == 1
     assert made.plot().title.startswith("No trial is best. val/loss cannot be compared")
 
