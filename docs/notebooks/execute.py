@@ -1,6 +1,6 @@
 """Execute the example notebooks against the server that ``Client()`` finds, and store the outputs.
 
-    lehr up --gpus 8 && python docs/notebooks/execute.py
+First: ``lehr up --gpus 8``.
 """
 
 from __future__ import annotations
