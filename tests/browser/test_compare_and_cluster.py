@@ -85,6 +85,18 @@ def test_several_are_ranked_with_intervals_and_grouped_by_what_explains_them(
     rows = page.get_by_role("table", name="Results").locator("tbody tr")
     losses = [float(text) for text in rows.locator("td b").all_inner_texts()]
     assert losses == sorted(losses)
+    expect(rows.first.locator(".is-best")).to_have_text(f"{losses[0]:.3f}")
+    expect(page.locator(".is-best")).to_have_count(1)
+    dots = "(all) => new Set(all.map((one) => one.getAttribute('fill'))).size"
+    page.get_by_role("combobox", name="colour").fill("weight_decay")
+    page.keyboard.press("Enter")
+    expect(page.locator(".colours .scale")).to_have_text("weight_decay0.10.2")
+    assert rows.locator(".dots circle").evaluate_all(dots) == 2
+    page.wait_for_function(
+        """() => new Set(document.querySelector('[data-metric="train/loss"] .plot')?.figure?.traces
+            .filter((t) => t.line?.width > 1).map((t) => t.line.color)).size === 2"""
+    )
+    expect(page).to_have_url(re.compile("colour=weight_decay"))
     # One line for the baseline, and an interval for each run of another variant with a finite value.
     expect(rows.locator(".base")).to_have_count(5)
     expect(rows.locator(".bar")).to_have_count(3)
@@ -97,7 +109,7 @@ def test_several_are_ranked_with_intervals_and_grouped_by_what_explains_them(
     expect(differs.first).to_contain_text("train.optimizer.lr")
     differs.first.get_by_role("button").press("Enter")
     groups = page.get_by_role("table", name="Groups")
-    expect(groups.locator("tbody tr b")).to_have_text(["lr 1.0e-4", "lr 1.0e-3", "lr 1.0e-2"])
+    expect(groups.locator("tbody tr b")).to_have_text(["lr 1.0e-4", "lr 1.0e-3", "lr 0.01"])
     expect(page).to_have_url(re.compile("by=train.optimizer.lr"))
     page.get_by_role("button", name="each run").click()
     expect(groups).to_have_count(0)

@@ -158,7 +158,7 @@ def test_trials_that_wait_are_on_the_axis(visit: Visit, lehr: Lehr):
     sweep, _ = seeding.create_sweep(lehr.store, seeding.lr_sweep("waits", RATES, steps=100))
     page = visit.open(f"/sweeps/{sweep.id}")
     expect(page.locator(f"{FIGURE} .pending [data-run]")).to_have_count(len(RATES))
-    expect(page.locator(FIGURE)).to_contain_text("1.0e-2")
+    expect(page.locator(FIGURE)).to_contain_text("0.01")
     box = page.locator("#sweep-figure").bounding_box()
     assert box is not None
     assert box["height"] < 250

@@ -232,11 +232,15 @@ test("variants are ranked by the means of their seeds, without those that diverg
   const value = (/** @type {string} */ id, /** @type {unknown} */ of) => ({ run_id: id, value: of });
   const gap = (/** @type {string} */ id, /** @type {number | null} */ difference) => ({ run_ids: [id], base_ids: ["a", "b"], difference, half_width: 0.5, sentence: "" });
   const comparison = /** @type {any} */ ({
-    goal: "minimize", metric: "val/loss", noise: null, gaps: [gap("c", -1), gap("d", null), gap("e", 0.25)],
+    goal: "minimize", metric: "val/loss", noise: null, differences: [], runs: [..."abcde"], gaps: [gap("c", -1), gap("d", null), gap("e", 0.25)],
     results: [value("a", 3), value("b", 4), value("c", 2.5), value("d", "NaN"), value("e", 3.75)],
   });
   assert.deepEqual(variantsOf(comparison).map(({ ids, mean }) => [ids.join(""), mean]), [["c", 2.5], ["ab", 3.5], ["e", 3.75]]);
   assert.equal(sentenceOf(comparison, (id) => id), "c is best by 1.000; 2 others; noise unknown.");
+  const first = { ...comparison, gaps: [gap("e", 0.25)] };
+  assert.match(sentenceOf(first, (id) => id), /^a \(mean of 2 equal runs\) is best by 0.2500;/);
+  const seeded = { ...first, differences: [{ path: "train.seed", values: [0, 1, 0, 0, 0] }] };
+  assert.match(sentenceOf(seeded, (id) => id), /^a \(mean of 2 seeds\) is best/);
   const highest = { ...comparison, goal: "maximize", noise: 0.1 };
   assert.equal(sentenceOf(highest, (id) => id), "e is best by 0.2500; 2 others; noise between seeds 0.10.");
 });

@@ -214,7 +214,7 @@ class SeededRun:
 class SeedGroup:
     name: str  # Of its first run with a value.
     values: Mapping[Any, float]
-    """By seed. A repetition of a seed counts once: it shows nothing about other seeds."""
+    """By seed. Repetitions of a seed are one value, their mean: they show nothing about others."""
     run_ids: list[str]
     seeds: int  # Different ones, also of runs without a value.
     incomparable: bool  # None of its runs has a value to compare with the baseline.
@@ -235,14 +235,14 @@ def grouped(members: Iterable[SeededRun]) -> list[SeedGroup]:
         groups.setdefault(member.factors, []).append(member)
     found = []
     for group in groups.values():
-        values: dict[Any, float] = {}
+        by_seed: dict[Any, list[float]] = {}
         for member in group:
             if member.value is not None:
-                values.setdefault(member.seed, member.value)
+                by_seed.setdefault(member.seed, []).append(member.value)
         found.append(
             SeedGroup(
                 next((m.name for m in group if m.value is not None), group[0].name),
-                values,
+                {seed: sum(values) / len(values) for seed, values in by_seed.items()},
                 [member.run_id for member in group],
                 len({repr(member.seed) for member in group}),
                 all(member.incomparable for member in group),

@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 
 from lehr.analysis.compare import ComparedRun, compare, compared_metric, differences, flatten, note
 from lehr.analysis.curve import Curve
-from lehr.analysis.groups import GroupedRun, bin_name, edges, group_names, ranked_names
+from lehr.analysis.groups import (
+    GroupedRun,
+    SeededRun,
+    bin_name,
+    edges,
+    group_names,
+    grouped,
+    ranked_names,
+)
 
 
 def spec(lr=3e-4, optimizer="adamw", seed=0, **more):
@@ -360,3 +368,17 @@ def test_a_metric_is_divided_into_equal_parts_or_at_a_named_value():
     ]
     assert group_names(RUNS, "val/loss<3") == ["val/loss below 3"] * 2 + ["val/loss from 3"]
     assert group_names(RUNS, "tag:x,val/loss<3")[1] == "not x · val/loss below 3"
+
+
+def test_repetitions_of_a_seed_are_one_value_their_mean():
+    runs = [
+        SeededRun(name, name, "a", seed, value)
+        for name, seed, value in (
+            ("r1", 0, 3.0),
+            ("r2", 0, 4.0),
+            ("r3", 1, 5.0),
+            ("r4", 1, None),
+        )
+    ]
+    [group] = grouped(runs)
+    assert dict(group.values) == {0: 3.5, 1: 5.0}

@@ -55,6 +55,14 @@ export class Colours {
     /** @type {RunView[]} */
     this.runs = [];
     this.usual = "";
+    /** @type {ReturnType<typeof scaleBy>} */
+    this.scale = null;
+  }
+
+  /** Return the look of a run by its value; null where colours show something else. @param {RunView | undefined} run */
+  of(run) {
+    return this.scale && run
+      ? { colour: this.scale.scale.colour(this.scale.value(run)), dash: /** @type {const} */ ("solid") } : null;
   }
 
   /** Fetch what the chosen key needs of these runs. @param {RunView[]} runs @param {string} usual */
@@ -72,9 +80,8 @@ export class Colours {
     if (!known) await this.configs.load(ids, [this.by]);
   }
 
-  get scale() { return scaleBy(this.by, this.runs, this.configs); }
-
   draw() {
+    this.scale = scaleBy(this.by, this.runs, this.configs);
     const metrics = new Set(this.runs.flatMap(({ latest }) => Object.keys(latest)));
     const differing = this.configs.differing(this.runs.map(({ id }) => id));
     fill(this.place, colourField(
@@ -91,6 +98,6 @@ export class Colours {
         await this.#learn();
         this.draw();
       }),
-    ), this.by && this.scale && keyOf(this.scale.scale));
+    ), this.scale && keyOf(this.scale.scale));
   }
 }

@@ -24,6 +24,12 @@ export function ofRun(id, which) {
   return state.comparison?.goal ? { minimize: info.minimum, maximize: info.maximum }[state.comparison.goal] : null;
 }
 
+/** The best value of all runs; null without any. */
+export function bestOfAll() {
+  const values = state.ids.flatMap((id) => f.fromWire(ofRun(id, "best")) ?? []).filter(Number.isFinite);
+  return values.length ? (state.comparison?.goal === "maximize" ? Math.max : Math.min)(...values) : null;
+}
+
 /** @param {string} id @param {string} key a column, or a path of the config */
 function sortValue(id, key) {
   const setting = state.comparison?.differences.find((one) => one.path === key)?.values;

@@ -4,7 +4,7 @@ import { get } from "../api.js";
 import { labels, linearTicks } from "../charts/axes.js";
 import { swatch } from "../charts/drawing.js";
 import { scaleOf } from "../colour.js";
-import { dataTable, h, s } from "../dom.js";
+import { dataTable, h, s, uncommanded } from "../dom.js";
 import { acts } from "../form.js";
 import * as f from "../format.js";
 import { repeat } from "../run/fork.js";
@@ -12,7 +12,8 @@ import { areSeveral, cautionOf, settingsOf } from "./tables.js";
 
 /** @typedef {import("../types.js").ComparisonView} ComparisonView */
 
-const [WIDTH, HEIGHT, PAD] = [200, 27, 14];
+/** On a phone the axis stands beside name and value. */
+const [WIDTH, HEIGHT, PAD] = [globalThis.innerWidth <= 640 ? 140 : 200, 27, 14];
 /** What is worse than the best by so many times as the median is, is off the scale: it would flatten the others. */
 const FAR = 4;
 /** So many numbers are groups of their own, as in groups.py. */
@@ -49,19 +50,33 @@ export function sentenceOf(comparison, name) {
   const [best, next, ...rest] = variantsOf(comparison);
   const noise = comparison.noise === null ? "noise unknown" : `noise between seeds ${f.number(comparison.noise, 2)}`;
   if (!next) return `No two of them have a ${comparison.metric} to compare; ${noise}.`;
-  const seeds = best.ids.length > 1 ? ` (mean of ${best.ids.length} seeds)` : "";
+  const { runs, differences } = comparison;
+  const seedOf = (/** @type {string} */ id) => JSON.stringify(
+    differences.filter(({ path }) => f.isSeed(path)).map(({ values }) => values[runs.indexOf(id)]),
+  );
+  const count = new Set(best.ids.map(seedOf)).size;
+  const of = count === 1 ? `${best.ids.length} equal runs` : `${count} seeds`;
+  const seeds = best.ids.length > 1 ? ` (mean of ${of})` : "";
   const by = (f.change(next.mean, best.mean, comparison.metric) ?? "").replace(/^[+−±]| \(.*/g, "");
   const others = `${rest.length + 1} ${rest.length ? "others" : "other"}`;
   return `${name(best.ids[0])}${seeds} is ${comparison.goal ? "best" : "lowest"} by ${by}; ${others}; ${noise}.`;
 }
 
-/** Draw that sentence. @param {ComparisonView} comparison @param {(id: string) => string} name */
+/**
+ * Draw that sentence; of two variants, that of the server, but for its command.
+ *
+ * @param {ComparisonView} comparison
+ * @param {(id: string) => string} name
+ */
 export function verdictOf(comparison, name) {
   const [best] = variantsOf(comparison);
   const onclick = async () => repeat(await get(`/runs/${best.ids[0]}`));
   const measure = h("button", acts({ type: "button", title: comparison.noise_note, onclick }), "Measure with 3 seeds");
-  return areSeveral(comparison)
-    && h("p.verdict.gap", {}, sentenceOf(comparison, name), " ", best && comparison.noise === null && measure);
+  const sentences = areSeveral(comparison)
+    ? [sentenceOf(comparison, name)] : comparison.gaps.map(({ sentence }) => uncommanded(sentence));
+  return sentences.map(
+    (sentence) => h("p.verdict.gap", {}, sentence, " ", best && comparison.noise === null && measure),
+  );
 }
 
 /** Draw values as dots over one axis, in a column of a table. @param {ComparisonView} comparison */
@@ -76,7 +91,7 @@ function plotOf(comparison) {
   const [low, high] = near.length > 1 ? [Math.min(...near), Math.max(...near)] : [best - 1, best + 1];
   const x = (/** @type {number} */ v) =>
     Math.round(10 * (PAD + Math.min(1, Math.max(0, (v - low) / (high - low || 1))) * (WIDTH - 2 * PAD))) / 10;
-  const ticks = linearTicks(low, high, 3);
+  const ticks = linearTicks(low, high, WIDTH < 200 ? 2 : 3);
   const base = variants.find(({ ids }) => ids.includes(comparison.runs[0]))?.mean;
   const rules = ticks.map((at) => `M${x(at)} 0V${HEIGHT}`).join("");
   const draw = (/** @type {any[]} */ ...parts) =>

@@ -2,7 +2,7 @@
 
 import { get } from "../api.js";
 import { swatch } from "../charts/drawing.js";
-import { coded, dataTable, h } from "../dom.js";
+import { dataTable, h } from "../dom.js";
 import { acts } from "../form.js";
 import * as f from "../format.js";
 import { repeat } from "../run/fork.js";
@@ -24,7 +24,7 @@ export const areSeveral = ({ gaps }) => gaps.length > 1;
 
 /** @param {import("../types.js").ComparisonView} comparison @param {(id: string) => string} name */
 export function notesOf(comparison, name) {
-  const { runs, notes, means, gaps, noise, batches_note: batches, held_out: heldOut } = comparison;
+  const { runs, notes, means, noise, batches_note: batches, held_out: heldOut } = comparison;
   const ofRow = (/** @type {string} */ note) => runs.some((id) => isOf(note, [name(runs[0]), name(id)]));
   const left = runs.length > 2 ? notes.filter((note) => !ofRow(note)) : notes;
   return [
@@ -34,7 +34,6 @@ export function notesOf(comparison, name) {
     runs.length === 2 && h("p.note", {}, `Batches: ${batches}.`),
     !areSeveral(comparison) && [
       means.map((mean) => h("p.note", {}, mean)),
-      gaps.map((gap) => h("p.verdict.gap", {}, coded(gap.sentence))),
       noise !== null && h("p.hint", {}, PLUS_MINUS),
       noise !== null && h("p.note", {}, `Noise between seeds: ${f.number(noise)}.`),
     ],
@@ -162,7 +161,8 @@ export function besideBaseline(standing, base, metric) {
  * @property {typeof BESIDES[number][]} besides further columns
  * @property {string} factors the settings in which it differs
  * @property {import("../types.js").MetricInfo | undefined} info
- * @property {unknown} best @property {() => void} onBaseline
+ * @property {unknown} best @property {boolean} isBest whether no other run has a better one
+ * @property {() => void} onBaseline
  * @property {(() => void) | null} onTakeOut null where too few would be left
  * @property {boolean} ofState whether it shows the state @property {boolean} ofLast whether it shows the newest value
  * @property {{settings: HTMLElement[], plot: HTMLElement, caution: string, say: () => void} | null} ranked what the
@@ -205,7 +205,7 @@ export function resultRow(run, shown) {
     shown.ofLast && h(
       "td.num", { title: info ? `at step ${f.integer(info.last_step)}` : null }, f.metric(metric, info?.last),
     ),
-    h("td.num", {}, f.metric(metric, shown.best)),
+    h(shown.isBest ? "td.num.is-best" : "td.num", {}, f.metric(metric, shown.best)),
     shown.besides.map(([field, , , unit]) => h(
       "td.num", {}, f.metric(unit, result?.[field]).replace(" tok/s", ""),
       !isBase && notable(result?.[field], base?.[field]),

@@ -7,8 +7,9 @@ import { ask } from "../charts/feed.js";
 import { byNumber } from "../charts/metric_groups.js";
 import { CodeDifferences } from "../code.js";
 import { slots, stroke } from "../colour.js";
+import { Colours } from "../colour_by.js";
 import { differencesTable, rankingOf, verdictOf } from "../compare/ranking.js";
-import { isRanked, known, ofRun, ordered, sortHead } from "../compare/order.js";
+import { bestOfAll, isRanked, known, ofRun, ordered, sortHead } from "../compare/order.js";
 import { asked, leftOut, MOST, state } from "../compare/state.js";
 import { batchesChip, BESIDES, factorsOf, groupTable, notesOf, resultRow } from "../compare/tables.js";
 import { byId, checkbox, dataTable, fill, h, input, mount, throttled } from "../dom.js";
@@ -38,8 +39,14 @@ const board = new Board(charts, [], {
 });
 const { view } = board;
 
+const colours = new Colours(() => drawLooks());
+board.search.element.before(colours.place);
+
 /** The look of a run's line; of a group, that of its mean. @param {string} id */
-const strokeOf = (id) => stroke(state.slots.get(state.by ? firstOf(groupName(id)) : id) ?? 0);
+function strokeOf(id) {
+  const of = state.by ? firstOf(groupName(id)) : id;
+  return colours.of(runs.get(of)) ?? stroke(state.slots.get(of) ?? 0);
+}
 const swatch = (/** @type {string} */ id) => swatchOf(strokeOf(id));
 
 /** @param {string[]} next */
@@ -87,10 +94,9 @@ async function add(event) {
 // Create these elements once, so that typed text and focus survive a redraw.
 mount(
   head,
-  h("div.crumbs", {}, h("a", { href: "/" }, "Runs"), " / compare"),
   h(
-    "div.head-line", {}, title, code.chip, batches, h("label.field", {}, "by", select),
-    h("form", { onsubmit: add }, ref), problem,
+    "div.head-line", {}, h("span.crumbs", {}, h("a", { href: "/" }, "Runs"), " /"), title, code.chip, batches,
+    h("label.field", {}, "by", select), h("form", { onsubmit: add }, ref), problem,
   ),
 );
 
@@ -140,6 +146,7 @@ function drawTable() {
   const base = state.ids[0];
   const last = !ranked || state.ids.some((id) => known.get(id)?.get(metric)?.last !== results.get(id)?.value);
   const ofState = !ranked || new Set(state.ids.map((id) => runs.get(id)?.state)).size > 1;
+  const best = bestOfAll();
   const column = (/** @type {string} */ key, /** @type {string} */ text, /** @type {string} */ hint) =>
     sortHead(key, text, hint, () => [drawTable(), drawDifferences()]);
   const heads = [
@@ -162,14 +169,22 @@ function drawTable() {
       result: results.get(id),
       base: id === base ? null : results.get(base),
       metric, besides, swatch: swatch(id), factors: factorsOf(state.comparison, id), info: known.get(id)?.get(metric),
-      best: ofRun(id, "best"), ofState, ofLast: last, ranked: ranked && ranked.of(id),
+      best: ofRun(id, "best"), isBest: best !== null && f.fromWire(ofRun(id, "best")) === best, ofState, ofLast: last,
+      ranked: ranked && ranked.of(id),
       onBaseline: () => choose([id, ...state.ids.filter((one) => one !== id)]),
       onTakeOut: isRanked() ? () => choose(state.ids.filter((one) => one !== id)) : null,
     });
   }), { kind: ranked ? ".ranking" : "" }));
   said.textContent ||= `${comparison.noise === null ? "" : BARS}Point at a run to see its curve and how it compares.`;
   fill(batches, ranked && batchesChip(comparison));
-  fill(notes, ranked && verdictOf(comparison, nameOf), notesOf(comparison, nameOf));
+  fill(notes, verdictOf(comparison, nameOf), notesOf(comparison, nameOf));
+}
+
+/** Draw all that has colours. */
+function drawLooks() {
+  drawCurves();
+  drawTable();
+  drawDifferences();
 }
 
 const BARS = "Bars: the 95 % interval of a difference from the baseline, from the noise between seeds. ";
@@ -231,9 +246,8 @@ async function compare() {
       state.metric = answer.metric;
       drawHead();
     }
-    drawCurves();
-    drawTable();
-    drawDifferences();
+    await colours.show([...runs.values()], "by run");
+    drawLooks();
     code.draw(answer, state.ids[0], nameOf);
     below.style.visibility = "";
   } catch (error) {
@@ -277,7 +291,7 @@ async function load() {
   }
   // Before the curves, which take their width from their place.
   below.classList.toggle("ranked", isRanked());
-  mount(ranking, groups, isRanked() && said, table);
+  mount(ranking, groups, table, isRanked() && said);
   mount(curves, !isRanked() && h("h2", {}, "Curves"), board.bar.element, charts);
   mount(
     below, notes, ranking, curves, media.element, h("h2", {}, isRanked() ? "What differs" : "Config"), differences,
@@ -339,8 +353,5 @@ onCatchUp(() => {
   board.reload();
   again();
 });
-document.addEventListener("lehr:theme", () => {
-  drawTable();
-  drawDifferences();
-});
+document.addEventListener("lehr:theme", drawLooks);
 load();
