@@ -17,9 +17,13 @@ pytestmark = pytest.mark.browser
 def test_law_of_several_sweeps_from_a_link_and_by_the_form(visit: Visit, lehr: Lehr):
     ids = {width: laws.swept(lehr.store, width) for width in laws.WIDTHS}
     page = visit.open(f"/sweeps/{ids[64]}")
+    page.get_by_label("More actions").click()
     page.get_by_role("link", name="Law", exact=True).click()
     expect(page.get_by_role("alert")).to_contain_text("there are 3 of 1 size")
-    page.get_by_label("sweeps and runs").fill("w64, w128 w256")
+    for name in ("w128", "w256"):
+        page.get_by_role("button", name=name).click()
+    expect(page.get_by_role("button", name="w64")).to_have_attribute("aria-pressed", "true")
+    expect(page.get_by_label("sweeps and runs")).to_have_value(f"{ids[64]} w128 w256")
     page.get_by_label("or for parameters").fill("1e7")
     page.get_by_role("button", name="Fit").click()
     expect(page.locator("svg.figure")).to_have_count(2)

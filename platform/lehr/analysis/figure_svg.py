@@ -7,6 +7,7 @@ colour as ``currentColor``, so that a style sheet can replace it, as the dark th
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ _APART_X, _APART_Y = 80, 36
 """Pixels between two round values of an axis, about."""
 _DASHES = {"dash": "6 4", "dashdot": "8 3 2 3", "dot": "2 3"}
 _SAME = 1e-9  # Share of the values below which their range cannot be drawn.
+_EXPONENT = re.compile(r"e\+?(-?)0*")
 _TINY, _HUGE = 1e-290, 1e290
 """Bounds of values whose ticks can be computed."""
 
@@ -56,7 +58,7 @@ class _Scale:
         apart = _APART_X if self.last > self.first else _APART_Y
         most = max(2, round(abs(self.last - self.first) / apart))
         rounded = ticks(self.axis.kind, self.low, self.high, most)
-        return [(value, f"{value:.6g}") for value in rounded]
+        return [(value, _EXPONENT.sub(r"e\1", f"{value:.6g}")) for value in rounded]
 
 
 @dataclass(frozen=True)

@@ -7,23 +7,53 @@ import { showFailure } from "../notices.js";
 import { installPage } from "../page.js";
 import { evidence } from "../sweep/campaign.js";
 
+/** The most sweeps that are offered. */
+const OFFERED = 24;
+const ABOUT = "From finished runs of at least two sizes (parameters or tokens), such as a sweep of the learning rate at each, it fits how the best loss and the best rate change with size, and says what a larger training will reach.";
 const query = new URLSearchParams(location.search);
 const refs = query.getAll("sweep").flatMap((text) => text.split(/[\s,]+/)).filter(Boolean);
 const [target, parameters, tokens] = ["for", "parameters", "tokens"].map((name) => query.get(name) || null);
-const result = h("div", { id: "law-result" });
+const [result, choices] = [h("div", { id: "law-result" }), h("div.bar")];
+const names = input({ name: "sweep", value: refs.join(" "), required: true, size: 40, placeholder: "w64 w128 w256" });
 fill(
   byId("law"),
-  h("div.crumbs", {}, h("a", { href: "/sweeps" }, "Sweeps"), " / law"),
   h(
-    "form.bar", { action: "/law" },
-    field("sweeps and runs", input({ name: "sweep", value: refs.join(" "), required: true, size: 40 })),
-    field("for the run", input({ name: "for", value: target ?? "", size: 12 })),
+    "div.head-line.page-head", {}, h("span.crumbs", {}, h("a", { href: "/sweeps" }, "Sweeps"), " /"),
+    h("h1", {}, "Law"),
+  ),
+  h("p.hint", {}, ABOUT),
+  h(
+    "form.bar", { action: "/law" }, field("sweeps and runs", names),
+    field("for the run", input({ name: "for", value: target ?? "", size: 12, placeholder: "name or id" })),
     field("or for parameters", input({ name: "parameters", value: parameters ?? "", size: 8, placeholder: "1e9" })),
     field("and tokens", input({ name: "tokens", value: tokens ?? "", size: 8, placeholder: "20e9" })),
     h("button.main", {}, "Fit"),
   ),
-  result,
+  result, choices,
 );
+
+/** Offer the sweeps that can be fitted. */
+async function offer() {
+  const { items } = await get("/sweeps", { limit: 200 });
+  const known = items.filter((/** @type {import("../types.js").SweepView} */ one) => (
+    one.best_value !== null && one.parameters.some((path) => /(^|[._])(lr|learning_rate)$/.test(path))
+  )).slice(0, OFFERED);
+  const draw = () => {
+    const chosen = names.value.split(/[\s,]+/).filter(Boolean);
+    fill(choices, known.length > 0 && "sweeps of a rate:", known.map(
+      (/** @type {import("../types.js").SweepView} */ { id, name, project }) => {
+        const on = [id, name].some((one) => chosen.includes(one));
+        return h("button", { key: id, type: "button", "aria-pressed": String(on), title: `project ${project}`,
+          onclick: () => {
+            names.value = (on ? chosen.filter((one) => ![id, name].includes(one)) : [...chosen, name]).join(" ");
+            draw();
+          } }, name);
+      },
+    ));
+  };
+  names.oninput = draw;
+  draw();
+}
 
 async function show() {
   const spec = target && (await get(`/runs/${encodeURIComponent(target)}`)).spec;
@@ -32,4 +62,7 @@ async function show() {
 }
 
 installPage();
-if (refs.length) show().catch((error) => showFailure(result, error));
+(refs.length ? show() : Promise.reject()).catch((error) => {
+  if (error) showFailure(result, error);
+  offer().catch((failure) => showFailure(choices, failure));
+});

@@ -165,7 +165,7 @@ function drawCurves() {
   const runs = runsNow();
   board.setRuns(runs);
   board.bar.offer(sweep?.trials.map((trial) => trial.run) ?? []);
-  fill(seedBar, hasSeeds() && seedChoice(), runs.length > 0 && drawKey());
+  fill(seedBar, hasSeeds() && seedChoice(), sweep?.trials.some(({ run }) => run.step !== null) && drawKey());
 }
 
 /** Draw all that has colours. */

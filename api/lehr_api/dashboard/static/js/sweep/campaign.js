@@ -63,15 +63,18 @@ export async function showCampaign(place, trials, id) {
     const used = [spent, reserved].map((hours) => h("i", { vars: { "--share": hours / total } }));
     const label = `${percent(spent / total)} of the budget is spent, ${percent(reserved / total)} reserved`;
     const copy = () => navigator.clipboard.writeText(view.rollout ?? "").then(() => toast("Copied."));
+    const [answer, ...facts] = view.facts;
+    const [said, outside] = answer[1].split(" Outside of");
     place.replaceChildren(h(
-      "div", {}, h("div.meter.budget", { role: "img", "aria-label": label }, used), evidence("", {}, view.facts),
+      "div", {}, h("p.verdict", {}, said), outside && h("p.hint", {}, `Outside of${outside}`),
       view.rollout && h(
         "div.bar", {},
         h("button.main", acts({ type: "button", onclick: () => launch(view) }), "Launch this rollout"),
         h("button", { type: "button", onclick: copy }, "Copy it"),
+        h("details", {}, h("summary", {}, "Recommended rollout"), h("pre", {}, view.rollout)),
       ),
-      view.rollout && h("details", {}, h("summary", {}, "Recommended rollout"), h("pre", {}, view.rollout)),
-      view.course.length > 1 && evidence("As it narrows", view.figures, []),
+      view.course.length > 1 && evidence("", view.figures, []),
+      h("div.meter.budget", { role: "img", "aria-label": label }, used), evidence("", {}, facts),
       law && evidence("The law", law.figures, law.facts),
     ));
     fill(trials, rungs(view));
