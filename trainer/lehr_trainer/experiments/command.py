@@ -74,7 +74,7 @@ def _size_and_device(options: argparse.Namespace) -> tuple[Size, str]:
 def _parser() -> argparse.ArgumentParser:
     about = "\n".join(f"  {name:<14} {text}" for name, text in TABLES.items())
     parser = argparse.ArgumentParser(
-        prog="python -m lehr_trainer bench",
+        prog="lehr bench",
         description=f"Measure the rows of a table (docs/experiments.md).\n\n{about}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
