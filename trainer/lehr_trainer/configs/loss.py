@@ -119,8 +119,6 @@ class LossTraits:
     """It has fp32 logits at hand: it can add a z-loss and bound them."""
     runs_on_any_cpu: bool = False
     """It needs neither a GPU nor a further package."""
-    native_bf16: bool = False
-    """Its products are computed in bf16 on a CPU too, which may have to emulate them."""
 
 
 def chunk_rows(tokens: int, vocabulary: int, chunk_bytes: int) -> int:
@@ -217,13 +215,11 @@ LOSSES: dict[LossName, LossTraits] = {
         _in_autocast_forward_bytes,
         _in_autocast_backward_bytes,
         runs_on_any_cpu=True,
-        native_bf16=True,
     ),
     "bf16_softmax": LossTraits(
         _multiples(operands=1, logits=2),
         _multiples(operands=1, logits=3),
         weighs=False,
         runs_on_any_cpu=True,
-        native_bf16=True,
     ),
 }
