@@ -223,10 +223,6 @@ class WandbView(View):
     mode: Literal["online", "offline"]
     state: Literal["waiting", "mirroring", "done", "failed"]
     """waiting: not started; done: all of the run is mirrored; failed: will be retried."""
-    records: int
-    """Events mirrored."""
-    behind_bytes: int
-    """Bytes of the run's events that are not mirrored yet."""
     url: str | None = None
     """The run's page in W&B."""
     folder: str | None = None

@@ -27,7 +27,7 @@ class Presenter:
         *,
         liveness: LivenessByRun = lambda _: {},
         heartbeat_at: HeartbeatTimes = lambda _: None,
-        mirror_view: MirrorViews = lambda _run_id, _sizes: None,
+        mirror_view: MirrorViews = lambda _run_id: None,
         nodes: Callable[[], Sequence[Node]] = tuple,
     ) -> None:
         """Args:

@@ -72,8 +72,8 @@ _VIEWS_KEPT = 4_000  # Several times what the longest page has. Each takes some 
 LivenessByRun = Callable[["Collection[Attempt]"], Mapping[str, Liveness]]
 """By run id: the liveness of those of these attempts that live."""
 HeartbeatTimes = Callable[[str], float | None]  # By an attempt's id: when its last heartbeat came.
-MirrorViews = Callable[[str, dict[int, dict[str, int]]], WandbView | None]
-"""By a run's id and its streams' sizes, by attempt and name; None for a run without a mirror."""
+MirrorViews = Callable[[str], WandbView | None]
+"""By a run's id; None for a run without a mirror."""
 
 
 class RunPresenter:
@@ -151,7 +151,7 @@ class RunPresenter:
                 attempt_view(attempt, sizes[attempt.number], self._heartbeat_at(attempt.id))
                 for attempt in attempts
             ],
-            wandb=self._mirror_view(run.id, sizes),
+            wandb=self._mirror_view(run.id),
             diagnosis=_explained(self.alerts(run)),
             forecast=live_forecast(self._store, run),
             cost=self._costs.of_runs(

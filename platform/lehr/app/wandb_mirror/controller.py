@@ -75,9 +75,8 @@ class MirrorController:
         self._every_s = every_s
         self._guard = threading.Lock()
         self._changed: set[str] = set()
-        self._requested: set[str] = set()  # Runs whose mirror is not complete.
-        self._done: set[str] = set()
-        """Those whose mirror is; an evaluation may still report scores."""
+        self._mirrors: dict[str, bool] = {}
+        """Whether the mirror of a run is complete; an evaluation may report scores even then."""
         self._child: subprocess.Popen[str] | None = None
         self._wanted_at = 0.0
         self._not_before = 0.0
@@ -105,8 +104,7 @@ class MirrorController:
     def _on_change(self, change: Change) -> None:
         # Steps only matter to a mirror. A look at each run that trains would cost too much.
         steps = change.kind == "metrics" or change.progress
-        known = change.id in self._requested or change.id in self._done
-        if known if steps else change.kind == "run":
+        if change.id in self._mirrors if steps else change.kind == "run":
             with self._guard:
                 self._changed.add(change.id)
 
@@ -133,7 +131,8 @@ class MirrorController:
                 self._judge(run_id)
             except Exception:  # noqa: BLE001 - logged; the changes of the others count
                 self._unreadable(run_id)
-        if not self._requested:
+        open_mirrors = {run_id for run_id, done in self._mirrors.items() if not done}
+        if not open_mirrors:
             if self._child is not None and time.monotonic() - self._wanted_at > _IDLE_S:
                 child, self._child = self._child, None
                 self._end(child)
@@ -142,9 +141,9 @@ class MirrorController:
         fresh = self._ensure_child()
         if self._child is None:
             return
-        for run_id in sorted(self._requested if fresh else self._requested & changed):
+        for run_id in sorted(open_mirrors if fresh else open_mirrors & changed):
             self._tell(run_id)
-        for run_id in sorted(self._requested):
+        for run_id in sorted(open_mirrors):
             self._judge(run_id)
 
     def _judge(self, run_id: str) -> None:
@@ -154,7 +153,7 @@ class MirrorController:
         except NotFound:
             return
         if run.archived and self._store.runs.is_deleted(run_id):
-            self._requested.discard(run_id)
+            self._mirrors.pop(run_id, None)
             if not notes.forget():
                 self._look_again(run_id)
             return
@@ -164,11 +163,10 @@ class MirrorController:
             if settings is not None and settings.mode != "off":
                 request = MirrorRequest(settings=settings, at=run.created_at)
                 notes.write(request)
-        if request is None:
-            return
-        done = self._is_done(run)
-        for runs, belongs in ((self._requested, not done), (self._done, done)):
-            (runs.add if belongs and request.settings.mode != "off" else runs.discard)(run_id)
+        if request is not None and request.settings.mode != "off":
+            self._mirrors[run_id] = self._is_done(run)
+        else:
+            self._mirrors.pop(run_id, None)
 
     def _is_done(self, run: RunRow) -> bool:
         progress = Notes(self._home, run.id).progress()
@@ -210,7 +208,7 @@ class MirrorController:
         return True
 
     def _say(self, message: str) -> None:
-        for run_id in self._requested:
+        for run_id in [run_id for run_id, done in self._mirrors.items() if not done]:
             Notes(self._home, run_id).fail(message)
 
     def _tell(self, run_id: str) -> None:

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 STEP = "step"  # The x axis of the rows: optimizer steps. W&B's own ``_step`` counts rows.
 _LOOK_S = 1.0
-_NOTE_EVERY = 500  # Number of rows between two writes of the progress.
 _TAG_LIMIT = 64
 _SAMPLE_COLUMNS = ["step", "attempt", "prompt", "text"]
 _QUIET: dict[str, Any] = {
@@ -109,6 +108,7 @@ class _Session:
         self._offline = request.settings.mode == "offline"
         self._samples: list[list[Any]] = []
         self._written: dict[int, int] = {}  # By attempt, its last step that was sent to W&B.
+        self._offsets: dict[int, int] = {}  # Bytes of each attempt's events that are processed.
         self._scores_sent = 0  # How many of ``progress.scores`` are sent.
         self._rows_at_start = 0  # Rows that W&B had at the start.
         self._began_late = False
@@ -221,23 +221,17 @@ class _Session:
             if attempt.open and not later:
                 return
             if not self._stop.is_set():
-                self.progress.ends.setdefault(attempt.number, self._offset(attempt))
-
-    def _offset(self, attempt: AttemptFeed) -> int:
-        return self.progress.offsets.get(attempt.number, 0)
+                self.progress.ends.setdefault(attempt.number, self._offsets.get(attempt.number, 0))
 
     def _read(self, attempt: AttemptFeed) -> None:
         path = self._replica / f"{self._notes.run_id}-{attempt.number}" / EVENTS
         end = self.progress.ends.get(attempt.number, attempt.size)
-        for offset, record in records(path, self._offset(attempt), end):
+        for offset, record in records(path, self._offsets.get(attempt.number, 0), end):
+            if self._stop.is_set():
+                return
             self._send_scores()
             self._pass_on(attempt.number, record)
-            self.progress.offsets[attempt.number] = offset
-            self.progress.records += 1
-            if self.progress.records % _NOTE_EVERY == 0:
-                self._notes.write(self.progress)
-                if self._stop.is_set():
-                    return
+            self._offsets[attempt.number] = offset
 
     def _pass_on(self, attempt: int, record: object) -> None:
         """Send what W&B gets of a record; nothing of one that a resume has superseded."""

@@ -18,10 +18,10 @@ from lehr.control.lifecycle import ENDED, RunState
 from lehr.schemas.checkpoints import CheckpointView
 from lehr.schemas.runs import WandbView
 from lehr.specs.run import WandbTracking
-from lehr_trainer.contract.layout import EVENTS
 from lehr_trainer.files import write_atomically
 
 MirrorState = Literal["waiting", "mirroring", "done", "failed"]
+_WORDS = {"waiting": "not started", "mirroring": "mirroring", "done": "complete"}
 
 
 class MirrorRequest(BaseModel):
@@ -43,11 +43,9 @@ class SentScores(BaseModel):
 class MirrorProgress(BaseModel):
     request_at: float  # The request that it carries out.
     state: MirrorState = "waiting"
-    offsets: dict[int, int] = {}  # Bytes of each attempt's events that have been processed.
     limits: dict[int, int] = {}
     """The last step of each attempt that counts; all of an attempt without an entry counts."""
     ends: dict[int, int] = {}  # Ends of attempts whose later events are ignored.
-    records: int = 0  # Processed lines of events.
     rows: int = 0  # Rows of history sent to W&B.
     scores: list[SentScores] = []
     """What evaluations have reported, in the order in which it is sent."""
@@ -122,36 +120,18 @@ def known(home: Path) -> Iterator[Notes]:
                 yield Notes(home, folder.name)
 
 
-def view(home: Path, run_id: str, sizes: dict[int, dict[str, int]]) -> WandbView | None:
-    """Return the API's view of a run's mirror; None when it has none.
-
-    ``sizes`` are the replica's streams by attempt and name.
-    """
+def view(home: Path, run_id: str) -> WandbView | None:
+    """Return the API's view of a run's mirror; None when it has none."""
     notes = Notes(home, run_id)
     request = notes.request()
     if request is None or request.settings.mode == "off":
         return None
     progress = notes.progress() or MirrorProgress(request_at=request.at)
-    behind = sum(
-        max(0, progress.ends.get(number, streams.get(EVENTS, 0)) - progress.offsets.get(number, 0))
-        for number, streams in sizes.items()
-    )
     return WandbView(
         mode=request.settings.mode,
-        behind_bytes=behind,
-        text=_text(request.settings.mode, progress, behind),
-        **progress.model_dump(include={"state", "records", "url", "folder", "error"}),
+        text=f"{request.settings.mode}, {progress.error or _WORDS[progress.state]}",
+        **progress.model_dump(include={"state", "url", "folder", "error"}),
     )
-
-
-def _text(mode: str, progress: MirrorProgress, behind: int) -> str:
-    if progress.error:
-        return f"{mode}, {progress.records:,} records; {progress.error}"
-    if progress.state == "waiting" and not progress.records:
-        return f"{mode}, not started"
-    if behind:
-        return f"{mode}, {progress.records:,} records, {behind:,} bytes to go"
-    return f"{mode}, {progress.records:,} of {progress.records:,} records"
 
 
 def _read(path: Path, kind: type[N]) -> N | None:
