@@ -69,7 +69,7 @@ def test_every_control_can_be_reached_by_keyboard(world: World, browser):
     press(page, "Escape")
 
     press(page, "g", "s")
-    expect(page.get_by_role("table", name="Sweeps")).to_contain_text("lr-grid")
+    expect(page.get_by_role("table", name="Runs")).to_contain_text("lr-grid")
     press(page, "j", "o")
     expect(page.locator("#verdict")).to_contain_text("Best lr")
     tab_to(page, ".eye")

@@ -91,7 +91,7 @@ def test_runs_are_found_selected_and_compared_by_keyboard(look: Visit):
 def test_selected_columns_are_remembered(look: Visit):
     page = look.open("/?curves=0")
     expect(page.locator("th.col-id")).to_have_count(0)
-    page.locator("#runs-options").get_by_text("View", exact=True).click()
+    page.locator("#runs-options").get_by_text("Columns", exact=True).click()
     page.get_by_role("checkbox", name="id", exact=True).check()
     page.get_by_role("checkbox", name="MFU").uncheck()
     expect(page.locator("th.col-id")).to_be_visible()
@@ -154,6 +154,69 @@ def test_list_beside_the_charts_fits_and_becomes_the_table(look: Visit):
         page.keyboard.press("ArrowRight")
     expect(page.locator("th.col-trend")).to_be_visible()
     expect(page.locator("#runs-curves .chart-svg").first).to_be_visible()
+
+
+def test_a_sort_keeps_groups_together_and_shows_the_best_run_of_each(look: Visit):
+    page = look.open("/?open=none")
+    page.get_by_role("button", name=re.compile("Fold lr-grid")).click()
+    page.get_by_role("button", name="val", exact=True).click()
+    group = page.locator("tr.group", has_text="lr-grid")
+    best = page.locator("tbody tr:not(.spacer)").first
+    expect(best).to_have_text(re.compile("lr-grid"))
+    expect(group.locator(".col-val.is-best")).to_be_visible()
+    expect(group.locator(".col-train-optimizer-lr")).to_have_text("2.0e-3")
+    page.get_by_role("button", name="Unfold lr-grid").click()
+    expect(page.locator("tr.member").first).to_contain_text("lr-grid-4")
+
+
+def test_groups_by_a_number_are_in_its_order_and_whole(visit: Visit, lehr: Lehr):
+    for i in range(236):  # More than the page asks for at once.
+        run = lehr.store.runs.create(seeding.run_spec(f"r{i}", lr=(1 + i % 13) * 1e-3))
+    seeding.start(lehr.store, run).train([1])
+    page = visit.open("/?by=lr")
+    names = page.locator("tr.group .name")
+    expect(names).to_have_text(
+        ["lr below 4.0e-3", "lr 4.0e-3 to 7.0e-3", "lr 7.0e-3 to 0.01", "lr from 0.01"]
+    )
+    for name in names.all():
+        assert name.evaluate("(one) => one.scrollWidth <= one.clientWidth")
+    page = visit.open("/?by=lr&filter=lr<6e-3")
+    expect(names).to_have_text([f"lr {n}.0e-3" for n in range(1, 6)])
+
+
+def test_sweeps_and_rollouts_are_groups_of_the_runs_page(look: Visit, world: World):
+    page = look.open("/sweeps")
+    expect(page.locator("nav [aria-current=page]")).to_have_text("Sweeps")
+    rows = page.locator("tbody tr:not(.spacer)")
+    expect(rows).to_have_count(1)
+    expect(rows).to_contain_text("4 completed")
+    expect(rows.locator(".col-best")).to_contain_text("at lr 2.0e-3")
+    expect(rows.locator(".trial-dots circle")).to_have_count(4)
+    expect(rows.locator(".trial-dots .broken")).to_have_count(1)
+    expect(rows.locator(".col-over")).to_have_text("train.optimizer.lr")
+    page.keyboard.press("j")
+    page.keyboard.press("e")
+    expect(page.locator("tr.member")).to_have_count(5)
+    page.keyboard.press("x")
+    expect(page.locator("#selection")).to_contain_text("5 selected")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="lr-grid")).to_be_visible()
+    page = look.open("/rollouts")
+    expect(rows).to_have_count(1)
+    expect(rows).to_contain_text("llama-1b")
+    expect(rows.locator(".col-stages")).to_contain_text("one GPU failed")
+    rows.get_by_role("link", name="llama-1b").click()
+    expect(page).to_have_url(f"{look.url}/rollouts/{world.rollout.id}")
+
+
+def test_project_menu_has_what_the_server_knows(visit: Visit, lehr: Lehr):
+    page = visit.open("/rollouts")
+    expect(page.locator("#runs-table")).to_contain_text("lehr rollout sweeps/rollout_small.yaml")
+    lehr.store.runs.create(seeding.run_spec("old", project="long-ago"))
+    page = visit.open("/rollouts")
+    expect(page.get_by_role("combobox", name="Project").locator("option")).to_have_text(
+        ["all projects", "long-ago"]
+    )
 
 
 def test_parts_of_the_filter_are_chips(look: Visit):

@@ -156,7 +156,7 @@ test("what differs between runs is their label, by names that tell the paths apa
   const { configs } = known();
   assert.deepEqual(configs.differing(["a", "b"]), ["train.optimizer.lr", "train.data.corpus.name"]);
   assert.equal(configs.label("a", ["train.optimizer.lr", "train.data.corpus.name"]), "lr 3.0e-3 · corpus.name Books");
-  assert.equal(configs.label("b", ["train.optimizer.lr", "train.data.corpus.name"]), "lr 1.0e-2");
+  assert.equal(configs.label("b", ["train.optimizer.lr", "train.data.corpus.name"]), "lr 0.01");
   assert.equal(shortName("train.model.name", ["train.model.name", "train.data.name"]), "model.name");
   assert.equal(shortName("train.optimizer.name", ["train.optimizer.name"]), "optimizer.name");
   const columns = ["train.optimizer.lr", "train.data.corpus.name"].map((path) => columnOf(path, [], configs));
@@ -266,12 +266,16 @@ test("a folded group is one row and one line, the mean of its runs; of an open o
   assert.deepEqual(linesOf(items).map((line) => [line.key, line.name, line.runs.map(({ id }) => id).join("")]), [["s", "sweep s", "ab"], ["c", null, "c"], ["d", null, "d"]]);
 });
 
-test("sorted groups come by their means among the runs, unknown ones last", () => {
+test("sorted groups come by their means among the runs, unknown ones last; those with a page by their first run", () => {
   const loss = (/** @type {number} */ value) => ({ latest: { "val/loss": { value, step: 1 } } });
   const column = COLUMNS.find(({ key }) => key === "val");
   const runs = [run({ id: "a", sweep_id: "s", ...loss(1) }), run({ id: "b", ...loss(2) }), run({ id: "c", sweep_id: "s", ...loss(5) }), run({ id: "d" })];
-  const order = (/** @type {boolean} */ down) => grouped(runs, SWEEPS, () => false, /** @type {any} */ ({ column, down })).map((one) => (one.kind === "run" ? one.run.id : one.id)).join("");
-  assert.deepEqual([order(false), order(true)], ["bsd", "sbd"]);
+  const of = (/** @type {any} */ how) => grouped(runs, SWEEPS, () => false, { sorted: true, ...how }).map((one) => (one.kind === "run" ? one.run.id : one.id)).join("");
+  assert.deepEqual([false, true].map((down) => of({ means: { column, down } })), ["bsd", "sbd"]);
+  assert.equal(of({}), "sbd");
+  const first = ["none", "s"].map((id) => ({ id, name: id, href: null }));
+  assert.equal(of({ first }), "sbd", "a key has no group without runs");
+  assert.equal(of({ first: first.map((one) => ({ ...one, href: "/sweeps/x" })) }), "nonesbd");
 });
 
 test("rows are drawn whole, up to 20 lines of 400 runs", () => {
@@ -290,7 +294,7 @@ test("columns whose values are all the same are parted from those that differ, a
   const columns = COLUMNS.filter(({ key }) => ["loss", "mfu", "gpus", "val"].includes(key));
   const runs = [of(2, 0.4, 8), of(NaN, 0.5, 8), of(3, 0.4, 8)];
   const { differ, alike } = parted(columns, runs, () => false);
-  assert.deepEqual([differ, alike].map((all) => all.map(({ key }) => key).join()), ["loss,val,mfu", "gpus"]);
+  assert.deepEqual([differ, alike].map((all) => all.map(({ key }) => key).join()), ["val,loss,mfu", "gpus"]);
   assert.deepEqual(parted(columns, runs, ({ key }) => key === "gpus").alike, []);
   const done = [200, 400].map((step) => ({ step, total_steps: step, latest: {} }));
   const steps = COLUMNS.filter(({ key }) => key === "step");

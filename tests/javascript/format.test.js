@@ -82,10 +82,10 @@ test("a larger number is never shown as a smaller one", () => {
   );
 });
 
-test("learning rates are scientific, with one digit after the point at least", () => {
+test("learning rates are scientific, with one digit after the point at least, unless they are ordinary numbers", () => {
   assert.equal(f.scientific(3e-4), "3.0e-4");
   assert.equal(f.scientific(3.16e-4), "3.16e-4");
-  assert.equal(f.scientific(0), "0.0e0");
+  assert.deepEqual([0, 0.0099, 0.01, -3, 9999, 1e4].map((v) => f.scientific(v)), ["0", "9.9e-3", "0.01", "−3", "9999", "1.0e4"]);
   assert.equal(f.scientific(-1e5), "−1.0e5");
   assert.equal(f.scientific(0.000999999), "1.0e-3");
   fc.assert(fc.property(sized(1e-300, 1e300), (value) => assertNear(parsed(f.scientific(value)), value, 5.1e-3)));

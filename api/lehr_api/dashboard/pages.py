@@ -52,10 +52,10 @@ SECTIONS = (
 PAGES = (
     DashboardPage("runs", "/", "runs"),
     DashboardPage("run", "/runs/{run_id}", "runs"),
-    DashboardPage("sweeps", "/sweeps", "sweeps"),
+    DashboardPage("runs", "/sweeps", "sweeps"),
     DashboardPage("sweep", "/sweeps/{sweep_id}", "sweeps"),
     DashboardPage("law", "/law", "sweeps"),
-    DashboardPage("rollouts", "/rollouts", "rollouts"),
+    DashboardPage("runs", "/rollouts", "rollouts"),
     DashboardPage("rollout", "/rollouts/{rollout_id}", "rollouts"),
     DashboardPage("compare", "/compare", "runs"),
     DashboardPage("cluster", "/cluster", "cluster"),

@@ -48,7 +48,7 @@ export function number(wire, digits = 4) {
 }
 
 /**
- * Format a learning rate: 3.0e-4, 3.16e-4.
+ * Format a learning rate: 3.0e-4, 3.16e-4; from 0.01 to 9,999 a plain number, as `lehr/base/formats.py` does.
  *
  * @param {unknown} wire
  * @param {number} [decimals] maximum; the minimum is one
@@ -57,6 +57,8 @@ export function scientific(wire, decimals = 2) {
   const value = fromWire(wire);
   if (value === null) return NONE;
   if (!Number.isFinite(value)) return notFinite(value);
+  const size = Math.abs(value);
+  if (!size || (size >= 0.01 && size < 1e4)) return minus(String(Number(value.toPrecision(Math.max(4, decimals + 1)))));
   const [mantissa, exponent] = value.toExponential(decimals).split("e");
   const short = mantissa.replace(/(\.\d)(\d*?)0+$/, "$1$2");
   return minus(`${short}e`) + exponent.replace("+", "");

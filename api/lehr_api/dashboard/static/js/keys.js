@@ -37,6 +37,8 @@ function onKey(event) {
     if (event.key === "Escape") /** @type {HTMLElement} */ (event.target).blur();
     return;
   }
+  // It presses what has the focus.
+  if (event.key === "Enter" && document.activeElement?.matches("a, button, summary, input, .plot")) return;
   const combined = pending ? `${pending} ${event.key}` : event.key;
   pending = "";
   clearTimeout(pendingTimer);
@@ -60,10 +62,10 @@ function showHelp() {
 }
 
 /**
- * Move a mark through rows with j and k. Enter opens a row, x selects it.
+ * Move a mark through rows with j and k. Enter or o opens a row, x selects it, e folds a group or unfolds it.
  *
  * @param {{count: () => number, show: (index: number) => void, open: (index: number) => void,
- *   select?: (index: number) => void}} rows
+ *   select: (index: number) => void, toggle: (index: number) => void}} rows
  */
 export function rowKeys(rows) {
   let at = -1;
@@ -75,11 +77,9 @@ export function rowKeys(rows) {
   };
   shortcut("j", "next row", () => move(1));
   shortcut("k", "row before", () => move(-1));
-  shortcut("o", "open the row", () => at >= 0 && rows.open(at));
-  if (rows.select) {
-    const select = rows.select;
-    shortcut("x", "select the row", () => at >= 0 && select(at));
-  }
+  for (const key of ["Enter", "o"]) shortcut(key, "open the row", () => at >= 0 && rows.open(at));
+  shortcut("x", "select the row, or all runs of a group", () => at >= 0 && rows.select(at));
+  shortcut("e", "fold or unfold the group", () => at >= 0 && rows.toggle(at));
 }
 
 export function install() {

@@ -46,7 +46,7 @@ export const REPORTING = [...ACTIVE, "external"];
 /** @type {Record<string, string>} the words for a state, where they differ from its name */
 const WORDS = { queued: "waits", not_judged: "not judged" };
 
-/** @param {string} state @param {string} [word] */
+/** @param {string} state @param {import("./dom.js").Child} [word] */
 export function stateMark(state, word = WORDS[state] ?? state) {
   const icon = s("svg", { viewBox: "0 0 10 10", "aria-hidden": "true" });
   for (const [tag, attributes] of SHAPES[state] ?? SHAPES.queued) icon.append(s(tag, attributes));
@@ -57,7 +57,8 @@ export function stateMark(state, word = WORDS[state] ?? state) {
 export function countsLine(counts) {
   const shown = Object.entries(counts).filter(([, n]) => n > 0);
   return h(
-    "span.counts", {}, shown.map(([state, n]) => stateMark(state, `${n} ${state === "queued" ? "wait" : state}`)),
+    "span.counts", {},
+    shown.map(([state, n]) => stateMark(state, [n, h("span.word", {}, ` ${state === "queued" ? "wait" : state}`)])),
   );
 }
 

@@ -140,7 +140,7 @@ export function toolbar(view, onChange, options = {}) {
     h("span.field", {}, "x", h("span.segments", {}, axes)),
     h("label.field", {}, "smooth", smooth, smoothOut),
     reset,
-    h("details.menu", {}, h("summary", {}, "View"), h("div.menu-list", {}, toggles, h(
+    h("details.menu", {}, h("summary", {}, "Chart view"), h("div.menu-list", {}, toggles, h(
       "button", { type: "button", onclick: () => print() }, "Print",
     ))),
   );

@@ -1,23 +1,24 @@
 /** The page of runs: the rows, newest first and live, and the charts of what they show beside them. */
 
 import { byId, fill, h, mount, scrollable, throttled } from "../dom.js";
-import { integer } from "../format.js";
-import { listFilter } from "../grouplist.js";
 import { shortcut } from "../keys.js";
-import { empty, showFailure } from "../notices.js";
+import { showFailure } from "../notices.js";
 import { installPage } from "../page.js";
 import { Beside, edgeOf } from "../runs/beside.js";
-import { bestOf, COLUMNS } from "../runs/columns.js";
+import { bestOf, COLUMNS, JUDGED } from "../runs/columns.js";
 import {
-  columnNamed, columnNames, columnsOf, Configs, forLabels, LOOKED_AT, varyingPaths,
+  columnNamed, columnNames, columnsOf, Configs, forLabels, judgedBy, LOOKED_AT, varyingPaths,
 } from "../runs/configs.js";
 import { completions, parseFilter, parts, unknownKey } from "../runs/filter.js";
-import { cellOf, grouped, groupRow, Groups, headOf, linesOf, unfolded, withRows } from "../runs/groups.js";
+import {
+  cellOf, grouped, groupRow, Groups, headOf, linesOf, unfolded, withRows, withSettings,
+} from "../runs/groups.js";
 import { fits, pressed, RunList, textOf } from "../runs/list.js";
-import { drawOptions, FilterBar, welcome } from "../runs/options.js";
+import { drawOptions, FilterBar, learnProjects, noMatch, welcome } from "../runs/options.js";
 import { Rows } from "../runs/rows.js";
 import { runsKeys, Selection } from "../runs/selection.js";
-import { state } from "../runs/state.js";
+import { ownKey, SECTION, state } from "../runs/state.js";
+import { REFERENCE } from "../run/tags_archive.js";
 import { on, onCatchUp } from "../stream.js";
 import { memory, read, write } from "../urlstate.js";
 
@@ -38,12 +39,12 @@ const split = byId("runs-split");
 const [opened, folded] = ["open", "fold"].map(
   (key) => new Set((read(key) ?? "").split(",").filter(Boolean).map(decodeURIComponent))
 );
-const groups = new Groups(state.by, () => redraw());
+const groups = new Groups(state.by, () => redraw(true));
 const selection = new Selection(byId("selection"), (ids) => {
   for (const id of ids) {
     rows.touch(`run ${id}`);
     const run = list.runs.get(id);
-    const group = run && groups.of(run, state.orders.length > 0);
+    const group = run && groups.of(run);
     if (group) rows.touch(`group ${group.id}`);
   }
   drawHead();
@@ -60,13 +61,19 @@ async function chooseAll(yes) {
 function columnsNow() {
   const most = state.beside ? edgeOf(split) : Infinity;
   table.classList.toggle("rail", most < Infinity);
-  const { columns, alike } = columnsOf(state, configs, most);
+  // Names of groups by a key are long, and a list of sweeps shows the best of each.
+  const few = SECTION ? 1 : most - Number(groups.byKey);
+  const { columns, alike } = columnsOf(state, configs, most < Infinity ? few : most);
   state.alike = alike;
   return columns;
 }
 
 /** @param {string} id */
 const isOpen = (id) => opened.has(id) || (groups.by === "sweep" && state.usual.has(id) && !folded.has(id));
+
+/** Whether a sort shows a group by the first of its runs: of groups by a key it shows the means. */
+const isLed = () => state.orders.length > 0 && !groups.byKey;
+const hasReference = () => [...list.runs.values()].some(({ tags }) => tags.includes(REFERENCE));
 
 function arrange() {
   const orders = state.orders.map(({ key, down }) => ({ column: columnNamed(key, configs), down }));
@@ -75,8 +82,12 @@ function arrange() {
   const { test } = state.filter;
   state.shown = test ? runs.filter((run) => test(run, configs)) : runs;
   groups.ask(state.shown);
-  state.usual = unfolded(state.shown, Boolean(read("filter")));
-  state.items = grouped(state.shown, (run) => groups.of(run, orders.length > 0), isOpen, orders[0] ?? null);
+  state.usual = SECTION ? new Set() : unfolded(state.shown, Boolean(read("filter")));
+  const sorted = orders.length > 0;
+  state.items = grouped(state.shown, (run) => groups.of(run), isOpen, {
+    sorted, means: groups.byKey && sorted ? orders[0] : null,
+    first: sorted ? [] : groups.first(groups.by === SECTION && !bar.text),
+  });
   state.listed = withRows(state.items);
 }
 
@@ -96,7 +107,8 @@ function runRow(run, member) {
 }
 
 /** @param {import("../runs/groups.js").Group} group */
-const rowOfGroup = (group) => groupRow(group, groups.sweep(group.id), state.columns, {
+const rowOfGroup = (group) => groupRow(group, groups.launches.get(group.id), state.columns, {
+  leads: isLed() ? state.orders[0].key : null, best: state.best,
   box: selection.boxOf(group.runs, `the runs of ${group.name}`), mark: state.beside?.eye(group.id, group.name),
   onToggle: () => toggle(group.id), onPoint: (run) => state.beside?.board.light(run),
 });
@@ -134,8 +146,8 @@ const rows = new Rows(
     },
   },
   async (drawn, atEnd) => {
-    if (withRows(drawn).some((run) => configs.lacks(run.id))) fetchConfigs();
-    if (atEnd && (await list.more())) redraw();
+    if (withSettings(drawn, isLed()).some((run) => configs.lacks(run.id))) fetchConfigs();
+    if ((atEnd || drawn.some((one) => one.kind === "group" && groups.lacks(one))) && (await list.more())) redraw();
   },
 );
 
@@ -176,10 +188,11 @@ async function loadConfigs() {
     ...(state.chosen ?? "").split(","),
     ...state.orders.map(({ key }) => key).filter((key) => !COLUMNS.some((column) => column.key === key)),
     ...state.filter.keys,
+    ...judgedBy(state.orders, configs).filter((name) => !JUDGED.includes(name) && hasReference()),
     state.beside ? state.colour.toLowerCase() : "",
   ].filter((name) => name && name !== "none");
   const wide = names.length > 0;
-  const drawn = withRows([...rows.drawn.values()].map(({ item }) => item));
+  const drawn = withSettings([...rows.drawn.values()].map(({ item }) => item), isLed());
   const ids = wide
     ? [...list.runs.keys()]
     : [...new Set([...state.listed.slice(0, LOOKED_AT), ...drawn].map((run) => run.id))];
@@ -197,7 +210,7 @@ function redraw(all = false) {
   if (!state.loaded) return;
   arrange();
   // Rows by themselves would stand for a moment where their groups will.
-  if (groups.waits && !room.contains(table)) return;
+  if (groups.waits) return;
   const sign = `${configs.runs.size} ${state.listed.slice(0, LOOKED_AT).map((run) => run.id).join()}`;
   if (all || sign !== state.looked) {
     state.varying = varyingPaths(state.listed, configs);
@@ -206,7 +219,7 @@ function redraw(all = false) {
   state.columns = columnsNow();
   const best = bestOf(state.columns, state.shown);
   const keys = (/** @type {Column[]} */ columns) => columns.map(({ key }) => key).join();
-  const after = `${keys(state.columns)}; ${keys(state.alike)} ${[...best]}`;
+  const after = `${keys(state.columns)}; ${keys(state.alike)} ${[...best]} ${textOf(state.orders)}`;
   state.best = best;
   const paths = forLabels(state.varying);
   // Their marks are in the rows.
@@ -223,8 +236,8 @@ function redraw(all = false) {
   showProblem(state.filter.problem ?? (
     state.filter.keys.length ? unknownKey(state.filter, list.runs.values(), configs) : null
   ) ?? groups.problem);
-  if (!state.shown.length) {
-    fill(room, nothing());
+  if (!state.items.length) {
+    fill(room, bar.text ? noMatch(list, state.filter, () => bar.set([])) : welcome(SECTION));
     return;
   }
   if (!room.contains(table)) {
@@ -243,21 +256,11 @@ function showProblem(problem) {
   if (place.textContent !== (problem ?? "")) place.textContent = problem;
 }
 
-function nothing() {
-  if (bar.text) {
-    const what = list.complete || !state.filter.test
-      ? "No run matches this filter"
-      : `None of the newest ${integer(list.runs.size)} runs matches this filter`;
-    return empty(what, h("p", {}, h("button", { type: "button", onclick: () => bar.set([]) }, "Show all runs")));
-  }
-  return welcome();
-}
-
 async function load() {
   showProblem(state.filter.problem);
   if (state.filter.problem) return;
   try {
-    await Promise.all([list.load(state.filter.query), loadSweeps()]);
+    await Promise.all([list.load({ ...state.filter.query, ...(SECTION && { within: SECTION }) }), loadSweeps()]);
     for (const run of list.runs.values()) selection.put(run);
     if (!state.loaded) {
       // The columns come with the configs, and would push those beside them away.
@@ -306,9 +309,6 @@ function showCurves(yes) {
 }
 
 function drawOptionsNow() {
-  const shown = [...list.runs.values()].map((run) => run.project);
-  const known = new Set([...memory.get("projects", []), ...shown, bar.project]);
-  memory.set("projects", [...known]);
   drawOptions(byId("runs-options"), {
     by: groups.by,
     curves: state.beside !== null,
@@ -317,27 +317,27 @@ function drawOptionsNow() {
     varying: state.varying,
     paths: [...configs.paths],
     project: bar.project,
-    projects: [...known].filter(Boolean).sort(),
+    projects: [...list.runs.values()].map((run) => run.project),
     onProject: (next) => bar.set([...(next ? [`project:${next}`] : []), ...bar.parts], input.value),
     onBy: async (next) => {
       groups.by = next;
       opened.clear();
       folded.clear();
-      write({ by: next === "sweep" ? null : next || "none", flat: null, open: null, fold: null });
+      write({ by: next === (SECTION || "sweep") ? null : next || "none", flat: null, open: null, fold: null });
       drawOptionsNow();
       if (groups.byKey) await complete();
       else await loadSweeps();
       redraw(true);
     },
     onCurves: (yes) => {
-      memory.set("curves-beside", yes);
+      memory.set(ownKey("curves-beside"), yes);
       write({ curves: yes ? "1" : "0" });
       showCurves(yes);
     },
     onColumn: (key, yes) => {
       state.base = COLUMNS.filter((one) => (one.key === key ? yes : state.base.includes(one)));
       const kept = state.base.map((one) => one.key);
-      memory.set("columns", kept);
+      memory.set(ownKey("columns"), kept);
       write({ cols: kept.join(",") });
       redraw(true);
     },
@@ -364,11 +364,9 @@ const fetchConfigs = throttled(() => loadConfigs().catch(() => undefined), 250);
 const refreshSweeps = throttled(() => loadSweeps().then(() => redraw()).catch(() => undefined), 2000);
 
 installPage();
-listFilter(applyFilter);
-const given = parts(input.value);
 const bar = new FilterBar(input, applyFilter, (text) => completions(text, [...list.runs.values()], configs));
 const wanted = read("curves");
-showCurves(wanted === null ? memory.get("curves-beside", innerWidth >= WIDE) : wanted === "1");
+showCurves(wanted === null ? memory.get(ownKey("curves-beside"), !SECTION && innerWidth >= WIDE) : wanted === "1");
 edgeOf(split, () => redraw(true));
 runsKeys(input, rows, selection, () => state.items, toggle);
 shortcut("a", "select all runs, or none", () => chooseAll(!selection.hasAll(state.shown)));
@@ -387,10 +385,12 @@ on("metrics", ({ run_id: id, latest }) => {
   state.beside?.tick(id);
 });
 on("sweep", refreshSweeps);
+on("rollout", refreshSweeps);
 onCatchUp(() => {
   refresh();
   state.beside?.board.reload();
 });
 document.addEventListener("lehr:theme", () => redraw(true));
-bar.set(given);
+bar.set(parts(read("filter") ?? ""));
 selection.learn();
+learnProjects().then(drawOptionsNow);

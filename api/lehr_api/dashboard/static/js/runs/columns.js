@@ -1,10 +1,10 @@
 /** The columns of the runs table. */
 
 import { sparkline } from "../charts/drawing.js";
-import { h } from "../dom.js";
+import { h, s } from "../dom.js";
 import * as f from "../format.js";
 import { REFERENCE } from "../run/tags_archive.js";
-import { progress, runReason, runState } from "../status.js";
+import { progress, runReason, runState, stateMark } from "../status.js";
 
 /**
  * @typedef {import("../types.js").RunView} RunView
@@ -15,11 +15,15 @@ import { progress, runReason, runState } from "../status.js";
  * @property {string} [hint]
  * @property {boolean} [num]
  * @property {boolean} [off] hidden by default
+ * @property {boolean} [main] the first of a row on a phone, and bold in a rail
  * @property {boolean} [setting] of the config
  * @property {(value: number) => string} [mean] of a metric: writes the mean of a group
+ * @property {string} [metric] whose value it is
  * @property {number} [goal] of a metric: 1 where the highest value is the best, -1 where the lowest is
  * @property {(run: RunView) => import("../dom.js").Child} cell
  * @property {(run: RunView) => number | string | null} [sort]
+ * @property {(launch: any, runs: RunView[]) => import("../dom.js").Child} [whole] what the row of a sweep or a rollout
+ *   shows of it, by its view and its runs that are here
  */
 
 const LOWER = /loss|perplexity|ppl|bits_per_byte|err(or)?s?\b|step_time/;
@@ -33,7 +37,8 @@ const HIGHER = /acc(uracy)?\b|mfu|per_s\b|f1|reward|utilization/;
 export const metricColumn = (
   name, title = name, mean = (value) => f.metric(name, value), valueOf = (run) => run.latest[name]?.value,
 ) => ({
-  key: name, title, hint: `${name}, last`, num: true, mean, goal: LOWER.test(name) ? -1 : Number(HIGHER.test(name)),
+  key: name, title, hint: `${name}, last`, num: true, mean, metric: name,
+  goal: LOWER.test(name) ? -1 : Number(HIGHER.test(name)),
   cell: (run) => mean(valueOf(run)), sort: (run) => f.fromWire(valueOf(run) ?? null),
 });
 
@@ -49,12 +54,94 @@ const gpus = (run) => h("span", { title: where(run) }, `${run.gpus}${run.gpu_typ
 
 /** What the server computes of each run: the best value, and the difference to the reference of its project. */
 export const JUDGED = ["best:val/loss", "versus:val/loss"];
-const VERSUS = "val/loss, less that of the project's reference run at equal tokens";
 
-/** @param {string} name one of those @param {(run: RunView) => unknown} valueOf @returns {Column} */
-export const judgedColumn = (name, valueOf) => (name === JUDGED[0]
-  ? { ...metricColumn(name, "best val", f.number, valueOf), hint: "val/loss, the best" }
-  : { ...metricColumn(name, "vs ★", f.signed, valueOf), hint: VERSUS });
+/**
+ * Return the column of such a value: `best:NAME` or `versus:NAME`.
+ *
+ * @type {(name: string, valueOf: (run: RunView) => unknown) => Column}
+ */
+export function judgedColumn(name, valueOf) {
+  const [kind, metric] = name.split(/:(.*)/);
+  const short = metric.replace(/^val\/loss$/, "val");
+  const difference = (/** @type {any} */ v) => (
+    metric.endsWith("loss") ? f.signed(v) : `${(f.fromWire(v) ?? 0) > 0 ? "+" : ""}${f.metric(metric, v)}`
+  );
+  return kind === "best"
+    ? { ...metricColumn(name, `best ${short}`, f.number, valueOf), metric, hint: `${metric}, the best` }
+    : {
+      ...metricColumn(name, short === "val" ? "vs ★" : `${short} vs ★`, difference, valueOf), metric,
+      hint: `${metric}, less that of the project's reference run at equal tokens`,
+    };
+}
+
+/** What sweeps minimize or maximize, by their ids. @type {Map<string | null, string>} */
+export const metricOf = new Map();
+/** @param {RunView} run */
+const measured = (run) => f.fromWire(run.latest[metricOf.get(run.sweep_id) ?? "val/loss"]?.value ?? null);
+
+/** @param {import("../types.js").SweepView} sweep */
+export const bestOfSweep = ({ best_parameters: at, best_value: value, metric, held_out: set, held_out_note: note }) => (
+  set === "different" ? h("span.dim", { title: note }, "different held-out sets")
+    : at && [h("b", {}, f.metric(metric, value)), h("span.dim.point", {}, f.atPoint(at))]
+);
+
+const [WIDTH, HEIGHT, PAD, FAR] = [168, 20, 3, 4];
+
+/**
+ * Draw trials as dots: their values over the first parameter, if it has numbers. What has none and is over is a cross,
+ * what is far worse than the median is at the upper edge.
+ *
+ * @param {import("../types.js").SweepView} sweep
+ * @param {RunView[]} runs
+ */
+export function trialDots(sweep, runs) {
+  const path = sweep.parameters.find((one) => !f.isSeed(one)) ?? "";
+  const given = runs.map((run, i) => Number(run.parameters_varied[path] ?? NaN) || i);
+  const logarithmic = Math.min(...given) > 0 && Math.max(...given) / Math.min(...given) >= 4;
+  const at = given.map((value) => (logarithmic ? Math.log(value) : value));
+  const [left, right] = [Math.min(...at), Math.max(...at)];
+  const sign = sweep.goal === "maximize" ? -1 : 1;
+  const values = runs.map((run) => sign * (measured(run) ?? NaN));
+  const sorted = values.filter(Number.isFinite).sort((a, b) => a - b);
+  const [low = 0, middle = low] = [sorted[0], sorted[sorted.length >> 1]];
+  const high = Math.min(sorted.at(-1) ?? low, low + FAR * (middle - low || 1));
+  /** @type {(v: number, from: number, to: number) => number} */
+  const part = (v, from, to) => (v - from) / (to - from || 1);
+  const x = (/** @type {number} */ i) => PAD + (left === right ? 0.5 : part(at[i], left, right)) * (WIDTH - 2 * PAD);
+  const y = (/** @type {number} */ v) => {
+    const height = part(Math.min(v, high), low, high) * (HEIGHT - 2 * PAD);
+    return sign > 0 ? HEIGHT - PAD - height : PAD + height;
+  };
+  const label = `${sorted.length} of ${runs.length} trials have a value, over ${path}`;
+  return runs.length > 0 && s(
+    "svg", { class: "spark trial-dots", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": label },
+    runs.map(({ ended_at: ended }, i) => {
+      if (!Number.isFinite(values[i])) return ended && s("path", { class: "broken", d: `M${x(i) - 2} 1l4 4m0-4l-4 4` });
+      const best = values[i] === low;
+      const [cx, cy] = [x(i), y(values[i])].map((v) => v.toFixed(1));
+      return s("circle", { cx, cy, r: best ? 2.5 : 1.5, class: best && "last" });
+    }),
+  );
+}
+
+/** @param {import("../types.js").RolloutView} rollout */
+const stages = ({ progress: all }) => h("ol.progress-stages.plain", {}, Object.entries(all).map(([name, state]) => h(
+  "li", { title: `${name}: ${state}` },
+  stateMark(state, name.replaceAll("_", " ").replace(
+    /\b(gpus?|cpu)\b/g, (word) => word.toUpperCase().replace("GPUS", "GPUs"),
+  )),
+  h("span.unseen", {}, ` ${state}`),
+)));
+
+/** @param {RunView} run */
+const gpuHours = ({ gpus: n, started_at: from, ended_at: to }) => (
+  from === null ? null : (n * ((to ?? Date.now() / 1000) - from)) / 3600
+);
+/** @param {number | null} value */
+const hours = (value) => (value !== null && value < 0.01 ? "< 0.01" : f.number(value, 3));
+/** @param {RunView} run */
+const varied = ({ parameters_varied: values }) => f.atPoint(values).replace(/^ at /, "");
+const COUNTED = "GPU-hours: GPUs of each run x time from its first start to its end, pauses included";
 
 /** @type {Column[]} */
 export const COLUMNS = [
@@ -79,12 +166,12 @@ export const COLUMNS = [
       f.integer(run.step), run.total_steps > 0 && h("span.dim", {}, `/${f.integer(run.total_steps)}`),
     ]),
   },
+  { ...metricColumn("val/loss", "val", f.number), key: "val" },
   { ...metricColumn("train/loss", "loss", f.number), key: "loss" },
   {
     key: "trend", title: "trend", hint: "train/loss over the run so far",
     cell: (run) => sparkline(run.trend, `train/loss of ${run.name}`) ?? h("span.dim", {}, f.NONE),
   },
-  { ...metricColumn("val/loss", "val", f.number), key: "val" },
   { ...metricColumn("tokens_per_s", "tok/s", f.si), key: "tokens" },
   metricColumn("mfu", "MFU", f.percent),
   { key: "eta", title: "ETA", num: true, cell: (run) => f.duration(run.eta_s), sort: (run) => run.eta_s },
@@ -93,8 +180,32 @@ export const COLUMNS = [
     key: "tags", title: "tags", sort: ({ tags }) => tags.join(" ") || null, cell: ({ tags }) => tags.length > 0
       && h("span", { title: tags.join(", ") }, tags.map((tag) => h("span.tag", {}, tag))),
   },
-  { key: "submitted", title: "submitted", cell: (run) => f.time(run.created_at), sort: (run) => run.created_at },
-  { key: "project", title: "project", off: true, cell: (run) => run.project, sort: (run) => run.project },
+  {
+    ...metricColumn("", "best", f.number, measured), key: "best", num: false, off: true, whole: bestOfSweep,
+    hint: "Best value of the metric of the sweep, and where it is; of a run, the newest",
+  },
+  {
+    key: "trials", title: "trials", off: true, whole: trialDots, hint: "Values of the trials over the first parameter",
+    cell: (run) => sparkline(run.trend, `train/loss of ${run.name}`),
+  },
+  {
+    key: "over", title: "over", off: true, cell: varied,
+    whole: ({ parameters }) => h("span.dim", {}, parameters?.join(" × ")),
+  },
+  { key: "stages", title: "stages", off: true, cell: () => null, whole: stages },
+  {
+    key: "hours", title: "GPU-h", off: true, num: true, hint: COUNTED, sort: gpuHours,
+    cell: (run) => hours(gpuHours(run)),
+    whole: (_, runs) => hours(runs.length ? runs.reduce((sum, run) => sum + (gpuHours(run) ?? 0), 0) : null),
+  },
+  {
+    key: "submitted", title: "submitted", cell: (run) => f.time(run.created_at), sort: (run) => run.created_at,
+    whole: ({ created_at: at }) => f.time(at),
+  },
+  {
+    key: "project", title: "project", off: true, cell: (run) => run.project, sort: (run) => run.project,
+    whole: ({ project }) => project,
+  },
   { key: "id", title: "id", off: true, cell: (run) => h("span.mono", {}, run.id), sort: (run) => run.id },
   {
     key: "params", title: "parameters", off: true, num: true, cell: (run) => f.si(run.parameters),

@@ -61,7 +61,9 @@ export class Configs {
     if (latest["val/loss"] && latest["val/loss"].step !== before.latest["val/loss"]?.step) this.stale.add(before.id);
     if (tags && tags.includes(REFERENCE) !== before.tags.includes(REFERENCE)) {
       this.stale = new Set(this.runs.keys());
-      for (const values of this.metrics.values()) values.delete(JUDGED[1]);
+      for (const values of this.metrics.values()) {
+        for (const name of values.keys()) if (name.startsWith("versus:")) values.delete(name);
+      }
     }
     return this.stale.size > 0;
   }
@@ -257,7 +259,7 @@ export const forLabels = (varying) => varying.slice(0, IN_LABELS);
 export function columnOf(name, others, configs) {
   if (!configs.paths.has(name)) {
     const of = (/** @type {RunView} */ run) => run.latest[name]?.value ?? configs.metrics.get(run.id)?.get(name);
-    return JUDGED.includes(name) ? judgedColumn(name, of) : metricColumn(name, name, undefined, of);
+    return /^(best|versus):/.test(name) ? judgedColumn(name, of) : metricColumn(name, name, undefined, of);
   }
   const value = (/** @type {RunView} */ run) => configs.value(run.id, name);
   const plain = (/** @type {any} */ v) => (typeof v === "number" || typeof v === "string" ? v : JSON.stringify(v));
@@ -282,26 +284,39 @@ export const columnNames = (chosen, varying) => (
 export const columnNamed = (key, configs) => COLUMNS.find((one) => one.key === key) ?? columnOf(key, [key], configs);
 
 /**
+ * Return what the server judges of each run: the best val/loss, and the difference to the reference by the metric that
+ * the table is sorted by.
+ *
+ * @param {{key: string}[]} orders @param {Configs} configs
+ */
+export function judgedBy(orders, configs) {
+  const sorted = orders.map(({ key }) => columnNamed(key, configs).metric).find(Boolean);
+  return [JUDGED[0], sorted ? `versus:${sorted}` : JUDGED[1]];
+}
+
+/**
  * Return the columns in their order, what differs beside the name; and those of which all values are the same.
  *
  * @param {{base: Column[], chosen: string | null, varying: string[], shown: RunView[], orders: {key: string}[]}} state
  * @param {Configs} configs
- * @param {number} fits how many there is room for, besides name and state; then what they are sorted by is first
+ * @param {number} fits how many there is room for, besides name and state; first what they are sorted by, or the loss
  */
 export function columnsOf({ base, chosen, varying, shown, orders }, configs, fits) {
   const names = columnNames(chosen, varying);
-  const judged = chosen === null ? JUDGED.map((name) => columnOf(name, [], configs)) : [];
+  const judged = chosen === null ? judgedBy(orders, configs).map((name) => columnOf(name, [], configs)) : [];
   const place = base.findIndex(({ key }) => key === "val") + 1 || base.length;
   const own = withValues([...base.slice(0, place), ...judged, ...base.slice(place)], shown);
   const ends = own.filter(({ key }) => key === "name" || key === "state");
   const others = [...names.map((name) => columnOf(name, names, configs)), ...own.filter((one) => !ends.includes(one))];
   const { differ, alike } = parted(others, shown, ({ key }) => orders.some((one) => one.key === key));
-  if (fits === Infinity) return { columns: [...ends, ...differ], alike };
   const sorted = orders.filter(({ key }) => !ends.some((one) => one.key === key))
     .map(({ key }) => columnNamed(key, configs));
-  const main = ["val", "loss"].flatMap((key) => (sorted.length ? [] : differ.filter((one) => one.key === key)));
-  const versus = differ.filter(({ key }) => key === JUDGED[1]);
-  const rest = [...sorted, ...main.slice(0, 1), ...versus, ...differ.filter((one) => one.sort)];
-  const distinct = rest.filter((one, i) => rest.findIndex(({ key }) => key === one.key) === i);
-  return { columns: [...ends, ...distinct.slice(0, fits)], alike };
+  const usual = ["best", "val", "loss"].flatMap((key) => differ.filter((one) => one.key === key));
+  const main = [...sorted, ...usual].slice(0, 1);
+  const versus = differ.filter(({ key }) => key.startsWith("versus:"));
+  const rest = [
+    ...sorted, ...main, ...(fits === Infinity ? differ : [...versus, ...differ.filter((one) => one.sort)]),
+  ].filter((one, i, all) => all.findIndex(({ key }) => key === one.key) === i);
+  const columns = [...ends, ...rest.slice(0, fits)];
+  return { columns: columns.map((one) => (one.key === main[0]?.key ? { ...one, main: true } : one)), alike };
 }

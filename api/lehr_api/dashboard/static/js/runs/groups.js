@@ -3,15 +3,14 @@
 import { get } from "../api.js";
 import { byNumber } from "../charts/metric_groups.js";
 import { h } from "../dom.js";
-import { atPoint, integer, isSeed, metric, NONE, percent } from "../format.js";
+import { integer, isSeed, NONE, percent } from "../format.js";
 import { message } from "../notices.js";
-import { countsLine } from "../status.js";
-import { spreadOf } from "./columns.js";
+import { countsLine, stateMark } from "../status.js";
+import { bestOfSweep, metricOf, spreadOf } from "./columns.js";
 import { compared, markOf } from "./list.js";
 
 /**
  * @typedef {import("../types.js").RunView} RunView
- * @typedef {import("../types.js").SweepView} SweepView
  * @typedef {import("./columns.js").Column} Column
  * @typedef {{kind: "group", id: string, name: string, href: string | null, runs: RunView[], open: boolean}} Group
  * @typedef {{kind: "run", run: RunView, member: boolean} | Group} Item
@@ -42,6 +41,11 @@ export function unfolded(runs, filtered) {
 /** Return the runs that have a row: those of a folded group have none. @param {Item[]} items */
 export const withRows = (items) => items.flatMap((item) => (item.kind === "run" ? [item.run] : []));
 
+/** Return the runs whose settings rows show. @param {Item[]} items @param {boolean} led also the first of a group */
+export const withSettings = (items, led) => items.flatMap(
+  (one) => (one.kind === "run" ? [one.run] : one.runs.slice(0, Number(led))),
+);
+
 /**
  * Return the lines that the rows stand for: one of each run, and of a folded group the mean.
  *
@@ -57,37 +61,39 @@ export const linesOf = (items) => items.flatMap((item) => (
  * @param {RunView[]} runs in the order of the table
  * @param {(run: RunView) => Pick<Group, "id" | "name" | "href"> | null} groupOf null for a run by itself
  * @param {(group: string) => boolean} isOpen
- * @param {{column: Column, down: boolean} | null} order by which groups come in that of their means
- * @returns {Item[]} each group at the place of its first run
+ * @param {object} [order]
+ * @param {boolean} [order.sorted] whether the runs are
+ * @param {{column: Column, down: boolean} | null} [order.means] groups come in the order of their means of this column
+ * @param {Pick<Group, "id" | "name" | "href">[]} [order.first] groups that come first; those with a page also if no run
+ *   of them is here
+ * @returns {Item[]} each other group at the place of its first run: the best of its runs, if they are sorted
  */
-export function grouped(runs, groupOf, isOpen, order = null) {
+export function grouped(runs, groupOf, isOpen, { sorted = false, means = null, first = [] } = {}) {
   /** @type {Map<string, Group | RunView>} */
-  const rows = new Map();
+  const rows = new Map(first.map((one) => [one.id, { ...one, kind: "group", runs: [], open: isOpen(one.id) }]));
   for (const run of runs) {
     const group = groupOf(run);
     const known = rows.get(group?.id ?? run.id);
     if (known && "runs" in known) known.runs.push(run);
     else rows.set(group?.id ?? run.id, group ? { ...group, kind: "group", runs: [run], open: isOpen(group.id) } : run);
   }
-  const all = [...rows.values()];
-  if (order?.column.mean) {
+  const all = [...rows.values()].filter((one) => !("runs" in one) || one.href || one.runs.length);
+  if (means?.column.mean) {
     const value = new Map(all.map((one) => {
-      const { n, mean } = spreadOf(order.column, "runs" in one ? one.runs : [one]);
+      const { n, mean } = spreadOf(means.column, "runs" in one ? one.runs : [one]);
       return [one, n ? mean : null];
     }));
-    all.sort((a, b) => compared(value.get(a) ?? null, value.get(b) ?? null, order.down));
+    all.sort((a, b) => compared(value.get(a) ?? null, value.get(b) ?? null, means.down));
   }
   return all.flatMap((one) => {
     if (!("runs" in one)) return [/** @type {Item} */ ({ kind: "run", run: one, member: false })];
     // Trials are in the order of the grid, not newest first.
-    const members = order ? one.runs : [...one.runs].sort((a, b) => byNumber(a.name, b.name));
+    const members = sorted ? one.runs : [...one.runs].sort((a, b) => byNumber(a.name, b.name));
     return [one, ...(one.open ? members.map((run) => /** @type {Item} */ ({ kind: "run", run, member: true })) : [])];
   });
 }
 
-/** The most runs whose groups one request asks for. */
-const BATCH = 200;
-/** Groups that have a page: a sort lists their runs one by one. */
+/** Groups that have a page. */
 const LAUNCHED = ["sweep", "rollout"];
 
 /** What groups runs belong to: sweeps, rollouts, or by any key, as the server names them. */
@@ -98,6 +104,8 @@ export class Groups {
     this.onChange = onChange;
     /** @type {Map<string, any>} the newest sweeps, and rollouts if they are asked for */
     this.launches = new Map();
+    /** The names of groups by a key, in their order. @type {string[]} */
+    this.order = [];
     /** @type {Map<string, string>} by run, the name of its group */
     this.names = new Map();
     this.asked = this.answered = "";
@@ -110,25 +118,42 @@ export class Groups {
 
   get waits() { return this.byKey && this.asked !== this.answered; }
 
-  /** @param {RunView} run @param {boolean} sorted @returns {Pick<Group, "id" | "name" | "href"> | null} */
-  of(run, sorted) {
+  /** @param {RunView} run @returns {Pick<Group, "id" | "name" | "href"> | null} */
+  of(run) {
     if (this.byKey) {
       const name = this.names.get(run.id);
       return name === undefined ? null : { id: name, name, href: null };
     }
     const id = this.by === "sweep" ? run.sweep_id : this.by ? run.rollout_id : null;
-    if (!id || sorted) return null;
-    return { id, name: this.launches.get(id)?.name ?? run.name.replace(/-\d+$/, ""), href: `/${this.by}s/${id}` };
+    return id ? this.#launched(id, run.name.replace(/-\d+$/, "")) : null;
   }
 
-  /** @param {string} group @returns {SweepView | undefined} */
-  sweep(group) { return this.by === "sweep" ? this.launches.get(group) : undefined; }
+  /** @param {string} id @param {string} name if its view is not here */
+  #launched(id, name) {
+    return { id, name: this.launches.get(id)?.name ?? name, href: `/${this.by}s/${id}` };
+  }
+
+  /** Whether runs of a group with a page are not here yet. @param {Group} group */
+  lacks({ id, runs }) {
+    const { counts = {}, progress } = this.launches.get(id) ?? {};
+    return progress ? !runs.length : runs.length < Object.values(counts).reduce((a, b) => a + Number(b), 0);
+  }
+
+  /** Return the groups in an order that is not that of the runs. @param {boolean} launched also of those with a page */
+  first(launched) {
+    if (this.byKey) return this.order.map((name) => ({ id: name, name, href: null }));
+    return launched ? [...this.launches.keys()].map((id) => this.#launched(id, id)) : [];
+  }
 
   /** Fetch the newest sweeps or rollouts. @returns {Promise<string[]>} their ids */
   async load() {
     if (!LAUNCHED.includes(this.by)) return [];
     const { items } = await get(`/${this.by}s`, { limit: 100 });
-    for (const one of items) this.launches.set(one.id, one);
+    const before = this.launches;
+    // The newest first, also of those that have come.
+    this.launches = new Map(items.map((/** @type {any} */ one) => [one.id, one]));
+    for (const [id, one] of before) if (!this.launches.has(id)) this.launches.set(id, one);
+    for (const one of items) metricOf.set(one.id, one.metric);
     return items.map((/** @type {{id: string}} */ { id }) => id);
   }
 
@@ -142,13 +167,10 @@ export class Groups {
     this.problem = null;
     if (!this.byKey || !ids.length) return;
     try {
-      const names = new Map();
-      for (let i = 0; i < ids.length; i += BATCH) {
-        const found = await get("/values", { run: ids.slice(i, i + BATCH), by });
-        found.runs.forEach((/** @type {string} */ id, /** @type {number} */ n) => names.set(id, found.groups[n]));
-      }
+      const found = await get("/values", { run: ids, by, configs: false });
       if (asked !== this.asked) return;
-      this.names = names;
+      this.names = new Map(ids.map((id, n) => [id, found.groups[n]]));
+      this.order = found.group_order;
     } catch (error) {
       if (asked !== this.asked) return;
       this.names = new Map();
@@ -187,16 +209,20 @@ function common(column, runs) {
 
 /**
  * @param {Group} group
- * @param {SweepView | undefined} sweep undefined until its view is here, and where the group is none
+ * @param {any} launch the view of the sweep or rollout; undefined until it is here, and where the group is none
  * @param {Column[]} columns
  * @param {{box: HTMLElement, mark: HTMLElement | null | undefined, onToggle: () => void, onPoint: (run: string | null)
- *   => void}} parts `onPoint`: called with a run whose line is that of the row under the pointer
+ *   => void, leads: string | null, best: Map<string, number>}} parts `onPoint`: called with a run whose line is that of
+ *   the row under the pointer; `leads`: the column by which the first run stands for the others
  */
-export function groupRow({ id, name, href, runs, open }, sweep, columns, { box, mark, onToggle, onPoint }) {
+export function groupRow({ id, name, href, runs, open }, launch, columns, parts) {
+  const { box, mark, onToggle, onPoint, leads, best } = parts;
   /** @type {Record<string, number>} */
   const counts = {};
   for (const run of runs) counts[run.state] = (counts[run.state] ?? 0) + 1;
-  const size = Object.values(sweep?.counts ?? counts).reduce((a, b) => a + b, 0);
+  const states = launch?.counts ?? counts;
+  const size = Math.max(runs.length, Object.values(launch?.counts ?? {}).reduce((a, b) => a + b, 0));
+  const isLed = (/** @type {Column} */ { key, setting }) => leads && runs.length > 0 && (key === leads || setting);
   const cells = (/** @type {Column} */ column) => {
     if (column.key === "name") {
       return h(
@@ -209,28 +235,33 @@ export function groupRow({ id, name, href, runs, open }, sweep, columns, { box, 
         h("span.dim", {}, runs.length < size ? `(${runs.length} of ${size})` : `(${size})`),
       );
     }
-    if (column.key !== "state") return common(column, runs);
-    return [
-      countsLine(sweep?.counts ?? counts),
-      sweep?.held_out === "different"
-        && h("span.reason", { title: sweep.held_out_note }, "no best: different held-out sets"),
-      sweep?.best_parameters && h(
-        "span.reason", {}, "best ", h("b", {}, metric(sweep.metric, sweep.best_value)), atPoint(sweep.best_parameters),
-      ),
-    ];
+    if (column.key === "state") {
+      const found = launch?.counts && !leads && !columns.some(({ key }) => key === "best") && bestOfSweep(launch);
+      return [
+        launch?.progress ? stateMark(launch.state) : countsLine(states),
+        launch?.reason && h("span.reason", { title: launch.reason }, launch.reason),
+        found && h("span.reason", {}, launch.held_out === "different" ? "no best: " : "best ", found),
+      ];
+    }
+    if (launch && column.whole) return column.whole(launch, runs);
+    if (!isLed(column)) return common(column, runs);
+    const title = `${runs[0].name}, the first of ${integer(runs.length)} runs in this order`;
+    return h("span", { title }, column.cell(runs[0]));
   };
   return h(
     "tr.group",
     {
       "data-sweep": id, "data-curves": open ? "" : runs.map((run) => run.id).join(" "),
-      onpointerenter: () => onPoint(open ? null : runs[0].id), onpointerleave: () => onPoint(null),
+      onpointerenter: () => onPoint(open ? null : runs[0]?.id ?? null), onpointerleave: () => onPoint(null),
     },
-    h("td.shrink", {}, box, mark), columns.map((column) => cellOf(column, cells(column))),
+    h("td.shrink", {}, box, mark), columns.map((column) => cellOf(
+      column, cells(column), Boolean(isLed(column)) && column.sort?.(runs[0]) === (best.get(column.key) ?? NaN),
+    )),
   );
 }
 
 /** @param {Column} column */
-const classesOf = ({ key, num }) => `col-${key.replace(/\W/g, "-")}${num ? ".num" : ""}`;
+const classesOf = ({ key, num, main }) => `col-${key.replace(/\W/g, "-")}${num ? ".num" : ""}${main ? ".main" : ""}`;
 
 /**
  * @param {Column} column
@@ -255,5 +286,6 @@ export function headOf(column, orders, onSort) {
 /** @param {Column} column @param {import("../dom.js").Child} content @param {boolean} [best] */
 export const cellOf = (column, content, best = false) => h(`td.${classesOf(column)}${best ? ".is-best" : ""}`, {
   // In a rail it is a mark alone.
+  "data-label": column.main && column.title,
   title: column.key === "state" ? [content].flat().map((one) => one?.textContent ?? "").join(" ") : null,
 }, content);

@@ -54,10 +54,11 @@ const TREND = 24;
  * @param {RunView} run
  * @param {Record<string, any>} query
  */
-export function fits(run, { state, tag, project, archived = false }) {
+export function fits(run, { state, tag, project, within, archived = false }) {
   return (!state || state.includes(run.state))
     && (!tag || run.tags.includes(tag))
     && (!project || run.project === project)
+    && (!within || Boolean(within === "sweep" ? run.sweep_id : run.rollout_id))
     && (run.archived ?? false) === archived;
 }
 

@@ -1,6 +1,8 @@
 /** The line above the runs: filter, project, Group and View; and what is said before there is a run. */
 
+import { get } from "../api.js";
 import { byId, checkbox, fill, h } from "../dom.js";
+import { integer } from "../format.js";
 import { empty } from "../notices.js";
 import { memory } from "../urlstate.js";
 import { COLUMNS } from "./columns.js";
@@ -12,6 +14,7 @@ import { parts } from "./filter.js";
 const optionsOf = (values) => values.map((value) => h("option", { key: value, value }, value));
 
 const OFFERED = 12;
+const TYPING_MS = 200;
 /** A list of suggestions may be long: the browser shows those that match what is typed. */
 const MOST_OFFERED = 300;
 
@@ -40,6 +43,13 @@ const removable = (part, name, onRemove) => h("span.part", { key: name }, part, 
   "button", { key: "out", type: "button", "aria-label": `Remove ${name}`, onclick: onRemove }, "×",
 ));
 
+/** All projects, as the server knows them. @type {string[]} */
+let allProjects = [];
+/** Without them the menu has those of the runs that are here. */
+export async function learnProjects() {
+  allProjects = (await get("/projects").catch(() => ({ items: [] }))).items;
+}
+
 /** The filter: chips, a field with the part that is being typed, and the project, which has a menu. */
 export class FilterBar {
   /** @param {HTMLInputElement} field @param {() => void} onChange @param {(text: string) => string[]} complete */
@@ -53,7 +63,10 @@ export class FilterBar {
     const offer = () => fill(offers, optionsOf(complete(field.value.trim())));
     const commit = () => this.set([...this.#whole, ...parts(field.value)]);
     field.addEventListener("focus", offer);
+    let typing = 0;
     field.addEventListener("input", (event) => {
+      clearTimeout(typing);
+      typing = window.setTimeout(onChange, TYPING_MS);
       // A value that was chosen is no typed letter; a key waits for its value.
       if (!("data" in event) && /[:=<>]./.test(field.value)) commit();
       else offer();
@@ -63,7 +76,10 @@ export class FilterBar {
       event.preventDefault();
       this.#remove(this.parts.length - 1);
     });
-    byId("filter-form").addEventListener("submit", commit);
+    byId("filter-form").addEventListener("submit", (event) => {
+      event.preventDefault();
+      commit();
+    });
   }
 
   get #whole() { return [...(this.project ? [`project:${this.project}`] : []), ...this.parts]; }
@@ -101,6 +117,7 @@ export class FilterBar {
  *   void, onCurves: (yes: boolean) => void, onColumn: (key: string, yes: boolean) => void, onValues: (names: string[] |
  *   null) => void}} Choices `by`: "" for nothing; `values`: names of the columns for configs and metrics, null for what
  *   differs; `varying`: paths by which the runs differ; `paths`: all that configs have; `project`: "" for all
+ *   `projects`: those of the runs that are here
  */
 
 /** @param {HTMLElement} place @param {Choices} choices */
@@ -119,6 +136,7 @@ export function drawOptions(place, choices) {
     head?.click();
     choices.onBy(one);
   };
+  const projects = new Set([...allProjects, ...choices.projects, choices.project]);
   const group = (/** @type {string} */ one) => h("button.quiet", {
     key: one, type: "button", "aria-pressed": String(one === by), onclick: () => choose(one),
   }, one || "nothing");
@@ -129,7 +147,7 @@ export function drawOptions(place, choices) {
     h("select", {
       key: "project", "aria-label": "Project", value: choices.project,
       onchange: (/** @type {any} */ { target }) => choices.onProject(target.value),
-    }, h("option", { value: "" }, "all projects"), optionsOf(choices.projects)),
+    }, h("option", { value: "" }, "all projects"), optionsOf([...projects].filter(Boolean).sort())),
     menu(
       "group", `Group: ${by || "nothing"}`,
       [...new Set(["", "sweep", "rollout", ...varying.slice(0, 6), "tag", "project", by])].map(group),
@@ -137,14 +155,17 @@ export function drawOptions(place, choices) {
       h("datalist", { id: "group-paths" }, optionsOf(choices.paths.slice(0, MOST_OFFERED))),
     ),
     menu(
-      "view", "View",
+      "view", "Columns",
       tick("charts", choices.curves, choices.onCurves),
       h("b", { key: "views" }, "saved views"),
       Object.entries(views).map(([name, search]) => removable(
-        h("a.button", { href: `/${search}` }, name), name,
+        h("a.button", { href: search.startsWith("/") ? search : `/${search}` }, name), name,
         () => keep(Object.fromEntries(Object.entries(views).filter(([other]) => other !== name))),
       )),
-      asking("Save this view", "save this view as", (name) => keep({ ...views, [name]: location.search })),
+      asking(
+        "Save this view", "save this view as",
+        (name) => keep({ ...views, [name]: location.pathname + location.search }),
+      ),
       h("b", { key: "columns" }, "columns"),
       COLUMNS.filter((column) => column.key !== "name").map((column) => tick(
         column.title, choices.base.includes(column), (yes) => choices.onColumn(column.key, yes),
@@ -159,7 +180,39 @@ export function drawOptions(place, choices) {
   );
 }
 
-export function welcome() {
+/**
+ * @param {import("./list.js").RunList} list
+ * @param {import("./filter.js").Filter} filter that lets none of them through
+ * @param {() => void} onAll
+ */
+export function noMatch(list, filter, onAll) {
+  const what = list.complete || !filter.test
+    ? "No run matches this filter"
+    : `None of the newest ${integer(list.runs.size)} runs matches this filter`;
+  return empty(what, h("p", {}, h("button", { type: "button", onclick: onAll }, "Show all runs")));
+}
+
+/** @param {string} section */
+export function welcome(section) {
+  if (section === "rollout") {
+    return empty(
+      "No rollouts yet",
+      h(
+        "p", {},
+        "A rollout takes one run to all its GPUs in four stages: on the CPU, on one GPU, on two, on all. Each stage must pass its gates, so a bug is found in the cheapest stage:",
+      ),
+      h("pre", {}, "lehr rollout sweeps/rollout_small.yaml"),
+    );
+  }
+  if (section) {
+    return empty(
+      "No sweeps yet",
+      h("p", {}, "A sweep runs one spec at many values. Eight learning rates of a small model, on any machine:"),
+      h("pre", {}, "lehr demo"),
+      h("p", {}, "The same as a file that you can change:"),
+      h("pre", {}, "lehr sweep sweeps/lr_grid_small.yaml"),
+    );
+  }
   return empty(
     "No runs yet",
     h("p", {}, "Eight learning rates of a small model, on any machine and in some minutes:"),

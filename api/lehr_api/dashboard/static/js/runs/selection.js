@@ -202,8 +202,12 @@ export function runsKeys(filter, rows, selection, items, toggle) {
     },
     select: (index) => {
       const one = items()[index];
-      if (one?.kind === "run") selection.select([one.run], !selection.has(one.run.id));
-      else if (one) toggle(one.id);
+      const runs = one?.kind === "run" ? [one.run] : one?.runs ?? [];
+      selection.select(runs, !selection.hasAll(runs));
+    },
+    toggle: (index) => {
+      const one = items()[index];
+      if (one?.kind === "group") toggle(one.id);
     },
   });
   shortcut("c", "compare the selected runs", () => {

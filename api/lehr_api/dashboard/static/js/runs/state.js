@@ -7,21 +7,28 @@ import { ordersOf } from "./list.js";
 
 /** @typedef {import("../types.js").RunView} RunView */
 
-const usual = COLUMNS.filter(({ off }) => !off).map(({ key }) => key);
-const shown = read("cols")?.split(",") ?? memory.get("columns", usual);
+/** "sweep" and "rollout" where the page lists these; "" where it lists all runs. */
+export const SECTION = /^\/(sweep|rollout)s$/.exec(location.pathname)?.[1] ?? "";
+/** @param {string} key of what this browser remembers, for each section by itself */
+export const ownKey = (key) => (SECTION ? `${key}-${SECTION}` : key);
+const own = SECTION === "sweep" ? ["best", "trials", "over"] : ["stages"];
+const usual = SECTION
+  ? ["state", ...own, "hours", "project", "submitted"]
+  : COLUMNS.filter(({ off }) => !off).map(({ key }) => key);
+const shown = read("cols")?.split(",") ?? memory.get(ownKey("columns"), usual);
 
 export const state = {
   filter: parseFilter(read("filter") ?? ""),
   /** What the table is sorted by; nothing: newest first. */
   orders: ordersOf(read("sort")),
   /** What rows are grouped by: "sweep", "rollout", or keys of /values with commas; "" for nothing. */
-  by: read("flat") === "1" || read("by") === "none" ? "" : (read("by") ?? "sweep"),
+  by: read("flat") === "1" || read("by") === "none" ? "" : (read("by") ?? (SECTION || "sweep")),
   /** The setting or metric that colours show; "" for a colour for each row. */
   colour: read("colour") ?? "",
   /** The columns of figures that every run has. */
   base: COLUMNS.filter(({ key }) => shown.includes(key) || key === "name"),
   /** Names of chosen columns for configs and metrics; null for what differs. */
-  chosen: read("values"),
+  chosen: read("values") ?? (SECTION ? "none" : null),
   /** The paths by which the shown runs differ. */
   varying: /** @type {string[]} */ ([]),
   /** The best values of columns, by key. */
