@@ -86,7 +86,7 @@ def test_every_control_can_be_reached_by_keyboard(world: World, browser):
     expect(page.get_by_role("heading", name="3 runs compared")).to_be_visible()
 
     press(page, "Escape", "g", "o")
-    expect(page.get_by_role("table", name="Rollouts")).to_contain_text("llama-1b")
+    expect(page.get_by_role("table", name="Runs")).to_contain_text("llama-1b")
     press(page, "j", "o")
     expect(page.locator("#verdict")).to_contain_text("Stopped at stage 2")
     tab_to(page, ".stage-part summary")
