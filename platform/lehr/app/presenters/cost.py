@@ -183,6 +183,8 @@ def hours_on(spec: RunSpec, kind: str, step: int = 0) -> float | None:
     """
     if spec.resources.gpus == 0:
         return 0.0
+    if spec.train is None:
+        return None
     resources = spec.resources.model_copy(update={"gpu_type": kind})
     hours = plan_run(spec.model_copy(update={"resources": resources})).gpu_hours
     if hours is None or not step:

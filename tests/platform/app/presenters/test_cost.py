@@ -8,7 +8,7 @@ from lehr.analysis.plan import plan_run
 from lehr.app.presenters import cost
 from lehr.app.presenters.cost import gpu_hours, priced_gpu
 from lehr.app.report import document
-from lehr.specs import RolloutSpec, RunSpec
+from lehr.specs import RolloutSpec, RunSpec, load_spec
 from lehr.specs.stages import stages
 from lehr_testing import seeding
 from lehr_testing.api import SWEEP_SPEC, api_client, begin, ingest, line
@@ -51,6 +51,16 @@ def test_sweep_costs_the_gpu_hours_of_all_its_runs_at_the_price_of_the_gpu_that_
     for face in (one["cost"], found):
         assert face["planned_basis"] == "at 42 % MFU (published runs on H100 reach 35 to 44 %)"
     assert client.get(f"/api/v1/runs/{runs[2]}").json()["cost"] is None
+
+
+def test_program_of_ones_own_on_a_known_gpu_has_a_price_and_no_plan(api):
+    api_, client = api
+    spec = {"kind": "run", "name": "script", "trainer": {"script": "train.py"}}
+    run = api_.store.runs.create(load_spec({**spec, "resources": {"gpu_type": "H100"}}))
+    attempt = begin(api_.store, run.id)
+    api_.store.attempts.update(attempt, dispatched_at=0.0, exited_at=7200.0)
+    found = client.get(f"/api/v1/runs/{run.id}").json()["cost"]
+    assert (found["dollars"], found["planned_gpu_hours"]) == (pytest.approx(6.0), None)
 
 
 @pytest.mark.parametrize(("device", "basis"), [
