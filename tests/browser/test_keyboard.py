@@ -89,9 +89,9 @@ def test_every_control_can_be_reached_by_keyboard(world: World, browser):
     expect(page.get_by_role("table", name="Runs")).to_contain_text("llama-1b")
     press(page, "j", "o")
     expect(page.locator("#verdict")).to_contain_text("Stopped at stage 2")
-    tab_to(page, ".stage-part summary")
+    tab_to(page, ".stages button")
     press(page, "Enter")
-    expect(page).to_have_url(re.compile("open=cpu"))
+    expect(page).to_have_url(re.compile("stage=cpu"))
 
     press(page, "g", "c")
     expect(page.get_by_role("region", name="Node n1")).to_be_visible()

@@ -31,9 +31,12 @@ def test_failed_gate_is_expanded_with_its_evidence(visit: Visit, lehr: Lehr):
     expect(line).to_have_count(4)
     for at, state in enumerate(("passed", "passed", "failed", "skipped")):
         expect(line.nth(at).locator(f".state-{state}")).to_be_visible()
-    expect(stage(page, "two_gpus")).to_have_attribute("open", "")
-    for name in ("cpu", "one_gpu", "all"):
-        expect(stage(page, name)).not_to_have_attribute("open", "")
+    # One stage is shown, below the line: at first that where it stopped.
+    expect(page.locator(".stage-part")).to_have_count(1)
+    line.first.get_by_role("button").click()
+    expect(stage(page, "cpu").locator(".gates")).to_contain_text("first loss")
+    expect(page).to_have_url(re.compile("stage=cpu"))
+    line.nth(2).get_by_role("button", expanded=False).click()
     stopped = stage(page, "two_gpus").locator("tr.stopped")
     expect(stopped).to_have_count(1)
     expect(stopped).to_contain_text("first loss")

@@ -2,11 +2,12 @@
 
 import { get, post } from "../api.js";
 import { byId, fill, h, mount, throttled } from "../dom.js";
-import { acts } from "../form.js";
+import { acts, chip, factList } from "../form.js";
 import * as f from "../format.js";
 import { noteBox } from "../note.js";
 import { confirmed, showFailure, toast, tryTo } from "../notices.js";
 import { installPage } from "../page.js";
+import { keep } from "../patch.js";
 import { stagePart, stagesLine } from "../rollout/stages.js";
 import { showTabState, stateMark } from "../status.js";
 import { on, onCatchUp } from "../stream.js";
@@ -16,28 +17,14 @@ import { read, write } from "../urlstate.js";
 
 const ref = byId("rollout").dataset.rollout ?? "";
 const head = byId("rollout-head");
-const showNote = noteBox(head);
-const failure = h("div");
-const line = h("div");
-const parts = h("div");
-const notes = h("div");
-mount(byId("rollout-body"), failure, line, parts, notes);
+const note = keep(h("div.note-box"));
+const showNote = noteBox(head, note);
+const [failure, stages, notes] = [h("div"), h("div"), h("div")];
+mount(byId("rollout-body"), failure, stages, notes);
 /** @type {RolloutDetail | null} */
 let rollout = null;
-const opened = new Set((read("open") ?? "").split(",").filter(Boolean));
-const folded = new Set((read("fold") ?? "").split(",").filter(Boolean));
-
-/** Return whether a stage is open: the user opened it, or it is the current or last one. @param {string} name */
-const isOpen = (name) => opened.has(name) || (name === rollout?.stage && !folded.has(name));
-
-/** @param {string} name @param {boolean} open */
-function keep(name, open) {
-  opened.delete(name);
-  folded.delete(name);
-  if (open) opened.add(name);
-  else folded.add(name);
-  write({ open: [...opened].join(","), fold: [...folded].join(",") });
-}
+/** The stage that is shown; "" for the current or last one. */
+let chosen = location.hash.replace("#stage-", "") || (read("stage") ?? "");
 
 /** @param {RolloutDetail} it */
 function verdict(it) {
@@ -81,50 +68,46 @@ function drawHead(it) {
   showTabState(it.name, it.state);
   fill(
     head,
-    h("div.crumbs", {}, h("a", { href: "/rollouts" }, "Rollouts"), ` / ${it.project}`),
     h(
-      "div.head-line",
-      {},
-      h("h1", {}, it.name),
-      h("span.mono.dim", {}, it.id),
-      it.archived && h("span.tag", {}, "archived"),
-      it.tags.map((tag) => h("span.tag", {}, tag)),
+      "div.head-line", {}, h("span.crumbs", {}, h("a", { href: "/rollouts" }, "Rollouts"), ` / ${it.project} /`),
+      h("h1", {}, it.name), it.archived && h("span.tag", {}, "archived"), stateMark(it.state),
+      it.ended_at !== null && h("span", {}, "took ", f.duration(it.ended_at - it.created_at)),
+      it.cost && h("span.dim", { title: it.cost.text }, it.cost.text.split(/[,;]/)[0]),
       h(
-        "div.actions",
-        {},
+        "div.actions", {}, it.run_id && h("a.button", { href: `/runs/${it.run_id}` }, "The run on all GPUs"),
         h("a.button", { href: `/api/v1/reports/${it.id}`, target: "_blank", rel: "noopener" }, "Report"),
-        it.run_id && h("a.button", { href: `/runs/${it.run_id}` }, "The run on all GPUs"),
         it.state === "running"
           ? h("button.danger", acts({ type: "button", onclick: () => cancel(it) }), "Cancel")
           : h("button", acts({ type: "button", onclick: () => putAway(it) }), it.archived ? "Unarchive" : "Archive"),
       ),
     ),
-    h(
-      "div.status-line", {}, stateMark(it.state), h("span", {}, "submitted ", f.time(it.created_at)),
-      it.ended_at !== null
-        && h("span", {}, "took ", f.duration(it.ended_at - it.created_at), ", ended ", f.time(it.ended_at)),
-      it.cost && h("span.cost", { title: f.COST }, it.cost.text),
-    ),
     h("p.verdict", { id: "verdict" }, verdict(it)),
+    h(
+      "div.chips", {}, chip("", ["submitted ", f.time(it.created_at)], factList([
+        ["id", h("span.mono", {}, it.id)], ["submitted", f.time(it.created_at)],
+        ["ended", it.ended_at !== null && f.time(it.ended_at)],
+        ["cost", it.cost && h("span", { title: f.COST }, it.cost.text)],
+      ])), it.tags.map((tag) => h("a.tag", { href: `/?filter=tag:${encodeURIComponent(tag)}` }, tag)), note,
+    ),
   );
 }
 
 /** @param {RolloutDetail} it */
 function drawStages(it) {
-  fill(line, stagesLine(it, (name) => {
-    keep(name, true);
-    const part = /** @type {HTMLDetailsElement | null} */ (document.getElementById(`stage-${name}`));
-    if (part) part.open = true;
-  }));
-  fill(notes, it.notes.length > 0 && h("h2", {}, "Notes"), it.notes.map((note) => h("p.note", {}, note)));
-  fill(parts, it.stages.map((stage) => stagePart(stage, isOpen(stage.name), (open) => keep(stage.name, open))));
+  const shown = it.stages.find(({ name }) => name === chosen) ?? it.stages.find(({ name }) => name === it.stage)
+    ?? it.stages[0];
+  fill(stages, stagesLine(it, shown.name, (name) => {
+    chosen = name;
+    write({ stage: name });
+    drawStages(it);
+  }), stagePart(shown));
+  fill(notes, it.notes.length > 0 && h("h2", {}, "Notes"), it.notes.map((text) => h("p.note", {}, text)));
 }
 
 let drawn = "";
 async function load() {
   try {
     const fresh = /** @type {RolloutDetail} */ (await get(`/rollouts/${encodeURIComponent(ref)}`));
-    const first = rollout === null;
     rollout = fresh;
     failure.replaceChildren();
     const state = JSON.stringify(fresh);
@@ -133,7 +116,6 @@ async function load() {
     drawHead(fresh);
     showNote(`/rollouts/${fresh.id}`, fresh);
     drawStages(fresh);
-    if (first && location.hash) document.getElementById(location.hash.slice(1))?.scrollIntoView();
   } catch (error) {
     if (!rollout) showFailure(head, error);
     else showFailure(failure, error);

@@ -74,27 +74,20 @@ export function place(stage) {
 }
 
 /**
- * Draw the overview; each stage links to its section of the page.
+ * Draw the line of stages, one of which is shown below it.
  *
  * @param {RolloutDetail} rollout
- * @param {(name: string) => void} open
+ * @param {string} shown its name
+ * @param {(name: string) => void} choose
  */
-export function stagesLine(rollout, open) {
-  return h(
-    "ol.stages.plain",
-    { "aria-label": "Stages" },
-    rollout.stages.map((stage) =>
-      h(
-        `li.stage-${stage.state}`,
-        { "aria-current": stage.name === rollout.stage ? "step" : null },
-        h("a", { href: `#stage-${stage.name}`, onclick: () => open(stage.name) }, h(
-          "b", {}, `${stage.number}. ${stage.title}`,
-        )),
-        stateMark(stage.state),
-        h("span.dim", {}, gatesLine(stage)),
-      ),
-    ),
-  );
+export function stagesLine(rollout, shown, choose) {
+  return h("ol.stages.plain", { "aria-label": "Stages" }, rollout.stages.map((stage) => h(
+    `li.stage-${stage.state}`, { key: stage.name, "aria-current": stage.name === rollout.stage ? "step" : null },
+    h("button", {
+      type: "button", "aria-expanded": String(stage.name === shown), onclick: () => choose(stage.name),
+    }, `${stage.number}. ${stage.title}`),
+    stateMark(stage.state), h("span.dim", {}, gatesLine(stage)),
+  )));
 }
 
 /** @param {RunView} run @param {string} role */
@@ -129,7 +122,7 @@ function facts(stage) {
     h("span", {}, `${f.integer(stage.steps)} steps of ${f.integer(stage.tokens_per_step)} tokens`),
     h("span", {}, `judged at step ${f.integer(stage.judged_at_step)}`),
     took && h("span", {}, `took ${took}`),
-    stage.cost && stage.gpus > 0 && h("span.cost", { title: f.COST }, stage.cost.text),
+    stage.cost && stage.gpus > 0 && h("span", { title: stage.cost.text }, stage.cost.text.split(/[,;]/)[0]),
   );
 }
 
@@ -147,36 +140,20 @@ function changes(stage) {
   );
 }
 
-/**
- * @param {StageView} stage
- * @param {boolean} open
- * @param {(open: boolean) => void} onToggle called when the user toggles a stage
- */
-export function stagePart(stage, open, onToggle) {
-  const toggled = (/** @type {Event} */ event) => {
-    const part = /** @type {HTMLDetailsElement} */ (/** @type {HTMLElement} */ (event.currentTarget).parentElement);
-    onToggle(!part.open);
-  };
-  return (
-    h(
-      "details.stage-part",
-      { id: `stage-${stage.name}`, open },
-      h("summary", { onclick: toggled }, h("h2", {}, `${stage.number}. ${stage.title}`), stateMark(stage.state), h(
-        "span.dim", {}, gatesLine(stage),
-      )),
-      // Its row and the verdict above already show why a gate failed.
-      stage.reason
-        && !stage.gates.some((gate) => gate.state === "failed")
-        && h(stage.state === "failed" ? "div.failure" : "p.note", {}, stage.reason),
-      facts(stage),
-      changes(stage),
-      h("ul.stage-runs.plain", {}, stage.runs.length ? stage.runs.map(({ role, run }) => runLine(run, role)) : h(
-        "li.dim", {},
-        stage.state === "skipped"
-          ? "Nothing was started."
-          : "Its run is submitted when the previous stages have passed.",
-      )),
-      gatesTable(stage),
-    )
-  );
-}
+/** @param {StageView} stage */
+export const stagePart = (stage) => h(
+  "section.stage-part", { id: `stage-${stage.name}`, "aria-label": stage.title },
+  // Its row and the verdict above already show why a gate failed.
+  stage.reason
+    && !stage.gates.some((gate) => gate.state === "failed")
+    && h(stage.state === "failed" ? "div.failure" : "p.note", {}, stage.reason),
+  gatesTable(stage),
+  h("ul.stage-runs.plain", {}, stage.runs.length ? stage.runs.map(({ role, run }) => runLine(run, role)) : h(
+    "li.dim", {},
+    stage.state === "skipped"
+      ? "Nothing was started."
+      : "Its run is submitted when the previous stages have passed.",
+  )),
+  facts(stage),
+  changes(stage),
+);
