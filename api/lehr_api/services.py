@@ -25,7 +25,7 @@ from lehr.app.wandb_mirror import state_files
 from lehr.cluster.dispatcher import Dispatcher
 from lehr.store import Store
 from lehr.store.records.cluster import SEEN_EVERY_S
-from lehr.store.webhooks import Webhooks
+from lehr.store.secret_store import SecretStore
 from lehr_api.backpressure import Intake
 from lehr_api.logins import EndedLogins, LoginLinks
 from lehr_api.settings import Settings
@@ -78,7 +78,7 @@ def assemble(
         intake=Intake(pieces=settings.appends_waiting, size=settings.append_bytes_waiting),
         code=settings.code,
         trainers=settings.trainers,
-        sender=Sender(store, Webhooks(settings.home), Devices(settings.home, url=settings.url)),
+        sender=Sender(store, SecretStore(settings.home), Devices(settings.home, url=settings.url)),
         login_links=LoginLinks(),
         ended_logins=EndedLogins(settings.home),
     )

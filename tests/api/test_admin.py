@@ -1,4 +1,4 @@
-"""Quotas, webhooks and the metrics for Prometheus."""
+"""Quotas, devices and the metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from lehr_testing.api import RUN_SPEC, api_client, begin, ingest, started
 from lehr_testing.push import DEVICE
-
-URL = "https://hooks.example.com/services/T0/secret"
 
 
 def test_quota_is_set_replaced_listed_and_removed(client):
@@ -46,32 +44,6 @@ def test_quota_is_set_replaced_listed_and_removed(client):
 def test_bad_quota_is_refused(client, project, body):
     assert client.put(f"/api/v1/quotas/{project}", json=body).status_code == 422
     assert client.get("/api/v1/quotas").json() == {"quotas": []}
-
-
-def test_webhook_is_added_listed_and_removed_without_showing_its_address(client):
-    path = "/api/v1/webhooks/team"
-    added = client.put(path, json={"url": URL})
-    assert added.json() == {"name": "team", "host": "hooks.example.com"}
-    listed = client.get("/api/v1/webhooks")
-    assert listed.json() == {"webhooks": [added.json()]}
-    assert "secret" not in added.text + listed.text
-    assert client.delete(path).json() == added.json()
-    assert client.delete(path).status_code == 404
-    assert client.get("/api/v1/webhooks").json() == {"webhooks": []}
-
-
-def test_address_that_is_none_is_refused_without_repeating_it(client):
-    answer = client.put("/api/v1/webhooks/team", json={"url": "ftp://secret"})
-    assert answer.status_code == 422
-    assert answer.json()["code"] == "invalid"
-    assert "secret" not in answer.text
-
-
-def test_test_message_that_nobody_takes_is_undelivered(client):
-    client.put("/api/v1/webhooks/local", json={"url": "http://127.0.0.1:9/x"})
-    answer = client.post("/api/v1/webhooks/local/test")
-    assert (answer.status_code, answer.json()["code"]) == (502, "undelivered")
-    assert client.post("/api/v1/webhooks/none/test").status_code == 404
 
 
 def test_prometheus_metrics_describe_the_control_plane(tmp_path):

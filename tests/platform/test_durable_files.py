@@ -12,12 +12,10 @@ from lehr.base import home as homes
 from lehr.base import procfs
 from lehr.base.signed_tokens import AttemptTokens
 from lehr.store.secret_store import SecretStore
-from lehr.store.webhooks import Webhooks
 from lehr_testing.push import DEVICE
 
 WRITES = {
     "secrets.json": lambda home: SecretStore(home).set("key", "value", by="owner", at=1.0),
-    "webhooks.json": lambda home: Webhooks(home).put("team", "https://example.org/hook"),
     "push.json": lambda home: Devices(home, url="").put(DEVICE),
     "token": homes.ensure_token,
     "attempt-key": AttemptTokens,

@@ -75,7 +75,7 @@ def kept(scene, tmp_path) -> Iterator[SimpleNamespace]:
     log = tmp_path / "home/logs/server.log"
     configure_logs(log)
     (tmp_path / "home/token").write_text(TOKEN)
-    for path, body in (("secrets/hf", {"value": VALUE}), ("webhooks/team", {"url": HOOK})):
+    for path, body in (("secrets/hf", {"value": VALUE}), ("secrets/team", {"value": HOOK})):
         answer = scene.client.put(f"{API}/{path}", json=body)
         assert answer.status_code == 200, answer.text
     values = {

@@ -1,4 +1,4 @@
-"""What an admin manages: tokens, the audit, login links, quotas, secrets and webhooks."""
+"""What an admin manages: tokens, the audit, login links, quotas and secrets."""
 
 from __future__ import annotations
 
@@ -24,11 +24,8 @@ from lehr.schemas.cluster import (
     SecretView,
     TokensView,
     TokenView,
-    WebhooksView,
-    WebhookView,
 )
 from lehr.store.secret_store import SecretStore
-from lehr.store.webhooks import Webhook, Webhooks, test_message
 from lehr_api.auth import needs
 from lehr_api.deps import Cursor, Limit, RequestBody, ServicesDep
 from lehr_api.logins import LINK_LIFETIME_S, Person
@@ -41,7 +38,6 @@ _ADMIN = [needs(Role.ADMIN)]
 Name = Annotated[str, Path(pattern=r"^[a-z0-9][a-z0-9._-]{0,39}$", examples=["anna-laptop"])]
 Project = Annotated[str, Path(max_length=200, examples=["ablations"])]
 SecretName = Annotated[str, Path(max_length=200, examples=["hf-read"])]
-WebhookName = Annotated[str, Path(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$", examples=["team"])]
 
 
 class TokenRequest(RequestBody):
@@ -82,13 +78,6 @@ class Subscription(RequestBody):
     """Address of the push service of its maker."""
     keys: dict[str, str] = Field(examples=[{"p256dh": "BCVxsr7N", "auth": "BTBZMqHH6r4Tts"}])
     """Its public key ``p256dh`` and its secret ``auth``, base64url."""
-
-
-class Address(RequestBody):
-    """Where a webhook's messages go."""
-
-    url: str = Field(min_length=1, max_length=2000, examples=["https://hooks.example.com/T0/B0"])
-    """Address of http or https. It is stored on the server and never shown again."""
 
 
 @router.get("/budget", dependencies=_ALL)
@@ -213,33 +202,3 @@ def subscribe(body: Subscription, request: Request, services: ServicesDep) -> Pu
     text = "Alerts and ends of your runs are shown here from now on."
     services.sender.put(name, {"event": "test", "text": text})
     return push_key(services)
-
-
-@router.get("/webhooks", dependencies=_ALL)
-def list_webhooks(services: ServicesDep) -> WebhooksView:
-    """Return the webhooks by name."""
-    return WebhooksView(webhooks=[_shown(webhook) for webhook in Webhooks(services.home).list()])
-
-
-@router.put("/webhooks/{name}", dependencies=_ADMIN)
-def put_webhook(name: WebhookName, body: Address, services: ServicesDep) -> WebhookView:
-    """Add a webhook, or give it another address. Idempotent."""
-    return _shown(Webhooks(services.home).put(name, body.url))
-
-
-@router.delete("/webhooks/{name}", dependencies=_ADMIN, responses=problem_responses(404))
-def delete_webhook(name: WebhookName, services: ServicesDep) -> WebhookView:
-    """Remove a webhook. Specs that name it send nothing any more."""
-    return _shown(Webhooks(services.home).delete(name))
-
-
-@router.post("/webhooks/{name}/test", dependencies=_ADMIN, responses=problem_responses(404, 502))
-def test_webhook(name: WebhookName, services: ServicesDep) -> WebhookView:
-    """Send a message to the webhook now; 502 if it does not arrive."""
-    webhook = Webhooks(services.home).get(name)
-    services.sender.send_now(name, test_message(name))
-    return _shown(webhook)
-
-
-def _shown(webhook: Webhook) -> WebhookView:
-    return WebhookView(name=webhook.name, host=webhook.host)

@@ -1,7 +1,7 @@
 """Roles of tokens, and whose request the current thread or task works for.
 
 Each route of the API states the role that it needs. A viewer reads. A researcher also submits,
-changes and ends runs. An admin also decides on tokens, nodes, webhooks, secrets and quotas. The
+changes and ends runs. An admin also decides on tokens, nodes, secrets and quotas. The
 home's own token is an admin.
 """
 

@@ -1,4 +1,4 @@
-"""Nodes, their GPUs and the queue; and what an admin manages: tokens, quotas, secrets, webhooks."""
+"""Nodes, their GPUs and the queue; and what an admin manages: tokens, quotas, secrets."""
 
 from __future__ import annotations
 
@@ -99,18 +99,6 @@ class SecretView(View):
 
 class SecretsView(View):
     secrets: list[SecretView]
-    """By name."""
-
-
-class WebhookView(View):
-    """A webhook. Its address is a secret, so only its host is shown."""
-
-    name: str
-    host: str
-
-
-class WebhooksView(View):
-    webhooks: list[WebhookView]
     """By name."""
 
 

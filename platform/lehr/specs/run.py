@@ -93,8 +93,8 @@ class AlertActions(Config):
     other: AlertAction = "warn"
     """Action of the alerts that ``actions`` does not name."""
     webhook: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")] | None = None
-    """Name of the webhook that gets the messages, also when the run ends. `lehr admin webhook add`
-    makes one. None: no messages.
+    """Name of the secret with the address that gets the messages, also when the run ends (`lehr
+    admin secret set`). None: no messages.
     """
 
     rewinds: Annotated[int, Field(ge=1, le=1_000)] = 3

@@ -1,7 +1,7 @@
 """Send the outbox's messages to webhooks and to devices.
 
 One thread does it, with at most one message under way to each webhook. So a slow receiver delays
-neither the server nor the messages to others. Only admins name addresses, so they may be anywhere.
+neither the server nor the messages to others. Only admins set addresses, so these may be anywhere.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ import httpx
 from lehr.app.alerting.push import PREFIX, Devices
 from lehr.errors import LehrError
 from lehr.store import Store
+from lehr.store.secret_store import SecretStore
 from lehr.store.tables import OutboxRow
-from lehr.store.webhooks import Webhooks, for_host
+from lehr.store.webhooks import for_host
 
 _log = logging.getLogger("lehr.app.alerting")
 
@@ -79,9 +80,9 @@ class Sender:
     its ``id``.
     """
 
-    def __init__(self, store: Store, webhooks: Webhooks, devices: Devices) -> None:
+    def __init__(self, store: Store, secrets: SecretStore, devices: Devices) -> None:
         self._store = store
-        self._webhooks = webhooks
+        self._secrets = secrets
         self.devices = devices
         self._new = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -112,16 +113,6 @@ class Sender:
         if self._loop is not None:
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._new.set)
-
-    def send_now(self, name: str, body: dict[str, Any]) -> None:
-        """Send a message and wait for the answer.
-
-        Raises:
-            NotFound: there is no such webhook.
-            Undelivered: it did not arrive.
-        """
-        webhook = self._webhooks.get(name)
-        asyncio.run(deliver(webhook.url, for_host(body, webhook.url)))
 
     async def _send_all(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -181,8 +172,8 @@ class Sender:
         name = letter.webhook
         try:
             if not name.startswith(PREFIX):
-                webhook = self._webhooks.get(name)
-                await deliver(webhook.url, for_host(letter.body, webhook.url))
+                url = self._secrets.values({"url": name})["url"]
+                await deliver(url, for_host(letter.body, url))
             elif message := self.devices.message(name, letter.body):
                 url, headers, content = message
                 await deliver(url, headers=headers, content=content)

@@ -17,14 +17,13 @@ from lehr.app.services.context import Context
 from lehr.app.wandb_mirror.controller import lack
 from lehr.control.queue_entries import CURE, separate_folders
 from lehr.control.resources import Need, likely_meant
-from lehr.errors import NotFound, SpecError, SpecProblem
+from lehr.errors import SpecError, SpecProblem
 from lehr.specs import RunSpec
 from lehr.specs.evaluations import OF_TASKS, evaluations_of
 from lehr.specs.overrides import Overrides, parse_overrides
 from lehr.specs.run import Resources
 from lehr.specs.storage_url import missing_package
 from lehr.store.secret_store import SecretStore, unknown
-from lehr.store.webhooks import Webhooks
 from lehr_trainer.configs.corpus import PathsCorpus, corpora
 from lehr_trainer.configs.stages import corpus_places
 from lehr_trainer.configs.tasks import SHIPPED
@@ -101,7 +100,6 @@ def _run_problems(
     yield from _resume_problems(context, specs)
     yield from _mirror_problems(specs)
     yield from _upload_problems(specs)
-    yield from _webhook_problems(context, specs)
     yield from _secret_problems(context, specs)
     yield from code.problems(context, specs, sent=code_sent)
     looks = Looks() if context.one_machine else None
@@ -138,13 +136,15 @@ def _placement_problems(context: Context, specs: Sequence[RunSpec]) -> Iterator[
 
 
 def _secret_problems(context: Context, specs: Sequence[RunSpec]) -> Iterator[SpecProblem]:
-    wanted = {(variable, name): None for spec in specs for variable, name in spec.secrets.items()}
+    wanted = {
+        (f"secrets.{one}", name): None for spec in specs for one, name in spec.secrets.items()
+    }
+    wanted |= {("alerts.webhook", name): None for spec in specs if (name := spec.alerts.webhook)}
     if not wanted:
         return
     known = {one.name: one for one in SecretStore(context.home).all()}
-    for variable, name in wanted:
+    for path, name in wanted:
         if name not in known:
-            path = f"secrets.{variable}"
             error = unknown(name, known)
             yield SpecProblem(path, f"{path}: {error}", error.hint)
 
@@ -195,15 +195,6 @@ def _resume_problems(context: Context, specs: Sequence[RunSpec]) -> Iterator[Spe
                 "it could never resume.",
                 CURE,
             )
-
-
-def _webhook_problems(context: Context, specs: Sequence[RunSpec]) -> Iterator[SpecProblem]:
-    for name in dict.fromkeys(spec.alerts.webhook for spec in specs if spec.alerts.webhook):
-        path = "alerts.webhook"
-        try:
-            Webhooks(context.home).get(name)
-        except NotFound as error:
-            yield SpecProblem(path, f"{path}: {error.message}", error.hint)
 
 
 def _mirror_problems(specs: Sequence[RunSpec]) -> Iterator[SpecProblem]:

@@ -1,4 +1,4 @@
-"""``lehr admin``: tokens, quotas, secrets and webhooks of a server; who did what."""
+"""``lehr admin``: tokens, quotas and secrets of a server; who did what."""
 
 from __future__ import annotations
 
@@ -26,32 +26,25 @@ from lehr.schemas.cluster import AuditEntry, CreatedToken, TokenView
 
 T = TypeVar("T")
 app = typer.Typer(rich_markup_mode=None)
-admin, token, quota, secret, webhook = (
-    typer.Typer(rich_markup_mode=None, no_args_is_help=True) for _ in range(5)
+admin, token, quota, secret = (
+    typer.Typer(rich_markup_mode=None, no_args_is_help=True) for _ in range(4)
 )
 app.add_typer(admin, name="admin")
 admin.add_typer(token, name="token")
 admin.add_typer(quota, name="quota")
 admin.add_typer(secret, name="secret")
-admin.add_typer(webhook, name="webhook")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the token, e.g. anna-laptop.")]
 Project = Annotated[str, typer.Argument(metavar="PROJECT", help="Name of the project.")]
 SecretName = Annotated[
     str, typer.Argument(metavar="NAME", help="Name of the secret, e.g. hf-read.")
 ]
-WebhookName = Annotated[
-    str,
-    typer.Argument(
-        metavar="NAME", help="Name of the webhook: lowercase letters, digits and dashes."
-    ),
-]
 _UNITS = {"m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 @admin.callback()
 def about() -> None:
-    """Manage tokens, quotas, secrets and webhooks; list who did what. Needs the role admin."""
+    """Manage tokens, quotas and secrets; list who did what. Needs the role admin."""
 
 
 @token.callback()
@@ -59,7 +52,7 @@ def about_tokens() -> None:
     """Give people and programs tokens of their own, with a role.
 
     viewer: reads everything. researcher: also submits, changes and ends runs. admin: also manages
-    tokens, secrets, nodes and webhooks. The server's own token, in LEHR_HOME/token, is an admin.
+    tokens, secrets and nodes. The server's own token, in LEHR_HOME/token, is an admin.
     """
 
 
@@ -182,8 +175,9 @@ def remove_quota(project: Project, as_json: JsonOption = False) -> None:
 def about_secrets() -> None:
     """Manage secrets, which specs refer to by name.
 
-    A spec with secrets: {HF_TOKEN: hf-read} gives its trainer the variable HF_TOKEN. Only the
-    server stores the value, in LEHR_HOME/secrets.json.
+    A spec with secrets: {HF_TOKEN: hf-read} gives its trainer the variable HF_TOKEN; one with
+    alerts: {webhook: team} sends its messages to the address in the secret team. Only the server
+    stores the value, in LEHR_HOME/secrets.json.
     """
 
 
@@ -229,62 +223,6 @@ def remove_secret(name: SecretName, as_json: JsonOption = False) -> None:
     """
     removed = connect().remove_secret(name)
     print_result({"secret": removed}, f"{escaped(removed.name)} is removed.", as_json=as_json)
-
-
-@webhook.callback()
-def about_webhooks() -> None:
-    """Send messages about alerts and ended runs to a chat, or to a program of yours.
-
-    A spec names the webhook: alerts: {webhook: NAME}.
-    """
-
-
-@webhook.command("add")
-def add_webhook(
-    name: WebhookName,
-    url: Annotated[
-        str,
-        typer.Argument(
-            metavar="URL",
-            help="Address, or - for standard input, to keep it out of the shell's history.",
-        ),
-    ],
-    as_json: JsonOption = False,
-) -> None:
-    """Add a webhook, or give it another address. The server stores the address and never shows it.
-
-    JSON: {webhook: WebhookView}.
-    """
-    made = connect().put_webhook(name, sys.stdin.readline().strip() if url == "-" else url)
-    try_it = f"[dim]  Try it: lehr admin webhook test {made.name}[/]"
-    text = f"{made.name} sends to {escaped(made.host)}.\n{try_it}"
-    print_result({"webhook": made}, text, as_json=as_json)
-
-
-@webhook.command("ls")
-def list_webhooks(as_json: JsonOption = False) -> None:
-    """List the webhooks. JSON: {webhooks: [WebhookView]}."""
-    _print_rows(
-        connect().webhooks(),
-        {"webhooks": ("name", "host")},
-        lambda webhook: [webhook.name, webhook.host],
-        "There is no webhook. Add one: lehr admin webhook add NAME URL",
-        as_json=as_json,
-    )
-
-
-@webhook.command("test")
-def send_test(name: WebhookName, as_json: JsonOption = False) -> None:
-    """Send a message to a webhook now. JSON: {webhook: WebhookView}."""
-    tested = connect().test_webhook(name)
-    print_result({"webhook": tested}, f"{escaped(tested.host)} took the message.", as_json=as_json)
-
-
-@webhook.command("rm")
-def remove_webhook(name: WebhookName, as_json: JsonOption = False) -> None:
-    """Remove a webhook. JSON: {webhook: WebhookView}."""
-    removed = connect().delete_webhook(name)
-    print_result({"webhook": removed}, f"{removed.name} is removed.", as_json=as_json)
 
 
 @admin.command("audit")

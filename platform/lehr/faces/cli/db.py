@@ -99,10 +99,10 @@ def backup(
 
     The copy is consistent, even while runs are training.
 
-    Not included: checkpoints (run directories), prepared data, the token, the values of secrets,
-    and webhooks. If the code of a run is missing, a warning names it. JSON: {backup: {folder, runs,
-    files, size_bytes, version, revision, created_at, missing, damaged, left_out: {secrets,
-    webhooks}}, removed}.
+    Not included: checkpoints (run directories), prepared data, the token, and the values of
+    secrets. If the code of a run is missing, a warning names it. JSON: {backup: {folder, runs,
+    files, size_bytes, version, revision, created_at, missing, damaged, left_out: {secrets}},
+    removed}.
     """
     upkeep = _upkeep()
     removed: list[Path] = []
@@ -144,11 +144,10 @@ def restore(
     """Verify a backup completely, then restore it. The server must be stopped.
 
     The server of the restored home starts no run until `lehr db release`, since the one that was
-    backed up may still train. Secrets and webhooks are in no backup: those that the home lacks are
-    named. Without its webhooks, alerts reach nobody.
+    backed up may still train. Secrets are in no backup: those that the home lacks are named.
 
     JSON: {backup: {folder, runs, files, size_bytes, version, revision, created_at, missing,
-    damaged, left_out: {secrets, webhooks}}}.
+    damaged, left_out: {secrets}}}.
     """
     upkeep = _upkeep()
     # The home may not exist yet: a new machine can start from a backup.
@@ -280,12 +279,9 @@ def _warn_of_missing(backup_: Backup) -> None:
 
 
 def _print_left_out(what: str, backup_: Backup) -> None:
-    for kind, cure in (
-        ("secrets", "lehr admin secret set NAME"),
-        ("webhooks", "without them alerts reach nobody; lehr admin webhook add NAME URL"),
-    ):
-        if names := backup_.left_out.get(kind):
-            console().print(f"  {what}: {kind} {escaped(', '.join(names))} ({cure})")
+    if names := backup_.left_out.get("secrets"):
+        cure = "lehr admin secret set NAME; alerts reach nobody without that of their webhook"
+        console().print(f"  {what}: secrets {escaped(', '.join(names))} ({cure})")
 
 
 def _plain(backup_: Backup) -> dict[str, object]:

@@ -252,7 +252,7 @@ def check(spec: Spec) -> list[str]:
     except ServerUnavailable:
         warn(
             "No server answers, so this is not checked: whether its cluster can hold and resume "
-            "the run, and its projects, secrets and webhooks.",
+            "the run, and its projects and secrets.",
             on=notes(),
         )
         return []

@@ -83,7 +83,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Maintain": {
         "node": ("node", "List, add, exclude and readmit nodes; join or leave a cluster"),
         "slurm": ("slurm", "Submit a Slurm job whose nodes join this machine's server"),
-        "admin": ("admin", "Manage tokens, quotas, secrets, webhooks; list who did what"),
+        "admin": ("admin", "Manage tokens, quotas and secrets; list who did what"),
         "db": ("db", "Check, back up, restore and rebuild the databases"),
     },
 }

@@ -26,8 +26,6 @@ from lehr.schemas.cluster import (
     SecretView,
     TokensView,
     TokenView,
-    WebhooksView,
-    WebhookView,
 )
 
 
@@ -113,24 +111,6 @@ class AdminMethods:
     def remove_secret(self, name: str) -> SecretView:
         """Remove a secret. Runs that name it and start later fail."""
         return SecretView.model_validate_json(self.transport.delete(_path("secrets", name)))
-
-    def webhooks(self) -> list[WebhookView]:
-        """Return the webhooks of the server by name. Their addresses are not shown."""
-        return WebhooksView.model_validate_json(self.transport.get("/webhooks")).webhooks
-
-    def put_webhook(self, name: str, url: str) -> WebhookView:
-        """Add a webhook, or give it another address."""
-        answer = self.transport.put(_path("webhooks", name), {"url": url})
-        return WebhookView.model_validate_json(answer)
-
-    def delete_webhook(self, name: str) -> WebhookView:
-        """Remove a webhook. Specs that name it send nothing any more."""
-        return WebhookView.model_validate_json(self.transport.delete(_path("webhooks", name)))
-
-    def test_webhook(self, name: str) -> WebhookView:
-        """Send a message to a webhook now."""
-        answer = self.transport.post(f"{_path('webhooks', name)}/test")
-        return WebhookView.model_validate_json(answer)
 
     def cluster(self) -> ClusterView:
         return ClusterView.model_validate_json(self.transport.get("/cluster"))

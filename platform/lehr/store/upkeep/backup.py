@@ -29,7 +29,6 @@ from lehr.store.streams import index
 from lehr.store.streams.replica import GAPS, is_name
 from lehr.store.upkeep import capsules, integrity, lost_record, migrate
 from lehr.store.upkeep.rebuild_record import RebuiltRecord, rebuild_record
-from lehr.store.webhooks import Webhooks
 from lehr_trainer.files import fsync_folder
 
 _MANIFEST = "backup.json"
@@ -52,7 +51,7 @@ class Backup:
     damaged: tuple[str, ...] = ()
     """What SQLite found damaged in lehr.db. The copy has the same damage."""
     left_out: dict[str, list[str]] = field(default_factory=dict)
-    """Names of secrets and webhooks of the home; a backup has neither, since both are secret."""
+    """Names of the home's secrets, which a backup does not have."""
 
     @property
     def size_bytes(self) -> int:
@@ -267,14 +266,11 @@ def _copy_database(source: Path, target: Path) -> tuple[str, ...]:
 
 
 def _left_out(home: Path) -> dict[str, list[str]]:
-    """Return the names of the home's secrets and webhooks."""
-    found: dict[str, list[str]] = {}
-    for kind, read in (("secrets", SecretStore(home).all), ("webhooks", Webhooks(home).list)):
-        try:
-            found[kind] = [one.name for one in read()]
-        except (LehrError, ValueError):
-            found[kind] = ["(unreadable)"]
-    return found
+    """Return the names of the home's secrets."""
+    try:
+        return {"secrets": [one.name for one in SecretStore(home).all()]}
+    except LehrError:
+        return {"secrets": ["(unreadable)"]}
 
 
 def _digest(path: Path) -> tuple[int, str]:

@@ -20,8 +20,8 @@ from lehr.app.alerting.sender import AGAIN_AFTER_S, Sender, Undelivered, deliver
 from lehr.base import killpoints
 from lehr.store import Store
 from lehr.store.records import messages
+from lehr.store.secret_store import SecretStore
 from lehr.store.tables import OutboxRow
-from lehr.store.webhooks import Webhooks
 from lehr_testing.push import DEVICE
 from lehr_testing.stores import fresh_store
 from lehr_testing.waiting import until
@@ -73,12 +73,17 @@ def store(tmp_path: Path, clock: Clock) -> Iterator[Store]:
         yield found
 
 
+def addresses(home: Path, **urls: str) -> SecretStore:
+    """Return the secrets of a home, with these addresses."""
+    secrets = SecretStore(home)
+    for name, url in urls.items():
+        secrets.set(name, url, by="user", at=0.0)
+    return secrets
+
+
 @pytest.fixture
-def webhooks(tmp_path: Path) -> Webhooks:
-    found = Webhooks(tmp_path)
-    found.put("good", "http://good.test/x")
-    found.put("bad", "http://bad.test/x")
-    return found
+def webhooks(tmp_path: Path) -> SecretStore:
+    return addresses(tmp_path, good="http://good.test/x", bad="http://bad.test/x")
 
 
 def sent(monkeypatch: pytest.MonkeyPatch, *, again: bool) -> list[str]:
@@ -108,7 +113,7 @@ def waiting(store: Store) -> list[OutboxRow]:
 
 @pytest.mark.parametrize(("again", "tries"), [(True, 1 + len(AGAIN_AFTER_S)), (False, 1)])
 def test_message_is_tried_again_only_where_that_may_help(
-    store: Store, webhooks: Webhooks, monkeypatch: pytest.MonkeyPatch, again: bool, tries: int
+    store: Store, webhooks: SecretStore, monkeypatch: pytest.MonkeyPatch, again: bool, tries: int
 ) -> None:
     monkeypatch.setattr(module, "AGAIN_AFTER_S", (0.0,) * len(AGAIN_AFTER_S))
     found = sent(monkeypatch, again=again)
@@ -125,7 +130,7 @@ def test_message_is_tried_again_only_where_that_may_help(
 
 
 def test_message_that_waits_for_another_try_delays_no_other(
-    store: Store, webhooks: Webhooks, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    store: Store, webhooks: SecretStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = sent(monkeypatch, again=True)
     sender = Sender(store, webhooks, NO_DEVICES)
@@ -150,9 +155,9 @@ def test_message_that_waits_when_the_server_stops_is_sent_after_the_next_start(
 ) -> None:
     """With a real receiver, which answers 503 until the server is started again."""
     with listening(503) as receiver:
-        Webhooks(tmp_path).put("chat", f"http://127.0.0.1:{receiver.server_port}/")
+        webhooks = addresses(tmp_path, chat=f"http://127.0.0.1:{receiver.server_port}/")
         with fresh_store(tmp_path / "home", clock=clock) as store:
-            sender = Sender(store, Webhooks(tmp_path), NO_DEVICES)
+            sender = Sender(store, webhooks, NO_DEVICES)
             sender.start()
             sender.put("chat", {"id": "r1:end:1", "text": "it ended"})
             until(lambda: len(receiver.got) == 1, within_s=30, what="the first try")
@@ -160,7 +165,7 @@ def test_message_that_waits_when_the_server_stops_is_sent_after_the_next_start(
         receiver.answer = 200
         clock.now += AGAIN_AFTER_S[0]
         with Store.open(tmp_path / "home", clock=clock) as store:
-            sender = Sender(store, Webhooks(tmp_path), NO_DEVICES)
+            sender = Sender(store, webhooks, NO_DEVICES)
             sender.start()
             until(lambda: settled(store), within_s=30, what="an empty outbox")
             sender.stop()
@@ -171,9 +176,8 @@ def test_message_that_waits_when_the_server_stops_is_sent_after_the_next_start(
 
 
 def test_stop_does_not_wait_for_a_receiver_that_never_answers(store: Store, tmp_path: Path) -> None:
-    webhooks = Webhooks(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        webhooks.put("silent", f"http://127.0.0.1:{silent.getsockname()[1]}/")
+        webhooks = addresses(tmp_path, silent=f"http://127.0.0.1:{silent.getsockname()[1]}/")
         sender = Sender(store, webhooks, NO_DEVICES)
         sender.start()
         sender.put("silent", {"id": "a"})
@@ -264,7 +268,7 @@ def test_device_that_unsubscribed_is_forgotten_at_the_next_message(tmp_path, mon
             await real(f"http://127.0.0.1:{service.server_port}/", {"bytes": len(content)})
 
         monkeypatch.setattr(module, "deliver", here)
-        messages = Sender(store, Webhooks(tmp_path), devices)
+        messages = Sender(store, SecretStore(tmp_path), devices)
         messages.start()
         messages.put(name, {"event": "test", "text": "it ended"})
         until(lambda: not list(devices.all()), within_s=30, what="no device")

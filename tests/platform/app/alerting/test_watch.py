@@ -46,7 +46,7 @@ class Outbox:
 @pytest.fixture
 def api(tmp_path: Path):
     with api_client(tmp_path / "home") as (api, client):
-        client.put("/api/v1/webhooks/team", json={"url": URL})
+        client.put("/api/v1/secrets/team", json={"value": URL})
         yield api, client
 
 

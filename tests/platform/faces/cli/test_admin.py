@@ -2,34 +2,13 @@
 
 from __future__ import annotations
 
-import http.server
 import json
 import re
-import threading
 
 import pytest
 
 from lehr_testing import cli
 from lehr_testing.api import TOKEN, served
-
-
-class Listener(http.server.BaseHTTPRequestHandler):
-    def do_POST(self) -> None:
-        self.server.got.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-        self.send_response(204)
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None: ...
-
-
-@pytest.fixture
-def listener():
-    server = http.server.HTTPServer(("127.0.0.1", 0), Listener)
-    server.got = []
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield server
-    server.shutdown()
-    server.server_close()
 
 
 @pytest.fixture
@@ -118,22 +97,3 @@ def test_secret_is_read_from_standard_input_listed_and_removed(lehr):
     empty = lehr("secret", "set", "hf-read", stdin="\n")
     assert empty.returncode == 2
     assert "the value of hf-read is empty" in empty.stderr
-
-
-def test_webhook_is_added_from_standard_input_tested_listed_and_removed(lehr, listener):
-    url = f"http://localhost:{listener.server_port}/secret"
-    assert "There is no webhook" in lehr("webhook", "ls").stdout
-    added = lehr("webhook", "add", "team", "-", stdin=f"{url}\n")
-    assert added.returncode == 0, added.stderr
-    assert "team sends to localhost." in added.stdout
-    assert json.loads(lehr("webhook", "ls", "--json").stdout) == {
-        "webhooks": [{"name": "team", "host": "localhost"}]
-    }
-    tested = lehr("webhook", "test", "team")
-    assert (tested.returncode, tested.stdout.strip()) == (0, "localhost took the message.")
-    assert [body["event"] for body in listener.got] == ["test"]
-    assert "secret" not in added.stdout + lehr("webhook", "ls").stdout
-    assert lehr("webhook", "rm", "team").returncode == 0
-    missing = lehr("webhook", "test", "team")
-    assert missing.returncode != 0
-    assert "There is no webhook 'team'." in missing.stderr

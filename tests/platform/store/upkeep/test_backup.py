@@ -16,7 +16,6 @@ from lehr.store import Store
 from lehr.store.secret_store import SecretStore
 from lehr.store.upkeep import backup, migrate
 from lehr.store.upkeep.integrity import check
-from lehr.store.webhooks import Webhooks
 from lehr_testing.stores import ingest, line, metrics, new_attempt, picture, run_spec, same
 
 
@@ -55,18 +54,18 @@ def test_backup_names_what_it_leaves_out_and_a_restored_home_is_held(
 ) -> None:
     recorded_run(store)
     SecretStore(store.home).set("hf", "hidden", by="ada", at=1.0)
-    Webhooks(store.home).put("team", "https://hooks.example/hidden")
+    SecretStore(store.home).set("team", "https://hooks.example/hidden", by="ada", at=1.0)
     made = backup.backup(store.home, tmp_path / "backup")
-    assert made.left_out == {"secrets": ["hf"], "webhooks": ["team"]}
+    assert made.left_out == {"secrets": ["hf", "team"]}
     assert "hidden" not in (tmp_path / "backup/backup.json").read_text()
     (tmp_path / "other").mkdir()
-    Webhooks(tmp_path / "other").put("team", "https://hooks.example/other")
+    SecretStore(tmp_path / "other").set("team", "https://hooks.example/other", by="ada", at=1.0)
     put = backup.restore(tmp_path / "backup", tmp_path / "other")
-    assert put.left_out == {"secrets": ["hf"], "webhooks": []}
+    assert put.left_out == {"secrets": ["hf"]}
     assert "lehr db release" in (homes.held(tmp_path / "other") or "")
-    (store.home / "webhooks.json").write_text("{")
+    (store.home / "secrets.json").write_text("{")
     made = backup.backup(store.home, tmp_path / "second")
-    assert made.left_out["webhooks"] == ["(unreadable)"]
+    assert made.left_out["secrets"] == ["(unreadable)"]
 
 
 def test_shipper_continues_from_the_offset_of_the_backup(store: Store, tmp_path: Path) -> None:
