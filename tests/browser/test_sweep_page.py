@@ -53,19 +53,21 @@ def test_curves_are_coloured_by_parameter_and_hidden_by_a_click(look: Visit, wor
 
 
 def test_several_parameters_have_a_selector_and_parallel_coordinates(visit: Visit, lehr: Lehr):
-    spec = seeding.lr_sweep("many", [3e-4, 1e-3], steps=100, **{"train.seed": {"values": [0, 1]}})
+    decays, seeds = {"values": [0.1, 0.2]}, {"values": [0, 1]}
+    more = {"train.optimizer.weight_decay": decays, "train.seed": seeds}
+    spec = seeding.lr_sweep("many", [3e-4, 1e-3], steps=100, **more)
     sweep, runs = seeding.create_sweep(lehr.store, spec)
     for run in runs:
         attempt = seeding.start(lehr.store, run)
         attempt.train(range(1, 101))
         attempt.end(RunState.COMPLETED, 100)
     page = visit.open(f"/sweeps/{sweep.id}")
-    expect(page.locator(".parallel path")).to_have_count(4)
+    expect(page.locator(".parallel path")).to_have_count(8)
     # One curve a point: the mean of its seeds, and a band of their noise.
     bands = """() => document.querySelector('[data-metric="train/loss"] .plot')?.figure?.traces
         ?.filter((t) => t.fill === "tonexty").length"""
     page.locator('[data-metric="train/loss"]').scroll_into_view_if_needed()
-    page.wait_for_function(f"() => ({bands})() === 2")
+    page.wait_for_function(f"() => ({bands})() === 4")
     page.get_by_role("checkbox", name="one curve for all seeds").uncheck()
     page.wait_for_function(f"() => ({bands})() === 0")
     expect(page).to_have_url(re.compile("seeds=each"))

@@ -26,8 +26,8 @@ const place = byId("compare");
 const runs = new Map();
 
 const head = h("header.page-head");
-const [below, notes, charts, differences, ranking] = ["below", "notes", "charts", "differences", "ranking"]
-  .map((key) => h("div", { key }));
+const [below, notes, charts, ranking] = ["below", "notes", "charts", "ranking"].map((key) => h("div", { key }));
+const differences = h("div.differences");
 const curves = h("div.ranked-curves");
 const [groups, table] = [h("div.results"), h("div.results", { onpointerleave: () => light(null, true) })];
 /** What is said of the row under the pointer, or with the focus. */

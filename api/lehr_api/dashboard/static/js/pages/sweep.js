@@ -15,7 +15,7 @@ import { shortName } from "../runs/configs.js";
 import { countsLine, showTabState } from "../status.js";
 import { on, onCatchUp } from "../stream.js";
 import { sweepActions, tooEarly } from "../sweep/actions.js";
-import { boardRuns, boardSign, looksOf } from "../sweep/axis.js";
+import { boardRuns, boardSign, looksOf, varying } from "../sweep/axis.js";
 import { showCampaign } from "../sweep/campaign.js";
 import { shapeOf, showFigure, showLooks } from "../sweep/figure.js";
 import { Changes, PAGE, readSweep, standing, withNews, withoutCurves } from "../sweep/pages.js";
@@ -208,9 +208,8 @@ function drawTrials() {
   } }, `Show ${Math.min(PAGE, left)} more`), h(
     "span.dim", {}, `${sweep.trials.length} of ${sweep.trials_total} trials are shown, the best among them.`,
   ));
-  parallelSection.hidden = sweep.parameters.length < 2;
-  if (parallelSection.hidden) return;
-  parallel.draw(sweep);
+  parallelSection.hidden = varying(sweep).length < 2;
+  if (!parallelSection.hidden) parallel.draw(sweep);
 }
 
 /** How much each parameter affects the metric stands beside its name. */

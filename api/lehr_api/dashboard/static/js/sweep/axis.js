@@ -101,9 +101,10 @@ export function axisOf(title, value, trials, label) {
 /** @param {TrialView} trial */
 export const result = (trial) => fromWire(trial.compared_value ?? trial.value);
 
-/** Return the parameters that have several values. @param {import("../types.js").SweepDetail} sweep */
-export const varying = ({ parameters, trials }) =>
-  parameters.filter((path) => new Set(trials.map((trial) => JSON.stringify(trial.parameters[path]))).size > 1);
+/** Return the parameters of several values, but for the seed. @param {import("../types.js").SweepDetail} sweep */
+export const varying = ({ parameters, trials }) => parameters.filter(
+  (path) => !f.isSeed(path) && new Set(trials.map((trial) => JSON.stringify(trial.parameters[path]))).size > 1,
+);
 
 /** @param {string} path @param {string[]} paths @param {TrialView[]} trials */
 export const parameterAxis = (path, paths, trials) =>
@@ -124,7 +125,7 @@ export const parameterAxis = (path, paths, trials) =>
  */
 export function looksOf(sweep, parameter, by = null) {
   const all = [...sweep.trials, ...sweep.repetitions];
-  const paths = varying(sweep).filter((path) => !f.isSeed(path));
+  const paths = varying(sweep);
   const others = paths.filter((path) => path !== parameter);
   const texts = (/** @type {string} */ path) =>
     [...new Set(all.map((trial) => JSON.stringify(trial.parameters[path])))].sort();
