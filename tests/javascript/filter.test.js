@@ -273,9 +273,7 @@ test("sorted groups come by their means among the runs, unknown ones last; those
   const of = (/** @type {any} */ how) => grouped(runs, SWEEPS, () => false, { sorted: true, ...how }).map((one) => (one.kind === "run" ? one.run.id : one.id)).join("");
   assert.deepEqual([false, true].map((down) => of({ means: { column, down } })), ["bsd", "sbd"]);
   assert.equal(of({}), "sbd");
-  const first = ["none", "s"].map((id) => ({ id, name: id, href: null }));
-  assert.equal(of({ first }), "sbd", "a key has no group without runs");
-  assert.equal(of({ first: first.map((one) => ({ ...one, href: "/sweeps/x" })) }), "nonesbd");
+  assert.equal(of({ first: [{ id: "none", name: "none", href: "/sweeps/none" }] }), "nonesbd");
 });
 
 test("rows are drawn whole, up to 20 lines of 400 runs", () => {
@@ -283,9 +281,9 @@ test("rows are drawn whole, up to 20 lines of 400 runs", () => {
   const many = (/** @type {number} */ n) => Array.from({ length: n }, (_, i) => run({ id: `r${i}` }));
   assert.deepEqual(drawnOf([row("a", [run({ step: null })]), row("b", many(1))]).drawn.map(({ key }) => key), ["b"]);
   assert.deepEqual(drawnOf(many(20).map((one) => row(one.id, [one]))).note, "");
-  assert.deepEqual(drawnOf(many(21).map((one) => row(one.id, [one]))).note, "The first 20 rows are drawn.");
+  assert.deepEqual(drawnOf(many(21).map((one) => row(one.id, [one]))).note, "The charts show the first 20 rows.");
   const { drawn, note } = drawnOf([row("a", many(350)), row("b", many(60))]);
-  assert.deepEqual([drawn.map(({ runs }) => runs.length), note], [[350], "The first row is drawn."]);
+  assert.deepEqual([drawn.map(({ runs }) => runs.length), note], [[350], "The charts show the first row."]);
   assert.equal(drawnOf([row("a", many(500))]).drawn[0].runs.length, 400);
 });
 

@@ -20,8 +20,6 @@ _FEW = 12
 """A metric with at most so many values, all of them whole numbers, has a group for each; a number
 of the config with at most so many.
 """
-Rank = tuple[int, float, str]
-"""Where a group stands: numbers by their size, then texts, what is not finite, and no value."""
 _QUARTERED = 8  # So many runs are divided into four parts, fewer into two.
 _DIGITS = 17
 _DIVIDED = re.compile(r"(.+?)\s*<\s*([-+\d.eE]+)")
@@ -40,20 +38,14 @@ class GroupedRun:
     metrics: Mapping[str, float] = field(default_factory=dict)  # The newest value of each.
 
 
-def ranked_names(runs: Sequence[GroupedRun], by: str) -> list[tuple[list[Rank], str]]:
-    """Return rank and name of each run's group. ``by`` is one key, or several with commas.
+def group_names(runs: Sequence[GroupedRun], by: str) -> list[str]:
+    """Return the name of each run's group. ``by`` is one key, or several with commas between them.
 
     Raises:
         UnknownKey: with the key that no run has.
     """
     columns = [_column(runs, key.strip()) for key in by.split(",") if key.strip()]
-    rows = zip(*columns, strict=True)
-    return [([rank for rank, _ in row], " · ".join(name for _, name in row)) for row in rows]
-
-
-def group_names(runs: Sequence[GroupedRun], by: str) -> list[str]:
-    """Return the name of each run's group, as ``ranked_names`` does."""
-    return [name for _, name in ranked_names(runs, by)]
+    return [" · ".join(parts) for parts in zip(*columns, strict=True)]
 
 
 def spread(values: Iterable[float | None]) -> tuple[int, float | None, float | None]:
@@ -79,13 +71,9 @@ def edges(values: Iterable[float]) -> list[float] | None:
 
 
 def bin_name(
-    name: str,
-    value: float | None,
-    at: Sequence[float] | None,
-    write: Callable[[float], str] | None = None,
+    name: str, value: float | None, at: Sequence[float] | None, write: Callable[[float], str]
 ) -> str:
     """Name the group of a value: ``val/loss 1.8 to 2``."""
-    write = write or _plain
     if value is None:
         return f"no {name}"
     if not math.isfinite(value):
@@ -102,25 +90,14 @@ def bin_name(
     return f"{name} {write(at[below - 1])} to {write(at[below])}"
 
 
-def _rank(value: Any) -> Rank:
-    if value is None:
-        return 3, 0.0, ""
-    if type(value) not in {int, float}:
-        return 1, 0.0, str(value)
-    return (0, value, "") if math.isfinite(value) else (2, 0.0, "")
-
-
-def _column(runs: Sequence[GroupedRun], key: str) -> list[tuple[Rank, str]]:
+def _column(runs: Sequence[GroupedRun], key: str) -> list[str]:
     if key == "project":
-        return [(_rank(run.project), run.project) for run in runs]
+        return [run.project for run in runs]
     if key == "tag":
-        tags = [", ".join(sorted(run.tags)) for run in runs]
-        return [(_rank(text or None), text or "no tag") for text in tags]
+        return [", ".join(sorted(run.tags)) or "no tag" for run in runs]
     if key.startswith("tag:"):
         tag = key.removeprefix("tag:")
-        return [
-            (_rank(tag), tag) if tag in run.tags else (_rank(None), f"not {tag}") for run in runs
-        ]
+        return [tag if tag in run.tags else f"not {tag}" for run in runs]
     path = _path(runs, key)
     if path is not None:
         last = path.rpartition(".")[2]
@@ -128,12 +105,12 @@ def _column(runs: Sequence[GroupedRun], key: str) -> list[tuple[Rank, str]]:
         numbers = [value for value in values if type(value) in {int, float}]
         rest = len(values) - values.count(None) - len(numbers)
         if not rest and len(set(numbers)) > _FEW and not is_seed(path):
-            return _parts(last, values, edges(numbers), lambda edge: _setting(edge, path))
+            at = edges(numbers)
+            return [
+                bin_name(last, value, at, lambda edge: _setting(edge, path)) for value in values
+            ]
         return [
-            (
-                _rank(value),
-                f"no {last}" if value is None else f"{last} {formats.parameter(value, path)}",
-            )
+            f"no {last}" if value is None else f"{last} {formats.parameter(value, path)}"
             for value in values
         ]
     name, edge = _divided(key)
@@ -141,21 +118,7 @@ def _column(runs: Sequence[GroupedRun], key: str) -> list[tuple[Rank, str]]:
     if all(value is None for value in measured):
         raise UnknownKey(name)
     at = edges(value for value in measured if value is not None) if edge is None else [edge]
-    return _parts(name, measured, at)
-
-
-def _parts(
-    name: str,
-    values: Sequence[float | None],
-    at: Sequence[float] | None,
-    write: Callable[[float], str] | None = None,
-) -> list[tuple[Rank, str]]:
-    def rank(value: float | None) -> Rank:
-        if value is None or at is None or not math.isfinite(value):
-            return _rank(value)
-        return _rank(sum(edge <= value for edge in at))
-
-    return [(rank(value), bin_name(name, value, at, write)) for value in values]
+    return [bin_name(name, value, at, plain) for value in measured]
 
 
 def _path(runs: Sequence[GroupedRun], key: str) -> str | None:
@@ -191,7 +154,8 @@ def _setting(edge: float, path: str) -> str:
     return formats.parameter(int(edge) if whole else edge, path)
 
 
-def _plain(value: float) -> str:
+def plain(value: float) -> str:
+    """Write an edge between values of a metric: 50000, 1.5e-7."""
     mantissa, e, exponent = f"{value:.12g}".partition("e")
     return f"{mantissa}e{int(exponent)}" if e else mantissa
 

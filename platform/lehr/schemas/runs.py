@@ -213,8 +213,6 @@ class RunValuesView(View):
     """Names of all metrics that any of them has logged, if they were requested."""
     groups: list[str] = []
     """The name of each run's group, such as ``lr 3.0e-3``, if ``by`` was given."""
-    group_order: list[str] = []
-    """These names in the order of the values: numbers by their size, then texts, then no value."""
 
 
 class WandbView(View):

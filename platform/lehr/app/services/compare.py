@@ -13,7 +13,7 @@ from lehr.analysis.compare import ComparedRun, compared_metric, flatten
 from lehr.analysis.compare import compare as compare_curves
 from lehr.analysis.compare import note as metric_note
 from lehr.analysis.curve import Curve
-from lehr.analysis.groups import GroupedRun, Rank, UnknownKey, ranked_names, spread
+from lehr.analysis.groups import GroupedRun, UnknownKey, group_names, spread
 from lehr.app.presenters.runs import CORE_METRICS
 from lehr.app.presenters.streams import flops_per_token
 from lehr.app.services.context import Context
@@ -173,8 +173,7 @@ def _groups(
     outcomes: Sequence[RunResultView],
     by: str,
 ) -> list[RunGroupView]:
-    newest = [{one.name: one.last for one in known} for known in infos]
-    names = [name for _, name in groups_of(runs, specs, newest, by)]
+    names = groups_of(runs, specs, [{one.name: one.last for one in known} for known in infos], by)
     found = []
     for name in dict.fromkeys(names):
         members = [one for one, its in zip(outcomes, names, strict=True) if its == name]
@@ -191,8 +190,8 @@ def groups_of(
     specs: Sequence[Mapping[str, Any]],
     metrics: Sequence[Mapping[str, float]],
     by: str,
-) -> list[tuple[list[Rank], str]]:
-    """Return rank and name of each run's group.
+) -> list[str]:
+    """Return the name of each run's group.
 
     ``by`` has paths of the config, metrics (newest values), ``tag``, ``tag:NAME`` or ``project``,
     with commas.
@@ -205,7 +204,7 @@ def groups_of(
         for run, spec, values in zip(runs, specs, metrics, strict=True)
     ]
     try:
-        return ranked_names(grouped, by)
+        return group_names(grouped, by)
     except UnknownKey as unknown:
         known = {path for run in grouped for path in (*run.config, *run.metrics)}
         raise NotFound(
@@ -322,13 +321,11 @@ def values_of_runs(
     every = names or by
     latest = store.series.latest(ids, None if every else metrics) if every or metrics else {}
     newest = [{name: at.value for name, at in latest.get(run_id, {}).items()} for run_id in ids]
-    grouped = groups_of(runs, specs, newest, by) if by else []
     return RunValuesView(
         runs=ids,
         same=same,
         differing=differing,
         metrics={name: _column(store, runs, name, newest) for name in metrics},
         metric_names=sorted({name for values in newest for name in values}) if names else [],
-        groups=[name for _, name in grouped],
-        group_order=list(dict.fromkeys(name for _, name in sorted(grouped))),
+        groups=groups_of(runs, specs, newest, by) if by else [],
     )

@@ -22,7 +22,7 @@ export function fromWire(wire) {
 /** Format a difference of losses: +0.012. @param {unknown} wire */
 export function signed(wire) {
   const value = fromWire(wire);
-  return value === null ? NONE : `${value > 0 ? "+" : ""}${Number.isFinite(value) ? minus(value.toFixed(3)) : number(value)}`;
+  return value === null ? NONE : `${value > 0 ? "+" : ""}${Math.abs(value) < 1e3 ? minus(value.toFixed(3)) : number(value)}`;
 }
 
 /** @param {number} value */

@@ -10,9 +10,7 @@ import {
   columnNamed, columnNames, columnsOf, Configs, forLabels, judgedBy, LOOKED_AT, varyingPaths,
 } from "../runs/configs.js";
 import { completions, parseFilter, parts, unknownKey } from "../runs/filter.js";
-import {
-  cellOf, grouped, groupRow, Groups, headOf, linesOf, unfolded, withRows, withSettings,
-} from "../runs/groups.js";
+import { cellOf, grouped, groupRow, Groups, headOf, linesOf, unfolded, withRows } from "../runs/groups.js";
 import { fits, pressed, RunList, textOf } from "../runs/list.js";
 import { drawOptions, FilterBar, learnProjects, noMatch, welcome } from "../runs/options.js";
 import { Rows } from "../runs/rows.js";
@@ -78,6 +76,7 @@ const hasReference = () => [...list.runs.values()].some(({ tags }) => tags.inclu
 function arrange() {
   const orders = state.orders.map(({ key, down }) => ({ column: columnNamed(key, configs), down }));
   const rules = orders.flatMap(({ column, down }) => (column.sort ? [{ by: column.sort, down }] : []));
+  if (!rules.length) rules.push(...groups.rules(configs));
   const runs = rules.length ? list.sorted(rules) : [...list.runs.values()];
   const { test } = state.filter;
   state.shown = test ? runs.filter((run) => test(run, configs)) : runs;
@@ -86,7 +85,7 @@ function arrange() {
   const sorted = orders.length > 0;
   state.items = grouped(state.shown, (run) => groups.of(run), isOpen, {
     sorted, means: groups.byKey && sorted ? orders[0] : null,
-    first: sorted ? [] : groups.first(groups.by === SECTION && !bar.text),
+    first: sorted || bar.text || groups.by !== SECTION ? [] : groups.launched,
   });
   state.listed = withRows(state.items);
 }
@@ -146,7 +145,7 @@ const rows = new Rows(
     },
   },
   async (drawn, atEnd) => {
-    if (withSettings(drawn, isLed()).some((run) => configs.lacks(run.id))) fetchConfigs();
+    if (withRows(drawn, isLed()).some((run) => configs.lacks(run.id))) fetchConfigs();
     if ((atEnd || drawn.some((one) => one.kind === "group" && groups.lacks(one))) && (await list.more())) redraw();
   },
 );
@@ -192,7 +191,7 @@ async function loadConfigs() {
     state.beside ? state.colour.toLowerCase() : "",
   ].filter((name) => name && name !== "none");
   const wide = names.length > 0;
-  const drawn = withSettings([...rows.drawn.values()].map(({ item }) => item), isLed());
+  const drawn = withRows([...rows.drawn.values()].map(({ item }) => item), isLed());
   const ids = wide
     ? [...list.runs.keys()]
     : [...new Set([...state.listed.slice(0, LOOKED_AT), ...drawn].map((run) => run.id))];

@@ -31,8 +31,8 @@ export function drawnOf(rows) {
   let size = 0;
   const drawn = trained.slice(0, MOST_LINES).filter((row, i) => (size += row.runs.length) <= MOST_RUNS || i === 0)
     .map((row) => ({ ...row, runs: row.runs.slice(0, MOST_RUNS) }));
-  const count = drawn.length === 1 ? "row is" : `${drawn.length} rows are`;
-  return { drawn, note: drawn.length < trained.length ? `The first ${count} drawn.` : "" };
+  const count = drawn.length === 1 ? "row" : `${drawn.length} rows`;
+  return { drawn, note: drawn.length < trained.length ? `The charts show the first ${count}.` : "" };
 }
 
 export class Beside {

@@ -63,13 +63,13 @@ export const JUDGED = ["best:val/loss", "versus:val/loss"];
 export function judgedColumn(name, valueOf) {
   const [kind, metric] = name.split(/:(.*)/);
   const short = metric.replace(/^val\/loss$/, "val");
-  const difference = (/** @type {any} */ v) => (
-    metric.endsWith("loss") ? f.signed(v) : `${(f.fromWire(v) ?? 0) > 0 ? "+" : ""}${f.metric(metric, v)}`
-  );
   return kind === "best"
-    ? { ...metricColumn(name, `best ${short}`, f.number, valueOf), metric, hint: `${metric}, the best` }
+    ? {
+      ...metricColumn(name, `best ${short}`, f.number, valueOf), metric, hint: `${metric}, the best`,
+      whole: (launch) => (launch.metric === metric ? f.number(launch.best_value) : null),
+    }
     : {
-      ...metricColumn(name, short === "val" ? "vs ★" : `${short} vs ★`, difference, valueOf), metric,
+      ...metricColumn(name, short === "val" ? "vs ★" : `${short} vs ★`, f.signed, valueOf), metric,
       hint: `${metric}, less that of the project's reference run at equal tokens`,
     };
 }

@@ -7,11 +7,13 @@ import { integer, isSeed, NONE, percent } from "../format.js";
 import { message } from "../notices.js";
 import { countsLine, stateMark } from "../status.js";
 import { bestOfSweep, metricOf, spreadOf } from "./columns.js";
+import { valueOf } from "./filter.js";
 import { compared, markOf } from "./list.js";
 
 /**
  * @typedef {import("../types.js").RunView} RunView
  * @typedef {import("./columns.js").Column} Column
+ * @typedef {import("./configs.js").Configs} Configs
  * @typedef {{kind: "group", id: string, name: string, href: string | null, runs: RunView[], open: boolean}} Group
  * @typedef {{kind: "run", run: RunView, member: boolean} | Group} Item
  */
@@ -38,12 +40,9 @@ export function unfolded(runs, filtered) {
   );
 }
 
-/** Return the runs that have a row: those of a folded group have none. @param {Item[]} items */
-export const withRows = (items) => items.flatMap((item) => (item.kind === "run" ? [item.run] : []));
-
-/** Return the runs whose settings rows show. @param {Item[]} items @param {boolean} led also the first of a group */
-export const withSettings = (items, led) => items.flatMap(
-  (one) => (one.kind === "run" ? [one.run] : one.runs.slice(0, Number(led))),
+/** Return the runs that have a row. @param {Item[]} items @param {boolean} [led] also the first of each group */
+export const withRows = (items, led = false) => items.flatMap(
+  (item) => (item.kind === "run" ? [item.run] : item.runs.slice(0, Number(led))),
 );
 
 /**
@@ -64,8 +63,7 @@ export const linesOf = (items) => items.flatMap((item) => (
  * @param {object} [order]
  * @param {boolean} [order.sorted] whether the runs are
  * @param {{column: Column, down: boolean} | null} [order.means] groups come in the order of their means of this column
- * @param {Pick<Group, "id" | "name" | "href">[]} [order.first] groups that come first; those with a page also if no run
- *   of them is here
+ * @param {Pick<Group, "id" | "name" | "href">[]} [order.first] groups that come first, also if no run of them is here
  * @returns {Item[]} each other group at the place of its first run: the best of its runs, if they are sorted
  */
 export function grouped(runs, groupOf, isOpen, { sorted = false, means = null, first = [] } = {}) {
@@ -77,7 +75,7 @@ export function grouped(runs, groupOf, isOpen, { sorted = false, means = null, f
     if (known && "runs" in known) known.runs.push(run);
     else rows.set(group?.id ?? run.id, group ? { ...group, kind: "group", runs: [run], open: isOpen(group.id) } : run);
   }
-  const all = [...rows.values()].filter((one) => !("runs" in one) || one.href || one.runs.length);
+  const all = [...rows.values()];
   if (means?.column.mean) {
     const value = new Map(all.map((one) => {
       const { n, mean } = spreadOf(means.column, "runs" in one ? one.runs : [one]);
@@ -104,8 +102,6 @@ export class Groups {
     this.onChange = onChange;
     /** @type {Map<string, any>} the newest sweeps, and rollouts if they are asked for */
     this.launches = new Map();
-    /** The names of groups by a key, in their order. @type {string[]} */
-    this.order = [];
     /** @type {Map<string, string>} by run, the name of its group */
     this.names = new Map();
     this.asked = this.answered = "";
@@ -128,6 +124,13 @@ export class Groups {
     return id ? this.#launched(id, run.name.replace(/-\d+$/, "")) : null;
   }
 
+  /** Return how runs are sorted, so that groups by a key come in the order of its values. @param {Configs} configs */
+  rules(configs) {
+    return (this.byKey ? this.by.toLowerCase().split(",") : []).map((key) => (
+      { by: (/** @type {RunView} */ run) => valueOf(run, key.trim(), configs) ?? null, down: false }
+    ));
+  }
+
   /** @param {string} id @param {string} name if its view is not here */
   #launched(id, name) {
     return { id, name: this.launches.get(id)?.name ?? name, href: `/${this.by}s/${id}` };
@@ -139,11 +142,8 @@ export class Groups {
     return progress ? !runs.length : runs.length < Object.values(counts).reduce((a, b) => a + Number(b), 0);
   }
 
-  /** Return the groups in an order that is not that of the runs. @param {boolean} launched also of those with a page */
-  first(launched) {
-    if (this.byKey) return this.order.map((name) => ({ id: name, name, href: null }));
-    return launched ? [...this.launches.keys()].map((id) => this.#launched(id, id)) : [];
-  }
+  /** Return the groups that have a page, the newest first. */
+  get launched() { return [...this.launches.keys()].map((id) => this.#launched(id, id)); }
 
   /** Fetch the newest sweeps or rollouts. @returns {Promise<string[]>} their ids */
   async load() {
@@ -170,7 +170,6 @@ export class Groups {
       const found = await get("/values", { run: ids, by, configs: false });
       if (asked !== this.asked) return;
       this.names = new Map(ids.map((id, n) => [id, found.groups[n]]));
-      this.order = found.group_order;
     } catch (error) {
       if (asked !== this.asked) return;
       this.names = new Map();

@@ -192,33 +192,27 @@ export function noMatch(list, filter, onAll) {
   return empty(what, h("p", {}, h("button", { type: "button", onclick: onAll }, "Show all runs")));
 }
 
+const SWEEP = "lehr sweep sweeps/lr_grid_small.yaml";
+/** What is said before there is any: a head, then texts and commands in turn. @type {Record<string, string[]>} */
+const NONE_YET = {
+  "": [
+    "No runs yet", "Eight learning rates of a small model, on any machine and in some minutes:", "lehr demo",
+    "Or submit a spec of your own, as a run or a sweep:", `lehr submit my-run.yaml\n${SWEEP}`,
+    "They appear here at once.",
+  ],
+  sweep: [
+    "No sweeps yet", "A sweep runs one spec at many values. Eight learning rates of a small model, on any machine:",
+    "lehr demo", "The same as a file that you can change:", SWEEP,
+  ],
+  rollout: [
+    "No rollouts yet",
+    "A rollout takes one run to all its GPUs in four stages: on the CPU, on one GPU, on two, on all. Each stage must pass its gates, so a bug is found in the cheapest stage:",
+    "lehr rollout sweeps/rollout_small.yaml",
+  ],
+};
+
 /** @param {string} section */
 export function welcome(section) {
-  if (section === "rollout") {
-    return empty(
-      "No rollouts yet",
-      h(
-        "p", {},
-        "A rollout takes one run to all its GPUs in four stages: on the CPU, on one GPU, on two, on all. Each stage must pass its gates, so a bug is found in the cheapest stage:",
-      ),
-      h("pre", {}, "lehr rollout sweeps/rollout_small.yaml"),
-    );
-  }
-  if (section) {
-    return empty(
-      "No sweeps yet",
-      h("p", {}, "A sweep runs one spec at many values. Eight learning rates of a small model, on any machine:"),
-      h("pre", {}, "lehr demo"),
-      h("p", {}, "The same as a file that you can change:"),
-      h("pre", {}, "lehr sweep sweeps/lr_grid_small.yaml"),
-    );
-  }
-  return empty(
-    "No runs yet",
-    h("p", {}, "Eight learning rates of a small model, on any machine and in some minutes:"),
-    h("pre", {}, "lehr demo"),
-    h("p", {}, "Or submit a spec of your own, as a run or a sweep:"),
-    h("pre", {}, "lehr submit my-run.yaml\nlehr sweep sweeps/lr_grid_small.yaml"),
-    h("p", {}, "They appear here at once."),
-  );
+  const [head, ...texts] = NONE_YET[section];
+  return empty(head, texts.map((text, i) => h(i % 2 ? "pre" : "p", {}, text)));
 }
