@@ -77,7 +77,7 @@ class Devices:
     @property
     def public_key(self) -> str:
         """The key that a browser subscribes with. It is made when it is first asked for."""
-        return _text(_point(self._key().public_key()))
+        return _public(_private(self._with_key()))
 
     def put(self, device: Device) -> str:
         """Store a device, old or new, and return its name.
@@ -118,9 +118,10 @@ class Devices:
 
     def message(self, name: str, body: dict[str, Any]) -> tuple[str, dict[str, str], bytes] | None:
         """Return the address, headers and content of a message; None if the device is gone."""
-        device = dict(self.all()).get(name)
-        if device is None:
+        stored = self._with_key()
+        if (fields := stored.get("devices", {}).get(name)) is None:
             return None
+        device, key = Device(**fields), _private(stored)
         run = body.get("run", {})
         shown = {
             "title": run.get("name", "Lehr"),
@@ -130,36 +131,33 @@ class Devices:
             "tag": run.get("sweep") or run.get("id") or "lehr",
         }
         content = encrypted(json.dumps(shown).encode(), device.p256dh, device.auth)
-        token = self._token(f"https://{urlsplit(device.endpoint).netloc}")
+        token = self._token(f"https://{urlsplit(device.endpoint).netloc}", key)
         headers = {
-            "Authorization": f"vapid t={token}, k={self.public_key}",
+            "Authorization": f"vapid t={token}, k={_public(key)}",
             "Content-Encoding": "aes128gcm",
             "TTL": str(_KEPT_S),
             "Urgency": "high" if body["event"] == "alert" else "normal",
         }
         return device.endpoint, headers, content
 
-    def _token(self, audience: str) -> str:
+    def _token(self, audience: str, key: ec.EllipticCurvePrivateKey) -> str:
         """Return the signed statement of who sends (RFC 8292, section 2)."""
-        claims = {
-            "aud": audience,
-            "exp": int(time.time()) + _TOKEN_S,
-            "sub": self._contact,
-        }
+        claims = {"aud": audience, "exp": int(time.time()) + _TOKEN_S, "sub": self._contact}
         signed = ".".join(
             _text(json.dumps(part).encode()) for part in ({"typ": "JWT", "alg": "ES256"}, claims)
         )
-        numbers = decode_dss_signature(self._key().sign(signed.encode(), ec.ECDSA(SHA256())))
+        numbers = decode_dss_signature(key.sign(signed.encode(), ec.ECDSA(SHA256())))
         return f"{signed}.{_text(b''.join(number.to_bytes(32, 'big') for number in numbers))}"
 
-    def _key(self) -> ec.EllipticCurvePrivateKey:
+    def _with_key(self) -> dict[str, Any]:
+        """Return what is stored. The key pair is made when it is first needed."""
         with self._guard:
             stored = self._read()
             if "key" not in stored:
                 number = ec.generate_private_key(_CURVE).private_numbers().private_value
                 stored["key"] = _text(number.to_bytes(32, "big"))
                 self._write(stored)
-        return ec.derive_private_key(int.from_bytes(_bytes(stored["key"]), "big"), _CURVE)
+        return stored
 
     def _read(self) -> dict[str, Any]:
         try:
@@ -207,6 +205,14 @@ def _derived(secret: bytes, salt: bytes, about: bytes, length: int) -> bytes:
 def _point(key: ec.EllipticCurvePublicKey) -> bytes:
     form, uncompressed = serialization.Encoding.X962, serialization.PublicFormat.UncompressedPoint
     return key.public_bytes(form, uncompressed)
+
+
+def _private(stored: dict[str, Any]) -> ec.EllipticCurvePrivateKey:
+    return ec.derive_private_key(int.from_bytes(_bytes(stored["key"]), "big"), _CURVE)
+
+
+def _public(key: ec.EllipticCurvePrivateKey) -> str:
+    return _text(_point(key.public_key()))
 
 
 def _text(content: bytes) -> str:

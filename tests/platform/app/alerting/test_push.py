@@ -77,3 +77,15 @@ def test_new_device_takes_the_place_of_the_persons_oldest(tmp_path: Path) -> Non
         for i in range(MOST_EACH + 1)
     ]
     assert [name for name, _ in devices.all()] == [other, *names[1:]]
+
+
+def test_message_reads_the_devices_once(tmp_path: Path, monkeypatch) -> None:
+    devices = Devices(tmp_path, url="https://lehr.test")
+    name = devices.put(DEVICE)
+    assert devices.public_key
+    reads: list[Path] = []
+    read = Path.read_text
+    monkeypatch.setattr(Path, "read_text", lambda path: [reads.append(path), read(path)][1])
+    assert devices.message(name, {"event": "test", "text": "x"}) is not None
+    assert devices.message("push:gone", {"event": "test", "text": "x"}) is None
+    assert len(reads) == 2
