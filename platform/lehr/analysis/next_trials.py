@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lehr.analysis.lr_fit import rounded
+from lehr.base import formats
 from lehr.base.names import is_seed
 from lehr.schemas.sweeps import NextTrials
 
@@ -38,7 +39,7 @@ def next_trials(sweep: SweepDetail, rates: Sequence[float], parameter: str) -> N
             seeds *= len(sweep.spec["parameters"][path]["values"])
         parameters: dict[str, list[Any]] | None = {parameter: list(rates)}
         points: list[dict[str, Any]] | None = None
-        argument = f"{parameter}=[{','.join(f'{rate:g}' for rate in rates)}]"
+        argument = f"{parameter}=[{','.join(formats.parameter(rate, parameter) for rate in rates)}]"
     else:
         parameters, points = None, [{parameter: rate} for rate in rates]
         argument = f"points={json.dumps(points)}"

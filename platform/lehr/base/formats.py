@@ -20,6 +20,7 @@ _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 """The bits of the dots of a Braille pattern, by row and column."""
 _ORDINARY = (1e-3, 1e4)
 _ORDINARY_RATE = 1e-2
+_WHOLE = 1e7
 _CLOCKS_S = 1.0  # The clocks of two machines may differ by so much.
 
 
@@ -120,11 +121,10 @@ def parameter(value: Any, path: str = "") -> str:
     if isinstance(value, bool) or not isinstance(value, float):
         text = str(value).lower() if isinstance(value, bool) else str(value)
         return NOTHING if value is None else text
-    return scientific(value) if value and not _is_ordinary(value, path) else f"{value:g}"
-
-
-def _is_ordinary(value: float, path: str) -> bool:
-    return (_ORDINARY_RATE if is_rate(path) else _ORDINARY[0]) <= abs(value) < _ORDINARY[1]
+    if value.is_integer() and abs(value) < _WHOLE:
+        return f"{value:.0f}"
+    rate = is_rate(path) or not _ORDINARY[0] <= abs(value) < _ORDINARY[1]
+    return scientific(value) if rate else f"{value:g}"
 
 
 def point(parameters: Mapping[str, Any]) -> str:
@@ -135,21 +135,15 @@ def point(parameters: Mapping[str, Any]) -> str:
 
 
 def scientific(value: float, digits: int = 4) -> str:
-    """Format as 1.0e-4: at least two digits, and no leading zero in the exponent."""
+    """Format as 1.0e-4: at least two digits, and no leading zero in the exponent.
+
+    From 0.01 to 9,999 it is a plain number, and so is 0, as on the dashboard.
+    """
+    if not value or _ORDINARY_RATE <= abs(value) < _ORDINARY[1]:
+        return f"{float(f'{value:.{digits}g}'):g}"
     mantissa, _, exponent = f"{value:.{digits - 1}e}".partition("e")
     mantissa = mantissa.rstrip("0")
     return f"{mantissa}{'0' if mantissa.endswith('.') else ''}e{int(exponent)}"
-
-
-def learning_rates(values: Sequence[Any], path: str = "") -> list[str]:
-    """Format a column in one notation: scientific if one value needs it."""
-    floats = [value for value in values if isinstance(value, float) and value]
-    if not all(_is_ordinary(value, path) for value in floats):
-        return [
-            scientific(value) if isinstance(value, float) and value else parameter(value)
-            for value in values
-        ]
-    return [parameter(value, path) for value in values]
 
 
 def sparkline(values: Sequence[float], width: int = 8, *, unicode: bool = True) -> str:

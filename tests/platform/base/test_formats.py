@@ -90,6 +90,8 @@ def test_parameter_count_format(value, text):
         (3e-4, "train.optimizer.lr", "3.0e-4"),
         (0.03, "train.optimizer.lr", "0.03"),
         (0.1, "wd", "0.1"),
+        (65_536.0, "train.precision.loss_scale.initial", "65536"),
+        (65_536.0, "train.precision.loss_scale.initial", "65536"),
         (3.16e-4, "", "3.16e-4"),
         (128, "hidden", "128"),
         ("adamw", "", "adamw"),
@@ -104,18 +106,12 @@ def test_values_are_written_in_short_form(value, path, shown):
     assert formats.parameter(value, path) == shown
 
 
-def test_a_column_of_learning_rates_has_one_notation():
-    assert formats.learning_rates([1e-4, 1.5e-3, 1e-2, 0.3]) == [
-        "1.0e-4",
-        "1.5e-3",
-        "1.0e-2",
-        "3.0e-1",
-    ]
-    assert formats.learning_rates([0.1, 0.25]) == ["0.1", "0.25"]
-    # A rate by its path, so that one value looks the same in every command.
-    assert formats.learning_rates([0.1, 3e-3], "train.optimizer.lr") == ["1.0e-1", "3.0e-3"]
-    assert [formats.parameter(v, "lr") for v in (0.0099, 0.01, 3.0)] == ["9.9e-3", "0.01", "3"]
-    assert formats.learning_rates([8, 16, "adamw", True]) == ["8", "16", "adamw", "true"]
+def test_a_learning_rate_looks_the_same_in_every_command():
+    shown = {0.0099: "9.9e-3", 0.01: "0.01", 0.3: "0.3", 3.0: "3", 12.5: "12.5", 0.0: "0"}
+    assert {v: formats.parameter(v, "train.optimizer.lr") for v in shown} == shown
+    assert {v: formats.scientific(v) for v in shown} == shown
+    assert formats.scientific(123.4, 2) == "120"
+    assert formats.scientific(2e7) == "2.0e7"
 
 
 def test_sparkline_follows_the_loss():
