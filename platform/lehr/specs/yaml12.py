@@ -91,6 +91,8 @@ def read_yaml(text: str, source: str | None = None) -> YamlDocument:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         what = ", ".join(filter(None, [error.context, error.problem]))
+        if what.startswith("expected '<document start>'"):
+            what = "it is one document, and another begins here, as in a file of JSON lines"
         _fail(f"this is not YAML: {what}.", source, _position(mark) if mark else None)
     except yaml.reader.ReaderError as error:
         before = text[: error.position]

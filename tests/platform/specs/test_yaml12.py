@@ -51,6 +51,7 @@ def nested(depth: int) -> str:
         (f"a: {nested(MAX_DEPTH + 1)}", f"nested more than {MAX_DEPTH} deep.", 1, MAX_DEPTH + 4),
         ("a: b\nc: \x01", "a character that YAML does not allow", 2, 4),
         ("[" * 5000, f"it is nested more than {MAX_DEPTH} deep.", None, None),
+        ('{"a": 1}\n{"a": 2}\n', "this is not YAML: it is one document, and another begins", 2, 1),
         ('a: "\\UFFFFFFFF"', "this is not YAML: ", None, None),
         ("a: 1\nb: [1\n", "this is not YAML: while parsing a flow sequence", 3, 1),
     ],

@@ -77,7 +77,12 @@ def diagnose(
         found, alerts = _of_run(source.removeprefix(_RUN))
     elif named or path.exists():
         extras.need("numpy")
-        found, alerts = _of_file(path, metric or [], steps, warmup)
+        try:
+            found, alerts = _of_file(path, metric or [], steps, warmup)
+        except UserError as error:
+            if path.is_dir() and os.sep not in source:
+                error.hint = f"{error.hint}\n  A run of this name: lehr diagnose {_RUN}{source}"
+            raise
     elif of_files:
         raise UserError(
             f"{source}: --metric, --steps and --warmup are for files, and there is no such file."

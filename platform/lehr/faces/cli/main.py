@@ -87,6 +87,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "db": ("db", "Check, back up, restore and rebuild the databases"),
     },
 }
+_WRONG_USE: Any = typer.BadParameter.__base__  # Of click, or of the click in newer Typers.
 MODULES = {name: module for group in COMMANDS.values() for name, (module, _) in group.items()}
 
 
@@ -115,6 +116,16 @@ class LazyGroup(TyperGroup):
                 f"lehr has no command {verb!r}.", hint=f"{hint}All of them: lehr --help"
             )
         return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except _WRONG_USE as error:
+            known = error.ctx.command.params if hasattr(error, "possibilities") else ()
+            if any(parameter.name == "overrides" for parameter in known):
+                error.message += ". A field is set by its path, such as train.optimizer.lr=1e-3"
+                error.possibilities = [one for one in error.possibilities or () if one != "--help"]
+            raise
 
     def _commands_of(self, ctx: Any, name: str) -> Any:
         return getattr(self.get_command(ctx, name), "commands", ())

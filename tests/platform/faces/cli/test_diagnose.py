@@ -112,6 +112,10 @@ def test_name_of_a_run_and_of_a_folder_is_the_folder_unless_it_says_run(tmp_path
 
         assert "both: run," in call("run:both")
         assert "both: tensorboard" in call("both")
+        (tmp_path / "rst").mkdir()
+        empty = cli.call("--server", address, "diagnose", "rst", cwd=tmp_path, LEHR_TOKEN=TOKEN)
+        assert "no file with curves" in empty.stderr
+        assert "A run of this name: lehr diagnose run:rst" in empty.stderr
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ WRONG = {
     "fork-without-that-checkpoint": ["fork", "one", "--step", "33"],
     "a-tag-without-a-verb": ["tag", "one", "baseline"],
     "a-tag-that-no-filter-finds": ["tag", "one", "add", "a,b"],
+    "an-option-for-a-field": ["submit", "--lr", "3", "new.yaml"],
     "json-that-never-ends": ["logs", "one", "-f", "--json"],
 }
 
