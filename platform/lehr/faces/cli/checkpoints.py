@@ -19,6 +19,7 @@ from lehr.faces.cli.output import (
     confirm,
     console,
     escaped,
+    fitting,
     is_terminal,
     notes,
     print_json,
@@ -28,6 +29,7 @@ from lehr.faces.cli.output import (
 )
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
     from lehr.schemas.checkpoints import CheckpointView
@@ -97,13 +99,13 @@ def ls(
     if not found:
         notes().print(f"{run.name} ({run.id}) has no checkpoint.", markup=False)
         return
-    console().print(checkpoints_table(found))
+    console().print(checkpoints_table(found, console()))
     for one in found:
         if one.copy_error:
             notes().print(f"step {one.step:,}: {one.copy_error}", markup=False)
 
 
-def checkpoints_table(shown: Sequence[CheckpointView]) -> Table:
+def checkpoints_table(shown: Sequence[CheckpointView], out: Console) -> Table:
     """Return a table with one row per checkpoint: what it is, and why it is kept."""
     rows = table(
         *("step", "attempt", "size", "val/loss", "saved", "", "copy", "kept as"),
@@ -121,7 +123,7 @@ def checkpoints_table(shown: Sequence[CheckpointView]) -> Table:
             escaped(_copy(one)),
             escaped(", ".join(one.kept)),
         )
-    return rows
+    return fitting(rows, out, fold="kept as", spare=("copy", "val/loss", "attempt"))
 
 
 @checkpoints.command("save")

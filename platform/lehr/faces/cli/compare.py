@@ -9,6 +9,7 @@ import typer
 
 from lehr.analysis.significance import PLUS_MINUS
 from lehr.base import formats
+from lehr.base.names import ARGUMENTS, is_rate
 from lehr.errors import UserError
 from lehr.faces.cli.connect import connect
 from lehr.faces.cli.output import (
@@ -37,7 +38,7 @@ _AXES = {
     "flops": lambda x: f"{formats.si(x)} FLOPs",
 }
 _LONGEST = 28
-_DECIMALS = 1e-4
+_DECIMALS = 5e-4
 """Smaller differences have no digit among four decimals."""
 _NOTES = 8
 
@@ -113,10 +114,18 @@ def compare(
         out.print()
         out.print(fitting(_groups(found), out, fold="group"))
     shown = [one for one in found.differences if one.factor or not (factors or one.path == "name")]
+    few = [one for one in shown if not _only_of_some(one)]
+    # Between a script and Lehr's trainer, all settings of either are others.
+    shown, left_out = (
+        (few, len(shown) - len(few)) if "train" in (d.path for d in shown) else (shown, 0)
+    )
     out.print()
     if shown:
-        out.print(_differences(shown, len(found.runs)))
+        out.print(fitting(_differences(shown, len(found.runs)), out, fold="what differs"))
         out.print("  [dim]* may change the outcome[/]")
+        if left_out:
+            some = formats.counted(left_out, "setting")
+            out.print(f"  and {some} that only some of the runs have: add --json", style="dim")
     else:
         out.print("Their configs are the same.")
     batches = f"batches: {escaped(found.batches_note)}"
@@ -124,8 +133,15 @@ def compare(
     out.print(_noise(found))
     for mean in found.means[:_NOTES]:
         out.print(escaped(mean))
-    for gap in found.gaps[:_NOTES]:
-        out.print(escaped(gap.sentence))
+    halves = [gap.sentence.partition(", but ") for gap in found.gaps[:_NOTES]]
+    rests = list(dict.fromkeys(rest for _, _, rest in halves))
+    if len(halves) > 1 and len(rests) == 1 and rests[0]:  # Say once what holds of all.
+        halves = [
+            *((f"{half}.", "", "") for half, _, _ in halves),
+            (rests[0][0].upper() + rests[0][1:], "", ""),
+        ]
+    for half in halves:
+        out.print(escaped("".join(half)))
     if len(found.gaps) > _NOTES:
         out.print(f"  and {len(found.gaps) - _NOTES} more: add --json", style="dim")
     if found.means or any(gap.half_width is not None for gap in found.gaps):
@@ -237,12 +253,12 @@ def _groups(found: ComparisonView) -> Table:
 
 
 def signed(value: float | None) -> str:
-    """Format a difference: +0.0123; one that four decimals would hide as +1.2e-6."""
+    """Format a difference: +0.012; one that three decimals would hide as +1.2e-6."""
     if value is None:
         return formats.NOTHING
     hidden = value and math.isfinite(value) and abs(value) < _DECIMALS
     if not hidden:
-        return f"{value:+.4f}"
+        return f"{value:+.3f}"
     return f"{'+' if value > 0 else ''}{formats.scientific(value, 2)}"
 
 
@@ -278,7 +294,16 @@ def _differences(shown: list[DifferenceView], runs: int) -> Table:
     return rows
 
 
+def _only_of_some(one: DifferenceView) -> bool:
+    """Return whether a setting of a trainer, not a rate, is equal in all runs that have it."""
+    values = {repr(value) for value in one.values if value is not None}
+    own = one.path.startswith("train") and not one.path.startswith(ARGUMENTS)
+    return own and not is_rate(one.path) and len(values - {repr(formats.NOTHING)}) < 2
+
+
 def _texts(values: list[Any], path: str) -> list[str]:
+    if path.endswith("digest"):
+        values = [str(value)[:12] for value in values]
     return [
         text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
         for text in formats.learning_rates(["null" if v is None else v for v in values], path)

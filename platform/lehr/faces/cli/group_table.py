@@ -49,7 +49,7 @@ def live_table(sweep: SweepDetail, out: Console) -> Table:
         **_course(trials),
         "done": [_done(trial.run, bar=out.width >= 100) for trial in trials],
     }
-    states = [Text.from_markup(_state(trial), overflow="ellipsis") for trial in trials]
+    states = [Text.from_markup(_state(trial, step=False), overflow="ellipsis") for trial in trials]
     for text in states:
         text.no_wrap = True
     rows = _table(trials, columns, states)
@@ -117,10 +117,9 @@ def headline(sweep: SweepDetail) -> str:
     parts += [f"{s} {counts[s]}" for s in ("failed", "cancelled", "pruned") if counts.get(s)]
     text = f"[bold]{sweep.name}[/]   {' · '.join(parts)}"
     totals = {trial.run.total_steps for trial in sweep.trials}
-    if len(totals) == 1 and sweep.state != "finished":
+    if len(totals) == 1 and sweep.steps_total and sweep.state != "finished":
         there = max(sum(counts.values()), 1)
-        of = f"/{sweep.steps_total // there:,}" if sweep.steps_total else ""
-        text += f"   step {sweep.steps_made // there:,}{of}"
+        text += f"   step {sweep.steps_made // there:,}/{sweep.steps_total // there:,}"
     eta = sweep_eta(sweep)
     if eta is not None:
         text += f"   ETA {formats.duration(eta)}"
@@ -182,7 +181,7 @@ def _place(trial: TrialView, several_nodes: bool) -> str:
     return ",".join(str(gpu.gpu) for gpu in places)
 
 
-def _state(trial: TrialView) -> str:
+def _state(trial: TrialView, *, step: bool = True) -> str:
     run = trial.run
     if run.state == "queued":
         return state_text("queued", run.pending_reason)
@@ -190,7 +189,7 @@ def _state(trial: TrialView) -> str:
         return state_text(run.state, run.reason)
     if run.state in {"running", "stopping"}:
         liveness = f", {run.liveness}" if run.liveness != "ok" else ""
-        return f"{state_text(run.state)} {formats.count(run.step)}{liveness}"
+        return f"{state_text(run.state)}{f' {formats.count(run.step)}' * step}{liveness}"
     if run.state == "completed":
         return state_text("completed")
     return state_text(run.state, run.reason)
@@ -243,9 +242,11 @@ def gates_table(rollout: RolloutDetail, *, begun_only: bool = False) -> Table:
     return rows
 
 
-def stages_table(rollout: RolloutDetail) -> Table:
+def stages_table(rollout: RolloutDetail, out: Console) -> Table:
     """Return a table with one row per stage: what it is, its progress, its duration."""
-    rows = table("#", "stage", "state", "GPUs", "steps", "gates", "GPU time", right=("#", "GPUs"))
+    rows = table(
+        "#", "stage", "state", "GPUs", "steps", "gates", "GPU time", right=("#", "GPUs", "steps")
+    )
     rows.add_column("runs", overflow="fold")
     for stage in rollout.stages:
         rows.add_row(
@@ -258,7 +259,7 @@ def stages_table(rollout: RolloutDetail) -> Table:
             formats.duration(stage.gpu_seconds) if stage.gpu_seconds is not None else "",
             escaped(", ".join(one.run.name for one in stage.runs)),
         )
-    return rows
+    return fitting(rows, out, fold="runs", spare=("runs", "GPU time", "GPUs"))
 
 
 def why(rollout: RolloutDetail) -> str | None:

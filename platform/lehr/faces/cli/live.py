@@ -80,14 +80,19 @@ def run_frame(view: RunView, seen: LiveState, *, now: float) -> Group:
     places = gpu_map(seen.cluster, {view.id: "■" if unicode_safe() else "#"})
     if places and view.placement:
         lines += ["", *places]
-    recent = [event for event in seen.events if event.kind in _SHOWN_KINDS][-_EVENTS:]
-    if recent:
-        lines.append("")
-    for event in recent:
-        when = f"{formats.ago(event.at, now):>10}"
-        lines.append(f"  [dim]{when}[/]  {escaped(_one_line(event.message))}")
+    recent = [
+        f"  [dim]{formats.ago(event.at, now):>10}[/]  {escaped(_one_line(event.message))}"
+        for event in seen.events
+        if event.kind in _SHOWN_KINDS and event.message not in view.alerts
+    ]
     # Of a low terminal the chart is cut, not what needs a look.
-    return Group(*lines, *_alerts([view]), *_silence(seen, now), *_chart(seen.curve))
+    return Group(
+        *lines,
+        *_cropped(recent[-_EVENTS:]),
+        *_alerts([view]),
+        *_silence(seen, now),
+        *_chart(seen.curve),
+    )
 
 
 def _chart(curve: Sequence[tuple[float, float]]) -> list[str]:
@@ -96,6 +101,9 @@ def _chart(curve: Sequence[tuple[float, float]]) -> list[str]:
     if len(points) < 2 or not unicode_safe():
         return []
     losses = [loss for _, loss in points]
+    # The first losses are far above the others, which would be one flat line below them.
+    most = max(losses[len(losses) // 20 :])
+    losses = [min(loss, most) for loss in losses]
     drawn = formats.chart(losses, *_CHART)
     ends = {0: formats.loss(max(losses)), len(drawn) - 1: formats.loss(min(losses))}
     first, last = f"{points[0][0]:,.0f}", f"{points[-1][0]:,.0f}"
@@ -122,7 +130,7 @@ def run_lines(view: RunView, now: float) -> list[str]:
             f"  {bar(step / total)} {step / total * 100:3.0f} %   step {step:,}/{total:,}"
             f"{tokens if view.tokens_per_step > 1 else ''}{stage}"
         )
-    if took is not None:
+    if took is not None and view.state != "paused":
         lines.append(f"  {_clock(took, ended=ended)}{eta}")
     return [*lines, "", *_figures(view, latest)] if latest else lines
 
@@ -239,18 +247,21 @@ def _figures(view: RunView, latest: dict[str, float]) -> list[str]:
     if "val/loss" in latest:
         at = view.latest["val/loss"].step
         lines.append(f"  {'val':<10}{formats.loss(latest['val/loss']):>8}   [dim]at step {at:,}[/]")
-    speed = [f"  {'tok/s':<10}{formats.si(latest.get('tokens_per_s')):>8}"]
+    speed = []
+    if "tokens_per_s" in latest:
+        speed = [f"  {'tok/s':<10}{formats.si(latest['tokens_per_s']):>8}"]
     if "mfu" in latest:
         speed.append(f"MFU {formats.share(latest['mfu'])}")
     if "step_time_s" in latest:
-        speed.append(f"a step {_short(latest['step_time_s'])}")
+        took = _short(latest["step_time_s"])
+        speed.append(f"a step {took}" if speed else f"  {'a step':<10}{took:>8}")
     if latest.get("step_time_s") and "data_wait_s" in latest:
         waits = latest["data_wait_s"] / latest["step_time_s"]
         speed.append(f"waits for data {formats.share(waits)}")
     memory = latest.get("memory/peak_bytes") or latest.get("memory/rss_bytes")
     if memory:
         speed.append(f"memory {formats.size(memory)}")
-    lines.append("   ".join(speed))
+    lines += ["   ".join(speed)] if speed else []
     more = []
     if "train/lr" in latest:
         more.append(f"  {'lr':<10}{formats.scientific(latest['train/lr']):>8}")
@@ -284,8 +295,6 @@ def _mark(gpu: GpuView, own: dict[str, str], width: int) -> str:
 
 def _alerts(runs: Sequence[RunView]) -> list[Text]:
     """List alerts, one line each; `lehr show` has the full text."""
-    from rich.text import Text
-
     found = [(run.name, alert) for run in runs for alert in run.alerts]
     lines = [
         f"  [yellow]! {escaped(name)}: {escaped(_one_line(text))}[/]"
@@ -293,6 +302,13 @@ def _alerts(runs: Sequence[RunView]) -> list[Text]:
     ]
     if len(found) > _ALERTS:
         lines.append(f"  [yellow]  and {len(found) - _ALERTS} more alerts[/]")
+    return _cropped(lines)
+
+
+def _cropped(lines: Sequence[str]) -> list[Text]:
+    """Return lines of markup, each cut at the width, below an empty one; none of none."""
+    from rich.text import Text
+
     cropped = [Text.from_markup(line, overflow="ellipsis") for line in ["", *lines]]
     for line in cropped:
         line.no_wrap = True

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lehr.base import formats
+from lehr.base.names import is_rate
 from lehr.errors import UserError
 from lehr.faces.cli.connect import connect
 from lehr.faces.cli.group_table import styled
@@ -35,6 +36,7 @@ _TRAINS = frozenset({"running", "starting"})
 _ASKED = 200
 """Runs whose settings one request asks for."""
 _SETTINGS = 3
+_NONE = {repr(None)}
 
 
 @app.command("ls")
@@ -142,18 +144,31 @@ def _separating(runs: Sequence[RunView], configs: Mapping[str, Mapping[str, Any]
     from lehr.analysis.compare import is_factor
 
     varied = {path for run in runs for path in run.parameters_varied}
-    factors = {p for config in configs.values() for p in config if is_factor(p)}
+    factors = {p for config in configs.values() for p in config if is_factor(p)} - {"train.steps"}
     paths = [*sorted(varied), *sorted(p for p in factors - varied if not p.startswith("code."))]
     chosen: list[str] = []
 
     def groups(path: str) -> int:
-        return len({repr([one.get(p) for p in (*chosen, path)]) for one in configs.values()})
+        if (
+            path not in varied
+            and len({repr(_value(one, path)) for one in configs.values()} - _NONE) < 2
+        ):
+            path = ""  # It tells only which runs have it, such as those of Lehr's trainer.
+        return len({repr([_value(one, p) for p in (*chosen, path)]) for one in configs.values()})
 
     for _ in range(_SETTINGS):
         best = max(paths, key=groups, default="")
         if groups(best) > groups(""):
             chosen.append(best)
     return chosen
+
+
+def _value(config: Mapping[str, Any], path: str) -> Any:
+    """Return a setting of a run; of a learning rate, under whatever path the run has it."""
+    value = config.get(path)
+    if value is None and is_rate(path):
+        return next((v for p, v in config.items() if v is not None and is_rate(p)), None)
+    return value
 
 
 def _sorted(runs: Sequence[RunView], key: str) -> list[RunView]:
@@ -185,8 +200,11 @@ def _print_runs(runs: list[RunView], configs: Mapping[str, Mapping[str, Any]]) -
     trains = any(run.state in _TRAINS for run in runs)
     failed = any(run.state == "failed" for run in runs)
     columns += [*(["ETA"] if trains else []), "age", *(["reason"] if failed else [])]
-    right = ("step", "loss", "val", "tok/s", "MFU", "ETA", "age")
-    rows = table(*columns, right=right)
+    right = ["step", "loss", "val", "tok/s", "MFU", "ETA", "age"]
+    for name, path in zip(settings, paths, strict=True):
+        values = [_value(configs.get(run.id, {}), path) for run in runs]
+        right += [name] if not any(isinstance(v, str | bool | list) for v in values) else []
+    rows = table(*columns, right=tuple(right))
     for run in runs:
         latest = {name: value.value for name, value in run.latest.items()}
         own = configs.get(run.id, {})
@@ -194,7 +212,7 @@ def _print_runs(runs: list[RunView], configs: Mapping[str, Mapping[str, Any]]) -
             run.id,
             run.name,
             *([run.project] if several else []),
-            *(escaped(formats.parameter(own.get(p), p)) for p in paths),
+            *(escaped(formats.parameter(_value(own, p), p)) for p in paths),
             state_text(run.state),
             _steps(run),
             formats.loss(latest.get("train/loss")),
@@ -208,9 +226,10 @@ def _print_runs(runs: list[RunView], configs: Mapping[str, Mapping[str, Any]]) -
         why = run.reason if run.state == "failed" and run.reason else ""
         trials += [escaped(why)] if failed else []
         rows.add_row(*trials)
-    fold = "reason" if failed else "name"
     spare = ["trend", "MFU", "tok/s", "project", "age", "ETA", *reversed(settings)]
-    print_fitting(rows, fold=fold, spare=spare)
+    if failed and any(run.state != "failed" for run in runs):
+        spare.insert(0, "reason")
+    print_fitting(rows, fold=("name", "reason"), spare=spare)
 
 
 def _steps(run: RunView) -> str:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lehr.base import formats
 from lehr.errors import LehrError, SpecError, UserError
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ _PIPE_WIDTH = 400
 _CONTROLS = re.compile(
     r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
 )
+_BEGIN = re.compile(r"! |  +(?:\S+(?: \S+)?  +)?")
 _C1 = re.compile(r"[\x7f-\x9f]")
 
 
@@ -198,13 +200,30 @@ def print_error(error: LehrError, *, as_json: bool = False) -> None:
 def _console(file: Any) -> Console:
     from rich.console import Console
     from rich.segment import Segment
+    from rich.text import Text
 
     class Cleaning(Console):
         """Removes control characters from every text, whoever wrote it; Rich adds the colours."""
 
         def print(self, *objects: Any, **options: Any) -> None:
-            texts = (without_controls(one) if isinstance(one, str) else one for one in objects)
+            texts = [without_controls(one) if isinstance(one, str) else one for one in objects]
+            if terminal and not options.get("soft_wrap"):
+                read = {name: options.pop(name, None) for name in ("markup", "highlight")}
+                texts = [self.hung(one, read) if isinstance(one, str) else one for one in texts]
             super().print(*texts, **options)
+
+        def hung(self, text: str, read: dict[str, Any]) -> Text:
+            """Wrap lines below where their text begins, after an indentation or a label."""
+            lines = []
+            for line in self.render_str(text, **read).split("\n", allow_blank=True):
+                begin = _BEGIN.match(line.plain)
+                hang = begin.end() if begin and begin.end() <= _LEAST else _GAP
+                if line.cell_len <= self.width or self.width < 2 * _LEAST:
+                    lines.append(line)
+                    continue
+                first, *more = line[hang:].wrap(self, self.width - hang)
+                lines += [line[:hang] + first, *(Text(" " * hang) + one for one in more)]
+            return Text("\n").join(lines)
 
         def render(self, renderable: Any, options: Any = None) -> Iterator[Segment]:
             """Clean also the texts of tables, trees and panels."""
@@ -225,30 +244,37 @@ def _console(file: Any) -> Console:
 
 _GAP = 2
 _LEAST = 24
-"""Characters that the folded column keeps before a column is left out."""
+"""Characters that a folded column keeps before a column is left out."""
 
 
-def print_fitting(rows: Table, *, fold: str, spare: Sequence[str] = ()) -> None:
+def print_fitting(rows: Table, *, fold: str | tuple[str, ...], spare: Sequence[str] = ()) -> None:
     """Print a table to the console for results, as ``fitting`` makes it."""
     out = console()
     out.print(fitting(rows, out, fold=fold, spare=spare))
 
 
-def fitting(rows: Table, out: Console, *, fold: str, spare: Sequence[str] = ()) -> Table:
+def fitting(
+    rows: Table, out: Console, *, fold: str | tuple[str, ...], spare: Sequence[str] = ()
+) -> Table:
     """Return the table so that each value is whole in the width of ``out``.
 
-    ``fold`` is the column whose text continues in the next line. Columns of ``spare`` are left out
-    until the others fit, the first one first.
+    ``fold`` is the column, or more, whose text continues in the next line. Columns of ``spare`` are
+    left out where they have no value, and until the others fit, the first one first.
     """
-    kept = list(rows.columns)
+    none, folded = ("", formats.NOTHING), (fold,) if isinstance(fold, str) else fold
+    kept = [
+        c
+        for c in rows.columns
+        if c.header not in spare or any(cell not in none for cell in c.cells)
+    ]
     for name in spare:
-        if _needed(kept, out, fold) <= out.width:
+        if _needed(kept, out, folded) <= out.width:
             break
         kept = [column for column in kept if column.header != name]
     made = table()
     made.show_header = rows.show_header
     for column in kept:
-        folds = column.header == fold
+        folds = column.header in folded
         made.add_column(
             column.header,
             justify=column.justify,
@@ -260,9 +286,9 @@ def fitting(rows: Table, out: Console, *, fold: str, spare: Sequence[str] = ()) 
     return made
 
 
-def _needed(columns: Sequence[Column], out: Console, fold: str) -> int:
+def _needed(columns: Sequence[Column], out: Console, folded: tuple[str, ...]) -> int:
     widths = []
     for column in columns:
         widest = max(out.measure(cell).maximum for cell in (column.header, *column.cells))
-        widths.append(min(widest, _LEAST) if column.header == fold else widest)
+        widths.append(min(widest, _LEAST) if column.header in folded else widest)
     return sum(widths) + _GAP * (len(widths) - 1)

@@ -129,7 +129,7 @@ def trials_table(plan: SpecPlan) -> Table:
         [
             escaped(text)
             for text in formats.learning_rates(
-                [point.get(path, formats.NOTHING) for point, _ in plan.runs]
+                [point.get(path, formats.NOTHING) for point, _ in plan.runs], path
             )
         ]
         for path in spec.paths
@@ -153,7 +153,7 @@ def stages_table(plan: RunPlan, passes: Mapping[str, float]) -> Table:
     shown = [name for name in names if passes or name != "epochs"]
     rows = table(*shown, right=right)
     for stage in plan.stages:
-        first, highest, last = (f"{rate:.2g}" for rate in stage.lr)
+        first, highest, last = (formats.scientific(rate, 2) for rate in stage.lr)
         peak = f"{highest} to " if highest not in {first, last} else ""
         own = [
             f"{path.partition('.parts.')[2].removesuffix('.corpus')} {epochs:.2g}".strip()
@@ -310,8 +310,9 @@ def _phase_lines(plan: RunPlan) -> list[str]:
         most = stage.stages
         built = formats.size(stage.phases["resting"].parameters + stage.overhead)
         first = [f"built {built}"]
-        first += [f"{name} {formats.size(most[name])}" for name in ("forward", "loss", "backward")]
-        second = [f"{name} {formats.size(most[name])}" for name in ("optimizer", "evaluation")]
+        first += [f"{name} {formats.size(most[name])}" for name in ("forward", "loss")]
+        names = ("backward", "optimizer", "evaluation")
+        second = [f"{name} {formats.size(most[name])}" for name in names]
         second += [f"save {formats.size(most['resting'])}"]
         batch, length = stage.shape
         lines.append(_line("", escaped(f"[{batch}, {length}]: {', '.join(first)},")))
@@ -329,7 +330,7 @@ def _host_lines(plans: list[RunPlan], *, each: str) -> list[str]:
     parts = [
         f"{formats.size(most)} of RAM{each} for {what}" for what, most in sizes.items() if most
     ]
-    who = "rank 0; if sharded, each"
+    who = "rank 0 (sharded: each)"
     return [_line("host", f"{', '.join(parts)} (plan)", who)] if parts else []
 
 
@@ -349,8 +350,8 @@ def _disk_lines(plans: list[RunPlan], *, each: str, share: float = 1.0) -> list[
     if max(saves) > 1 and not any(one.keeps_best for one in every):
         notes.append("none but the last is at an evaluated step: no best is kept")
     text = f"checkpoints of {size}{each}: {numbers} (plan)"
-    first = _line("disk", text, f"in all {written} written, {held} kept")
-    return [first, *(_line("", escaped(note)) for note in notes)]
+    notes.insert(0, f"in all {written} written, {held} kept")
+    return [_line("disk", text), *(_line("", escaped(note)) for note in notes)]
 
 
 def _places(plan: SpecPlan, first: RunPlan, cluster: ClusterView | None) -> str:

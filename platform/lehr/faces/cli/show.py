@@ -151,7 +151,7 @@ def print_rollout(rollout: Rollout) -> None:
         out.print(f"  {text}", markup=False)
     _print_note(view.note)
     out.print()
-    out.print(stages_table(view))
+    out.print(stages_table(view, out))
     out.print()
     out.print(gates_table(view))
     for note in view.notes:
@@ -183,7 +183,7 @@ def _print_run(run: Run) -> None:
     checkpoints = [point for point in run.checkpoints() if point.removed_at is None]
     if checkpoints:
         out.print("\ncheckpoints")
-        out.print(checkpoints_table(checkpoints))
+        out.print(checkpoints_table(checkpoints, out))
     events = run.events()
     if events:
         shown = relevant_events(events)
@@ -252,7 +252,12 @@ def _facts(view: RunDetail) -> list[tuple[str, str]]:
             else "",
         ),
         *((f"stage {stage.name}", stage.text) for stage in view.stages),
-        ("config", formats.listed([f"{k}={v}" for k, v in view.logged_config.items()], 12)),
+        (
+            "config",
+            formats.listed(
+                [f"{k}={formats.parameter(v, k)}" for k, v in view.logged_config.items()], 12
+            ),
+        ),
         ("seed", "" if seed is None else str(seed)),
         ("validation", view.held_out or ""),
         (

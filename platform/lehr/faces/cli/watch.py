@@ -106,7 +106,7 @@ def rollout_frame(view: RolloutDetail, seen: LiveState) -> RenderableType:
         rollout_headline(view),
         *lines,
         "",
-        stages_table(view),
+        stages_table(view, console()),
         "",
         gates,
         "",

@@ -14,7 +14,8 @@ import pytest
 from lehr import Client
 from lehr.control.lifecycle import RunState
 from lehr.errors import NotFound
-from lehr.faces.cli.compare import signed
+from lehr.faces.cli.compare import _only_of_some, _texts, signed
+from lehr.schemas.comparisons import DifferenceView
 from lehr_testing import cli, seeding
 from lehr_testing.api import TOKEN, served
 from lehr_testing.server import free_port
@@ -63,6 +64,28 @@ def test_comparison_shows_deltas_speed_memory_and_differences(lehr):
     assert lines[3].endswith("61.3 GB")
     assert ["*", "train.optimizer.lr", "3.0e-4", "9.0e-4"] in [line.split() for line in lines]
     assert not [line for line in lines if line.startswith("!")]
+
+
+def test_values_that_differ_are_whole_in_80_columns(lehr, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    names = ("base", "faster", "reseeded", "short", "few-tokens", "long", "twin")
+    shown = lehr("compare", *names).stdout
+    table = shown[shown.index("what differs") : shown.index("* may change")]
+    assert "…" not in table
+    assert table.count("3.0e-4") == 5
+    assert table.count("9.0e-4") == 2
+
+
+def test_settings_of_other_trainers_are_counted_and_a_digest_is_short():
+    def differs(path, *values):
+        return DifferenceView(path=path, values=list(values), factor=True)
+
+    assert _only_of_some(differs("train.loss.name", "—", "chunked", "chunked"))
+    assert _only_of_some(differs("trainer.style", "equals", "—", None))
+    assert not _only_of_some(differs("train.steps", "—", 100, 200))
+    assert not _only_of_some(differs("train.optimizer.lr", "—", 1e-3, 1e-3))
+    assert not _only_of_some(differs("trainer.args.width", 64, "—", "—"))
+    assert _texts(["0123456789abcdef"], "code.digest") == ["0123456789ab"]
 
 
 def test_runs_of_any_length_are_compared_at_their_ends(lehr, server):
@@ -158,9 +181,9 @@ def _answers(client: Client) -> bool:
 @pytest.mark.parametrize(
     ("delta", "shown"),
     [
-        (0.0123, "+0.0123"),
-        (-1.5, "-1.5000"),
-        (0.0, "+0.0000"),
+        (0.0123, "+0.012"),
+        (-1.5, "-1.500"),
+        (0.0, "+0.000"),
         (1.23e-6, "+1.2e-6"),
         (-4e-5, "-4.0e-5"),
         (None, "—"),

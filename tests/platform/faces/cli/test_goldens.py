@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from lehr.control.lifecycle import RunState
+from lehr.faces.cli.ls import _separating, _value
 from lehr_testing import goldens, seeding
 from lehr_testing.documented_commands import as_documented, command_of, documented
 from lehr_testing.golden_world import World, a_rollout, a_sweep, name_new
@@ -59,6 +61,17 @@ def test_ls_has_the_settings_that_differ_and_sorts_by_any_column(world):
     assert listed("grid", "--sort", "-val", "-n", "1") == ["grid-1"]
     refused = world.lehr("ls", "--sort", "los")
     assert (refused.returncode, "val/loss" in refused.stderr) == (2, True)
+
+
+def test_settings_tell_runs_apart_not_kinds_of_runs():
+    runs = [SimpleNamespace(parameters_varied={}) for _ in range(3)]
+    configs = {
+        "a": {"train.optimizer.lr": 1e-3, "train.loss.name": "chunked", "train.steps": 10},
+        "b": {"trainer.args.lr": 3e-3, "trainer.args.width": 64},
+        "c": {"train.optimizer.lr": 1e-3, "train.loss.name": "chunked", "train.steps": 20},
+    }
+    assert _separating(runs, configs) == ["train.optimizer.lr"]
+    assert [_value(one, "train.optimizer.lr") for one in configs.values()] == [1e-3, 3e-3, 1e-3]
 
 
 def test_checkpoints_of_a_run_are_listed_without_a_verb(world):

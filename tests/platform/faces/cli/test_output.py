@@ -39,6 +39,36 @@ def test_warning_is_marked_yellow_and_free_of_markup_and_controls(monkeypatch):
     assert streams[1].getvalue() == "\x1b[33m! beside\x1b[0m\n"
 
 
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("! one two three four five", ["! one two three four", "  five"]),
+        ("  one two three four five", ["  one two three four", "  five"]),
+        ("  seen    one two three", ["  seen    one two", "          three"]),
+        ("one two three four five", ["one two three four", "  five"]),
+        ("one\n  two", ["one", "  two"]),
+    ],
+)
+def test_long_line_continues_below_its_text(monkeypatch, text, lines):
+    stream = Terminal()
+    monkeypatch.setattr(output.sys, "stdout", stream)
+    monkeypatch.setattr(output, "_LEAST", 10)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "20")
+    output.console.cache_clear()
+    output.console().print(text)
+    assert [line.rstrip() for line in stream.getvalue().splitlines()] == lines
+
+
+def test_columns_without_a_value_are_left_out(monkeypatch, capsys):
+    output.console.cache_clear()
+    rows = output.table("name", "MFU", "ETA", "age")
+    for name in ("a", "b"):
+        rows.add_row(name, "—", "", "—")
+    output.print_fitting(rows, fold="name", spare=("MFU", "ETA"))
+    assert capsys.readouterr().out.split() == ["name", "age", "a", "—", "b", "—"]
+
+
 def test_no_command_prints_a_warning_of_its_own_form():
     """`style="yellow"` is a warning: `warn` marks it for those who see no colours."""
     for path in Path(lehr.faces.cli.__file__).parent.glob("*.py"):
