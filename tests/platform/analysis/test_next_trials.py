@@ -95,7 +95,7 @@ def test_note_lists_the_rates_that_the_command_adds(method):
     found = with_advice(made, SweepVerdict(None, {}, {}), "minimize")
     [note] = [note for note in found.notes if "to try next" in note]
     trials = " (1 trial)" if method != "random" else ""
-    assert note.startswith(f"Learning rate to try next: 1.0e-1{trials}.")
+    assert note.startswith(f"Learning rate to try next: 0.1{trials}.")
     assert (found.next_trials is None) == (method == "random")
     assert ("lehr extend" in note) == (method != "random")
 

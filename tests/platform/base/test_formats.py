@@ -91,7 +91,6 @@ def test_parameter_count_format(value, text):
         (0.03, "train.optimizer.lr", "0.03"),
         (0.1, "wd", "0.1"),
         (65_536.0, "train.precision.loss_scale.initial", "65536"),
-        (65_536.0, "train.precision.loss_scale.initial", "65536"),
         (3.16e-4, "", "3.16e-4"),
         (128, "hidden", "128"),
         ("adamw", "", "adamw"),

@@ -304,10 +304,8 @@ def _only_of_some(one: DifferenceView) -> bool:
 def _texts(values: list[Any], path: str) -> list[str]:
     if path.endswith("digest"):
         values = [str(value)[:12] for value in values]
-    return [
-        text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
-        for text in formats.learning_rates(["null" if v is None else v for v in values], path)
-    ]
+    texts = [formats.parameter("null" if value is None else value, path) for value in values]
+    return [text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..." for text in texts]
 
 
 def _noise(found: ComparisonView) -> str:

@@ -81,7 +81,7 @@ def _values(sweep: SweepDetail, trials: Sequence[TrialView]) -> dict[str, list[s
     columns = {}
     for name, path in zip(formats.short_paths(sweep.parameters), sweep.parameters, strict=True):
         values = [trial.parameters.get(path, formats.NOTHING) for trial in trials]
-        columns[name] = [escaped(text) for text in formats.learning_rates(values, path)]
+        columns[name] = [escaped(formats.parameter(value, path)) for value in values]
     columns[sweep.metric] = [formats.loss(trial.value) for trial in trials]
     columns[_BEST] = ["best" if trial.best else "" for trial in trials]
     return columns

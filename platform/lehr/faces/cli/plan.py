@@ -11,7 +11,7 @@ import typer
 from lehr.base import formats
 from lehr.errors import UserError
 from lehr.faces.cli.connect import connect
-from lehr.faces.cli.output import JsonOption, console, print_json, warn
+from lehr.faces.cli.output import JsonOption, console, print_fitting, print_json, warn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -171,7 +171,7 @@ def show_plan(
             show_trace(found, plan.runs[0][1])
         if spec.kind == "sweep" and (each_trial or spec.campaign is not None):
             console().print()
-            console().print(trials_table(plan))
+            print_fitting(trials_table(plan), fold="", spare=("time", "GPUs", "tokens"))
         if expected:
             console().print(
                 f"\nExpected course, by {formats.counted(len(expected), 'draw')} of the prior:"

@@ -125,19 +125,10 @@ def trials_table(plan: SpecPlan) -> Table:
     rows = table(
         "#", *names, "GPUs", "memory", "tokens", "time", right=("#", *names, "memory", "tokens")
     )
-    columns = [
-        [
-            escaped(text)
-            for text in formats.learning_rates(
-                [point.get(path, formats.NOTHING) for point, _ in plan.runs], path
-            )
-        ]
-        for path in spec.paths
-    ]
-    for index, (_, trial) in enumerate(plan.runs):
+    for number, (point, trial) in enumerate(plan.runs, start=1):
         rows.add_row(
-            str(index + 1),
-            *(column[index] for column in columns),
+            str(number),
+            *(escaped(formats.parameter(point.get(path), path)) for path in spec.paths),
             f"{trial.gpus} x {escaped(trial.gpu_type or 'any')}",
             formats.size(trial.memory.peak),
             formats.millions(trial.tokens),

@@ -95,7 +95,7 @@ def test_a_run_without_metrics_has_no_figure(client):
 
 def test_sweep_figure_accepts_a_varied_parameter(sweep):
     figure = sweep.plot("train.optimizer.lr")
-    assert "Best lr 1.0e-2" in figure.title
+    assert "Best lr 0.01" in figure.title
     assert f'<a href="{sweep.best().url}">' in figure._repr_svg_()
     with pytest.raises(NotFound) as caught:
         sweep.plot("train.optimizer.l")
