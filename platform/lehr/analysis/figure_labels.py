@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 
 Point = tuple[float, float]
 Box = tuple[float, float, float, float]
@@ -18,60 +17,36 @@ _NEVER = 1000
 def around(place: Point, half: float) -> list[Point]:
     """Return where a label ``2 * half`` wide may stand beside a point: its middle and baseline."""
     x, y = place
-    side = half + 14
-    return [
-        (x, y - 14),
-        (x, y + 24),
-        (x + side, y + 4),
-        (x - side, y + 4),
-        (x, y - 30),
-        (x, y + 40),
-    ]
+    beside = [(x + half + 14, y + 4), (x - half - 14, y + 4)]
+    return [(x, y - 14), (x, y + 24), *beside, (x, y - 30), (x, y + 40)]
 
 
 def arranged(
     wanted: Iterable[tuple[float, Sequence[Point]]],
-    *,
     dots: Sequence[Point],
     rules: Sequence[float],
     room: Box,
 ) -> list[Point]:
-    """Choose a place for each label, given with half its width and its places, the first of which
-    is the best. ``rules`` are the vertical lines that a label should not cross.
+    """Choose a place for each label, given with half its width and its places, the best first.
+    It should not cross the vertical ``rules``.
     """
-    found: list[Point] = []
+    points = [(x - _DOT, y - _DOT, x + _DOT, y + _DOT) for x, y in dots]
     taken: list[Box] = []
+
+    def cost(box: Box) -> int:
+        outside = box[1] < room[1] or box[3] > room[3]
+        return (
+            _NEVER * (outside + sum(_overlap(box, other, _APART) for other in taken))
+            + sum(_overlap(box, point, 0) for point in points)
+            + sum(box[0] < rule < box[2] for rule in rules)
+        )
+
     for half, places in wanted:
-        low, high = room[0] + half, max(room[0] + half, room[2] - half)
-        inside = [(min(max(x, low), high), y) for x, y in places]
-        cost = partial(_cost, half, taken=tuple(taken), dots=dots, rules=rules, room=room)
-        found.append(min(inside, key=cost))
-        taken.append(_box(half, found[-1]))
-    return found
-
-
-def _box(half: float, place: Point) -> Box:
-    x, y = place
-    return x - half, y - _ABOVE, x + half, y + _BELOW
-
-
-def _cost(
-    half: float,
-    place: Point,
-    *,
-    taken: Sequence[Box],
-    dots: Sequence[Point],
-    rules: Sequence[float],
-    room: Box,
-) -> int:
-    box = left, top, right, bottom = _box(half, place)
-    points = ((x - _DOT, y - _DOT, x + _DOT, y + _DOT) for x, y in dots)
-    return (
-        _NEVER * (top < room[1] or bottom > room[3])
-        + _NEVER * sum(_overlap(box, other, _APART) for other in taken)
-        + sum(_overlap(box, point, 0) for point in points)
-        + sum(left < rule < right for rule in rules)
-    )
+        right = max(room[0] + half, room[2] - half)
+        inside = [(min(max(x, room[0] + half), right), y) for x, y in places]
+        boxes = [(x - half, y - _ABOVE, x + half, y + _BELOW) for x, y in inside]
+        taken.append(min(boxes, key=cost))
+    return [((left + right) / 2, bottom - _BELOW) for left, _, right, bottom in taken]
 
 
 def _overlap(a: Box, b: Box, apart: float) -> bool:

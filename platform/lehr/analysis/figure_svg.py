@@ -314,7 +314,7 @@ def _labels(figure: Figure, x: _Scale, y: _Scale | None, frame: _Frame) -> Itera
             wanted.append((half, [(middle, row) for row in rows for middle in sides]))
             rules.append(across)
     room = (frame.left + 4, frame.top, frame.right, frame.base - 1)
-    found = arranged(wanted, dots=dots, rules=rules, room=room)
+    found = arranged(wanted, dots, rules, room)
     for (text, kind), (middle, foot) in zip(texts, found, strict=True):
         yield _text(middle, foot, text, "middle", kind)
 

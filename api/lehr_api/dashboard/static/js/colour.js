@@ -100,24 +100,33 @@ export function scaleOf(values, title = "", label = String) {
     const free = [...Array(COLOURS).keys()].map((i) => (slot(word) + i) % COLOURS);
     taken.set(word, free.find((one) => ![...taken.values()].includes(one)) ?? slot(word));
   }
+  /** Where a value lies between the lowest and the highest, or the first and the last word. @param {any} value */
+  const share = (value) => {
+    if (!isNumber) return words.length > 1 ? words.indexOf(text(value)) / (words.length - 1) : 0.5;
+    return low === high ? 0.5 : (bend(value) - bend(low)) / (bend(high) - bend(low));
+  };
   const colour = (/** @type {unknown} */ value) => {
     if (value === null || value === undefined) return ABSENT[Number(isDark())];
     if (!isNumber) return stroke(taken.get(text(value)) ?? slot(text(value))).colour;
     const known = number(value) ?? NaN;
     if (!Number.isFinite(known)) return BROKEN[Number(isDark())];
-    return along(low === high ? 0.5 : (bend(known) - bend(low)) / (bend(high) - bend(low)));
+    return along(share(known));
   };
   const between = [low, back((bend(low) + bend(high)) / 2), high].map((value) => Number(value.toPrecision(3)));
   const named = isNumber ? (numbers.length > MOST_TICKS ? between : numbers) : words;
   return {
-    kind: isNumber ? "number" : "text", title, colour, ordered: numbers.length > MOST_TICKS,
+    kind: isNumber ? "number" : "text", title, colour, share, ordered: numbers.length > MOST_TICKS,
     ticks: named.map((value) => ({ value, label: label(value) })),
   };
 }
 
 /** @typedef {ReturnType<typeof scaleOf>} Scale */
 
-/** Return the key of a scale: its values with their colours, or of many numbers a strip. @param {Scale} scale */
+/**
+ * Return the key of a scale: its values with their colours, or of many numbers a strip.
+ *
+ * @param {Omit<Scale, "share">} scale
+ */
 export function keyOf({ title, ticks, colour, ordered }) {
   const strip = { "--from": along(0), "--middle": along(0.5), "--to": along(1) };
   return h(

@@ -1,4 +1,4 @@
-/** The note of a run, sweep or rollout: below the head of its page, with a button to edit it. */
+/** The note of a run, sweep or rollout: in the head of its page, with a button to edit it. */
 
 import { put } from "./api.js";
 import { fill, h } from "./dom.js";
@@ -19,12 +19,10 @@ export const linked = (text) =>
 /**
  * Make the note of a page. It is edited in its place; a live update leaves what is being written.
  *
- * @param {HTMLElement} head the note is below it, outside of what is drawn again
- * @param {HTMLElement} [place] of the note, elsewhere
+ * @param {HTMLElement} place
  * @returns {(path: string, of: {name: string, note: string}) => void} draws it if it has changed
  */
-export function noteBox(head, place = h("div.note-box")) {
-  if (!place.isConnected) head.after(place);
+export function noteBox(place) {
   /** @type {string | null} */
   let drawn = null;
   let writing = false;

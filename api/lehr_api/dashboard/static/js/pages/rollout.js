@@ -18,7 +18,7 @@ import { read, write } from "../urlstate.js";
 const ref = byId("rollout").dataset.rollout ?? "";
 const head = byId("rollout-head");
 const note = keep(h("div.note-box"));
-const showNote = noteBox(head, note);
+const showNote = noteBox(note);
 const [failure, stages, notes] = [h("div"), h("div"), h("div")];
 mount(byId("rollout-body"), failure, stages, notes);
 /** @type {RolloutDetail | null} */

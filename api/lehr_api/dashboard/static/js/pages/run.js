@@ -33,7 +33,7 @@ const VERSUS = "versus:val/loss";
 const ref = byId("run").dataset.run ?? "";
 const head = byId("run-head");
 const note = keep(h("div.note-box"));
-const showNote = noteBox(head, note);
+const showNote = noteBox(note);
 const tabs = new Tabs(byId("run-tabs"), byId("run-body"), TABS);
 /** @type {RunDetail | null} */
 let run = null;

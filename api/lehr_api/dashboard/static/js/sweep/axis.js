@@ -41,60 +41,31 @@ const APART = 0.05;
  * Return the axis of a value: of numbers, also if some are not finite, or of names.
  *
  * @param {string} title
- * @param {(trial: TrialView) => unknown} value
+ * @param {(trial: TrialView) => any} value
  * @param {TrialView[]} trials
  * @param {(value: any) => string} label
  * @returns {Axis}
  */
 export function axisOf(title, value, trials, label) {
-  const words = (/** @type {TrialView} */ trial) => {
-    const v = value(trial);
-    return v === null || v === undefined ? null : `${title} ${label(v)}`;
-  };
   const values = trials.map(value).filter((v) => v !== null && v !== undefined);
-  const numbers = values.filter((v) => typeof v === "number" && Number.isFinite(v)).map(Number);
-  const distinct = [...new Set(values.map((v) => (typeof v === "number" ? v : JSON.stringify(v))))];
-  if (numbers.length && values.every((v) => typeof v === "number")) {
-    const strip = [...new Set(values.filter((v) => !Number.isFinite(v)).map(label))].join(", ");
-    const top = strip ? STRIP : 1;
-    const [low, high] = [Math.min(...numbers), Math.max(...numbers)];
-    // Use a log scale for values that span more than a decade.
-    const log = low > 0 && high / low > 10;
-    const scale = (/** @type {number} */ v) => (log ? Math.log(v) : v);
-    const span = scale(high) - scale(low);
-    const at = (/** @type {number} */ v) => top * (span === 0 ? 0.5 : (scale(v) - scale(low)) / span);
-    const all = distinct.length <= 8 ? [...new Set(numbers)]
-      .sort((a, b) => a - b) : [low, log ? Math.sqrt(low * high) : (low + high) / 2, high];
-    // Labels of values that are nearly equal would lie on each other.
-    const ticks = all.reduce(
-      (/** @type {number[]} */ kept, v) => (
-        kept.length && at(v) - at(kept[kept.length - 1]) < APART ? kept : [...kept, v]
-      ),
-      [],
-    );
-    return {
-      title,
-      words,
-      top,
-      at: (trial) => {
-        const v = value(trial);
-        return typeof v !== "number" ? null : Number.isFinite(v) ? at(v) : 1;
-      },
-      ticks: [...ticks.map((v) => ({ at: at(v), label: label(v) })), ...(strip ? [{ at: 1, label: strip }] : [])],
-    };
-  }
-  const order = distinct.map(String).sort();
-  const at = (/** @type {string} */ key) => (order.length === 1 ? 0.5 : order.indexOf(key) / (order.length - 1));
-  const key = (/** @type {unknown} */ v) => (typeof v === "number" ? String(v) : (JSON.stringify(v) ?? ""));
+  const { kind, ticks, share } = scaleOf(values, title, label);
+  const isBroken = (/** @type {unknown} */ v) => kind === "number" && !Number.isFinite(v);
+  const strip = [...new Set(values.filter(isBroken).map(label))].join(", ");
+  const top = strip ? STRIP : 1;
+  // Labels of values that are nearly equal would lie on each other.
+  const labelOf = (/** @type {(typeof ticks)[0]} */ one) => (kind === "text" ? String(one.value) : one.label);
+  const apart = ticks.map((one) => ({ at: top * share(one.value), label: labelOf(one) }))
+    .reduce((/** @type {Axis["ticks"]} */ kept, tick) => (
+      kept.length && tick.at - kept[kept.length - 1].at < APART ? kept : [...kept, tick]
+    ), []);
   return {
-    title,
-    words,
-    top: 1,
+    title, top,
+    words: (trial) => (value(trial) === null || value(trial) === undefined ? null : `${title} ${label(value(trial))}`),
     at: (trial) => {
       const v = value(trial);
-      return v === null || v === undefined ? null : at(key(v));
+      return v === null || v === undefined ? null : isBroken(v) ? 1 : top * share(v);
     },
-    ticks: order.map((one) => ({ at: at(one), label: one.replaceAll('"', "") })),
+    ticks: [...apart, ...(strip ? [{ at: 1, label: strip }] : [])],
   };
 }
 
