@@ -125,17 +125,17 @@ def test_a_group_is_one_row_and_one_line_until_it_is_opened(look: Visit):
     page.get_by_role("combobox", name="Group by").fill("optimizer.name")
     page.keyboard.press("Enter")
     group = page.locator("tr.group")
-    expect(group).to_have_text(re.compile(r"name adamw\(5\)"))
+    expect(group).to_have_text(re.compile(r"optimizer.name adamw\(5\)"))
     expect(group.locator(".col-val")).to_have_text(re.compile(r"^[\d.]+ ±[\d.]+$"))
     page.wait_for_function(f"() => ({LINES})() === 1")
     page.locator('[data-metric="train/loss"] .plot').hover()
     expect(page.locator("tr.group.lit")).to_have_count(1)
 
-    page.get_by_role("button", name="Unfold name adamw").click()
+    page.get_by_role("button", name="Unfold optimizer.name adamw").click()
     page.wait_for_function(f"() => ({LINES})() === 5")
     expect(page.locator("tr.member .eye")).to_have_count(5)
     expect(page.locator("tr.group .eye")).to_have_count(0)
-    expect(page).to_have_url(re.compile("by=optimizer.name&open=name"))
+    expect(page).to_have_url(re.compile("by=optimizer.name&open=optimizer.name"))
 
 
 def test_list_beside_the_charts_fits_and_becomes_the_table(look: Visit):

@@ -73,6 +73,7 @@ test("a run that is far from most others does not flatten them, and is named", (
   assert.equal(drawn([...all, diverged]).outside, "run 5 is above");
   assert.ok(drawn([...all, diverged]).axis.high < 12);
   assert.ok(drawn([...all, diverged], { all: true }).axis.high > 1000);
+  assert.equal(drawn([[7, 5], [7, 5.1], [7, 4.9], [10, 1005]]).outside, "run 4 is above");
   assert.equal(drawn([...all, diverged, diverged]).named, "2 are above: run 5; run 6");
   assert.equal(drawn([...all, diverged, diverged]).outside, "2 are above");
   // A rate that is higher is no failure.

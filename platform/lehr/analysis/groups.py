@@ -98,10 +98,12 @@ def _column(runs: Sequence[GroupedRun], key: str) -> list[str]:
     if key.startswith("tag:"):
         tag = key.removeprefix("tag:")
         return [tag if tag in run.tags else f"not {tag}" for run in runs]
-    path = _path(runs, key)
-    if path is not None:
-        last = path.rpartition(".")[2]
-        values: list[Any] = [run.config.get(path) for run in runs]
+    if paths := _paths(runs, key):
+        path = paths[0]
+        [last] = formats.short_paths([path])
+        values: list[Any] = [
+            next((run.config[path] for path in paths if path in run.config), None) for run in runs
+        ]
         numbers = [value for value in values if type(value) in {int, float}]
         rest = len(values) - values.count(None) - len(numbers)
         if not rest and len(set(numbers)) > _FEW and not is_seed(path):
@@ -121,11 +123,14 @@ def _column(runs: Sequence[GroupedRun], key: str) -> list[str]:
     return [bin_name(name, value, at, plain) for value in measured]
 
 
-def _path(runs: Sequence[GroupedRun], key: str) -> str | None:
-    """Return the path that a key means: itself, or the shortest that ends with it."""
+def _paths(runs: Sequence[GroupedRun], key: str) -> list[str]:
+    """Return the paths that a key means: itself, or those that end with it, the shortest first.
+
+    Of each run its first counts: what another program names so is no reason to have none.
+    """
     paths = {path for run in runs for path in run.config}
     ends = [path for path in paths if path.lower().endswith(f".{key.lower()}")]
-    return key if key in paths else min(ends, key=lambda path: (len(path), path), default=None)
+    return [key] if key in paths else sorted(ends, key=lambda path: (len(path), path))
 
 
 def _divided(key: str) -> tuple[str, float | None]:

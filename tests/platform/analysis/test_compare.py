@@ -342,6 +342,10 @@ def test_keys_are_paths_or_their_ends_tags_and_the_project():
     assert group_names(RUNS, "optimizer.LR") == group_names(RUNS, "train.optimizer.lr")
     # The shortest of several paths that end alike, as the filter of the dashboard takes it.
     assert group_names(RUNS, "lr") == ["lr 1"] * 3
+    # What a script of its own names so takes it from no other run.
+    own = GroupedRun("s", {"args.lr": 0.5, "optimizer.name": "muon"}, "p")
+    assert group_names([*RUNS, own], "lr")[2:] == ["lr 1", "lr 0.5"]
+    assert group_names([own], "name") == ["optimizer.name muon"]
     assert group_names(RUNS, "tag") == ["b, x", "no tag", "x"]
     assert group_names(RUNS, "tag:x") == ["x", "not x", "x"]
     assert group_names(RUNS, "project, seed") == ["a · seed 0", "a · seed 1", "b · seed 2"]

@@ -221,10 +221,10 @@ const ENOUGH = 30;
  */
 const FAR_RUN = 10;
 
-/** Return the finite values in their order, and the range of all but the outer ones. @param {number[]} values */
+/** Return the finite values in their order, and the range, of many without the outer ones. @param {number[]} values */
 function inner(values) {
   const sorted = values.filter(Number.isFinite).sort((a, b) => a - b);
-  const out = Math.ceil(OUTER * sorted.length);
+  const out = sorted.length < ENOUGH ? 0 : Math.ceil(OUTER * sorted.length);
   return { sorted, low: sorted[out], high: sorted[sorted.length - 1 - out] };
 }
 
