@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
+from lehr.analysis.idle_gpus import UNUSED
 from lehr.control.lifecycle import RunState
+from lehr.store.records.cluster import MACHINE
 from lehr_testing import seeding
+from lehr_testing.stores import begin
 
 from .conftest import Lehr, Visit, World
 
@@ -152,7 +155,9 @@ def test_a_run_is_added_by_name_while_the_others_still_load(look: Visit, world: 
 def test_the_cluster_page_shows_gpu_holders_and_pending_reasons(visit: Visit, lehr: Lehr):
     page = visit.open("/cluster")
     node = page.get_by_role("region", name="Node n1")
-    node.get_by_text("NVIDIA A100").click()
+    expect(node).to_contain_text("8 \u00d7 NVIDIA A100-SXM4-80GB, 75 GiB each; 64 CPUs")
+    node.get_by_role("button", name="n1", expanded=False).click()
+    expect(node).to_contain_text("Nothing is recorded yet")
     gpus = node.get_by_role("table", name="GPUs of n1").locator("tbody tr")
     expect(gpus.filter(has_text="free")).to_have_count(8)
     expect(page.get_by_text("Nothing waits.")).to_be_visible()
@@ -178,11 +183,13 @@ def test_strip_of_a_node_says_what_each_gpu_did_and_opens_the_run(visit: Visit, 
     waits = store.runs.create(seeding.run_spec("waits"))
     page = visit.open("/cluster")
     strip = page.get_by_role("img", name="n1 over time")
-    bar = strip.locator(f'[data-run="{run.id}"]').last
-    expect(bar).to_have_attribute("height", "11.5")
-    queued = page.get_by_role("img", name="queue over time").locator("[data-run]")
-    expect(queued).to_have_attribute("data-run", waits.id)
-    expect(page.locator("dl.figures")).to_contain_text("busy GPUs2 of 8queue1 runs, 1 GPUs")
+    expect(strip.locator("path.held")).to_have_attribute(
+        "d", re.compile(r"M[\d.]+ 18h[\d.]+v11.5h")
+    )
+    expect(page.get_by_role("img", name="queue over time")).to_have_text(waits.name)
+    figures = page.locator("dl.figures")
+    expect(figures).to_contain_text("busy GPUs2 of 8queue1 run, 1 GPUidle GPU-hours— nothing is")
+    expect(strip).to_contain_text(re.compile(r"no record before \d\d:\d\d"))
     said = page.get_by_role("status").filter(has_text="n1, GPU")
     box = strip.bounding_box()
     assert box is not None
@@ -200,6 +207,53 @@ def test_strip_of_a_node_says_what_each_gpu_did_and_opens_the_run(visit: Visit, 
     expect(said).to_contain_text("big (default, user)")
     page.keyboard.press("Enter")
     expect(page).to_have_url(f"{visit.url}/runs/{run.id}")
+
+
+def test_curves_of_a_node_are_on_the_axis_of_its_strip_and_share_its_cursor(
+    visit: Visit, lehr: Lehr
+):
+    store = lehr.store
+    store.cluster_spans.see({"n1": {"kind": "in use", "gpus": 8}}, for_s=7200.0)
+    low = {"kind": UNUSED, "node": "n1", "gpu": 0}
+    store.cluster_spans.see({"n1 0": low}, for_s=3600.0)
+    known = {"memory_used_bytes": 61e9, "temperature_celsius": 60.0, "power_watts": 90.0}
+    use = {MACHINE: 0.25, 0: 0.02, 1: 0.9}
+    store.node_minutes.add(
+        [{"node": "n1", "gpu": gpu, "utilization": one, **known} for gpu, one in use.items()]
+    )
+    for number in range(40):
+        run = store.runs.create(seeding.run_spec(f"short-{number}"))
+        attempt = begin(store, run.id)
+        store.attempts.update(attempt.id, exited_at=store.clock())
+    page = visit.open("/cluster")
+    strip = page.get_by_role("img", name="n1 over time")
+    expect(strip.locator(".unused")).to_have_attribute("height", "6")
+    # An element for each colour, not for each of the 40 runs.
+    assert 0 < strip.locator("path").count() <= 20
+    page.get_by_role("button", name="n1", expanded=False).click()
+    charts = page.locator(".node-curves .chart")
+    names = ("gpu_utilization", "gpu_memory_used_bytes", "cpu_utilization", "ram_used_bytes")
+    expect(charts.locator("h3")).to_have_text([f"system/{name}" for name in names])
+    expect(charts.first.locator(".ytick")).to_have_text(["0%", "20%", "40%", "60%", "80%", "100%"])
+    hours = page.locator(".strip-axis text:not(.strong)").all_text_contents()
+    expect(charts.first.locator(".xtick")).to_have_text(hours)
+    charts.first.locator(".plot").press("ArrowRight")
+    said = page.get_by_role("status").filter(has_text="n1, ")
+    expect(said).to_contain_text("GPU 0 2.0 %, GPU 1 90 %")
+    place = strip.bounding_box()
+    assert place is not None
+    page.mouse.move(place["x"] + 0.1 * place["width"], place["y"] + 5)
+    expect(charts.nth(2).locator(".read")).to_contain_text("—")
+    # The strip and all curves show that time, at the same place of the page.
+    lines = page.evaluate("""() => [
+      ...[...document.querySelectorAll(".node-curves .cursor.on")].map((one) => one.getBoundingClientRect().x),
+      (({ x, width }) => x + width * Number(document.querySelector("#cluster").style.getPropertyValue("--at")))(
+        document.querySelector(".strip").getBoundingClientRect()),
+    ]""")
+    assert len(lines) == 5
+    assert max(lines) - min(lines) <= 1.5
+    page.get_by_role("button", name="n1", expanded=True).click()
+    expect(charts.first).to_be_hidden()
 
 
 def test_queue_has_expected_starts_and_its_priorities_can_be_changed(visit: Visit, lehr: Lehr):

@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { linesOf } from "../../api/lehr_api/dashboard/static/js/node_curves.js";
 import { queueOf, wordsAt } from "../../api/lehr_api/dashboard/static/js/strips.js";
 
 /** @param {number} began @param {number} ended @param {string} kind @param {string} [why] */
@@ -12,7 +13,7 @@ const run = {
   ended: /** @type {number | null} */ (200),
 };
 const node = {
-  name: "n1", gpus: 2, unused: [], runs: [run, { ...run, run_id: "r2", began: 800, trains_at: null, ended: null }],
+  name: "n1", gpus: 2, unused: [{ gpu: 0, began: 160, ended: 190 }], runs: [run, { ...run, run_id: "r2", began: 800, trains_at: null, ended: null }],
   spans: [
     seen(50, 400, "in use"), seen(400, 500, "down", "does not answer"),
     seen(500, 600, "not given out", "excluded: its fans"), seen(700, 1000, "in use"),
@@ -25,6 +26,7 @@ const at = (/** @type {number} */ gpu, /** @type {number} */ time) => wordsAt(pa
 
 test("a GPU that a run holds has its name, project and person, and its expected end", () => {
   assert.match(at(0, 150).text, /^big \(lr, ada\), from \d\d:\d\d to \d\d:\d\d$/);
+  assert.match(at(0, 170).text, /^big \(lr, ada\), from \d\d:\d\d to \d\d:\d\d; under 5 % used$/);
   assert.match(at(0, 110).text, /^big \(lr, ada\), starting, from/);
   assert.match(at(0, 1400).text, /^big \(lr, ada\), starting, from .*, expected to end at/);
   assert.deepEqual([at(0, 150).run, at(0, 1400).run, at(0, 250).run], ["r1", "r2", null]);
@@ -45,4 +47,19 @@ test("the strip of the queue has the runs with a known start, in their order", (
   const { gpus, runs } = queueOf([entry("a", 1100), entry("b", null), entry("c", 1200), entry("d", 3000)], 2000);
   assert.equal(gpus, 2);
   assert.deepEqual(runs.map((one) => [one.run_id, one.gpus, one.began, one.ended]), [["a", [0], 1100, 2000], ["c", [1], 1200, 2000]]);
+});
+
+test("curves have a line for each GPU; of more than eight their mean, between the lowest and the highest", () => {
+  globalThis.document = /** @type {any} */ ({ documentElement: { dataset: { theme: "light" } } });
+  const of = (/** @type {number} */ count) => linesOf(Array.from({ length: count }, (_, gpu) => ({
+    gpu, utilization: [gpu / 10, null, 1], memory_used_bytes: [null, null, null],
+    temperature_celsius: [], power_watts: [],
+  })), "utilization", (i) => 30 + 60 * i);
+  assert.deepEqual(of(3).map(({ label, metric }) => `${label} ${metric}`), [
+    "GPU 0 system/gpu0_utilization", "GPU 1 system/gpu1_utilization", "GPU 2 system/gpu2_utilization",
+  ]);
+  assert.deepEqual([of(3)[1].curve.x, of(3)[1].curve.y], [[30, 90, 150], [0.1, undefined, 1]]);
+  const [mean, ...more] = of(11);
+  assert.deepEqual([more.length, mean.label, mean.curve.y], [0, "mean of 11 GPUs", [0.5, undefined, 1]]);
+  assert.deepEqual([mean.curve.low, mean.curve.high], [[0, NaN, 1], [1, NaN, 1]]);
 });

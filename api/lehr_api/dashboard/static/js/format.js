@@ -151,6 +151,16 @@ const SECONDS = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-d
 const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
 const YEAR = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric" });
 
+/** Show a time of the day in the local zone. @param {number} at seconds since the epoch */
+export const clock = (at) => CLOCK.format(at * 1000);
+
+/** Return every third whole hour of the local zone between two times. @param {number} began @param {number} ended */
+export function hoursIn(began, ended) {
+  const [zone, every] = [new Date(ended * 1000).getTimezoneOffset() * 60, 3 * 3600];
+  const first = Math.ceil((began - zone) / every) * every + zone;
+  return Array.from({ length: Math.max(0, Math.ceil((ended - first) / every)) }, (_, i) => first + i * every);
+}
+
 /**
  * Show a time in the local zone, with UTC on hover.
  *
@@ -162,13 +172,13 @@ export function time(at, options = {}) {
   if (at === null || at === undefined) return NONE;
   const date = new Date(at * 1000);
   const now = new Date();
-  const clock = (options.seconds ? SECONDS : CLOCK).format(date);
+  const ofDay = (options.seconds ? SECONDS : CLOCK).format(date);
   const sameDay = date.toDateString() === now.toDateString();
   const day = date.getFullYear() === now.getFullYear() ? DAY.format(date) : YEAR.format(date);
   return h(
     "time",
     { datetime: date.toISOString(), title: `${date.toISOString().slice(0, 19).replace("T", " ")} UTC` },
-    sameDay ? clock : `${day} ${clock}`,
+    sameDay ? ofDay : `${day} ${ofDay}`,
   );
 }
 

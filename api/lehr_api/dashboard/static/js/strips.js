@@ -2,6 +2,7 @@
 
 import { slot, stroke } from "./colour.js";
 import { h, s } from "./dom.js";
+import { clock, hoursIn } from "./format.js";
 
 /**
  * @typedef {import("./types.js").NodeHistory} NodeHistory
@@ -12,11 +13,8 @@ import { h, s } from "./dom.js";
  * @property {number} last the last time that strips show
  */
 
-const HOUR = 3600;
-const CLOCK = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
 /** @type {Map<string, {time: number, gpu: number}>} where the cursor of each strip is */
 const places = new Map();
-const clock = (/** @type {number} */ at) => CLOCK.format(at * 1000);
 
 /**
  * Say what a GPU does at a time, and by which run.
@@ -31,8 +29,9 @@ export function wordsAt({ history, ends }, node, gpu, at) {
   if (run && at <= Math.max(history.ended, end ?? 0)) {
     const starts = run.trains_at === null || at < run.trains_at ? ", starting" : "";
     const until = !end ? "" : run.ended ? ` to ${clock(end)}` : `, expected to end at ${clock(end)}`;
+    const low = node.unused.find((one) => one.gpu === gpu && within(one)) ? "; under 5 % used" : "";
     const who = `${run.name} (${run.project}, ${run.person})`;
-    return { text: `${who}${starts}, from ${clock(run.began)}${until}`, run: run.run_id };
+    return { text: `${who}${starts}, from ${clock(run.began)}${until}${low}`, run: run.run_id };
   }
   const seen = node.spans.find(within);
   const why = seen?.kind === "in use" ? history.queue.find(within) : seen;
@@ -42,55 +41,88 @@ export function wordsAt({ history, ends }, node, gpu, at) {
 }
 
 /** Return where a time is, in percent. @param {Past} past @param {number} at */
-const x = ({ history, last }, at) => 100 * Math.min(1, Math.max(0, (at - history.began) / (last - history.began)));
+export const x = ({ history: { began }, last }, at) => 100 * Math.min(1, Math.max(0, (at - began) / (last - began)));
 
-/** @param {Past} past @param {number} from @param {number} to @param {number[]} place @param {object} props */
-function bar(past, from, to, [y, height], props) {
+/** @param {Past} past @param {number} from @param {number} to @param {number[]} place @param {string} kind */
+function bar(past, from, to, [y, height], kind) {
   const [left, right] = [x(past, from), x(past, to)];
-  return to > from && s("rect", { x: `${left}%`, width: `${Math.max(0.05, right - left)}%`, y, height, ...props });
+  return right > left && s("rect", { class: kind, x: `${left}%`, width: `${right - left}%`, y, height });
 }
 
 /** @param {Past} past @param {number} height */
 const nowLine = (past, height) => s("rect", { class: "now", x: `${x(past, past.history.ended)}%`, width: 1, height });
 
+/** @param {string} id @param {string} d */
+const pattern = (id, d) => s("pattern", { id, width: 6, height: 6, patternUnits: "userSpaceOnUse" }, s("path", { d }));
+
 /** Draw the hours. @param {Past} past */
 export function axis(past) {
   const { history: { began, ended }, last } = past;
-  const zone = new Date(last * 1000).getTimezoneOffset() * 60;
-  const ticks = [];
-  for (let at = Math.ceil((began - zone) / HOUR / 3) * HOUR * 3 + zone; at < last; at += 3 * HOUR) ticks.push(at);
-  return s(
-    "svg", { class: "strip-axis", "aria-hidden": "true" },
-    s("pattern", { id: "hatched", width: 6, height: 6, patternUnits: "userSpaceOnUse" }, s("path", { d: "M0 6L6 0" })),
-    ticks.map((at) => s("text", { x: `${x(past, at)}%`, y: 12 }, clock(at))),
-    s("text", { x: `${x(past, ended)}%`, y: 26 }, "now"),
-  );
+  return h("div.strip-axis", { "aria-hidden": "true" }, s(
+    "svg", {},
+    pattern("hatched", "M0 6L6 0"), pattern("unknown", "M0 0L6 6"), pattern("unused", "M0 1.5h6M0 4.5h6"),
+    hoursIn(began, last).map((at) => s("text", { x: `${x(past, at)}%`, y: 12 }, clock(at))),
+    s("text", { class: "strong", x: `${x(past, ended)}%`, y: 26 }, "now"),
+  ));
 }
 
-/** Draw a row for each GPU. @param {Past} past @param {NodeHistory} node @param {(text: string) => void} say */
-export function strip(past, node, say) {
-  const { history: { began, ended: now }, ends, last } = past;
-  if (!node.gpus) return null;
-  const row = Math.max(3, Math.min(10, 48 / node.gpus));
-  const bars = node.runs.flatMap((run) => {
+/** The narrowest bar, in percent: about a pixel. */
+const LEAST = 0.06;
+
+/**
+ * Draw the runs of a strip: one path for each colour, since an element for each of thousands of bars takes too long.
+ *
+ * @param {Past} past @param {NodeHistory} node @param {number} row its height
+ */
+function bars(past, { gpus, runs }, row) {
+  const { history: { ended: now }, ends } = past;
+  /** @type {Map<string, {kind: string, fill: string, d: string}>} */
+  const paths = new Map();
+  for (const run of runs) {
     const [first, number] = [run.gpus[0], run.gpus.length];
     const parts = run.gpus[number - 1] - first < number ? [[first, number]] : run.gpus.map((gpu) => [gpu, 1]);
     const until = run.ended ?? now;
-    const trains = Math.min(run.trains_at ?? until, until);
     const end = run.ended === null ? ends.get(run.run_id) ?? now : now;
-    const spans = [[run.began, trains, "expected"], [trains, until, "held"], [now, end, "expected"]];
-    return parts.flatMap(([gpu, gpus]) => spans.map(([from, to, kind]) => bar(
-      past, Number(from), Number(to), [gpu * row, gpus * row - 0.5],
-      { class: kind, fill: stroke(slot(run.run_id)).colour, "data-run": run.run_id },
-    )));
-  });
+    const fill = stroke(slot(run.run_id)).colour;
+    const [left, right, last] = [run.began, until, end].map((at) => x(past, at));
+    const trains = x(past, Math.min(run.trains_at ?? until, until));
+    const begins = trains - left < LEAST ? left : trains;
+    for (const [from, to, kind] of /** @type {[number, number, string][]} */ ([
+      [left, begins, "expected"], [begins, Math.max(right, begins + LEAST), "held"], [x(past, now), last, "expected"],
+    ])) {
+      if (to <= from || (kind === "held" && right <= begins)) continue;
+      const path = paths.get(kind + fill) ?? { kind, fill, d: "" };
+      paths.set(kind + fill, path);
+      for (const [gpu, count] of parts) {
+        const width = (to - from).toFixed(2);
+        path.d += `M${from.toFixed(2)} ${gpu * row}h${width}v${count * row - 0.5}h-${width}z`;
+      }
+    }
+  }
+  const height = row * gpus;
+  return s(
+    "svg", { viewBox: `0 0 100 ${height}`, preserveAspectRatio: "none", height },
+    [...paths.values()].map(({ kind, fill, d }) => s("path", { class: kind, fill, d })),
+  );
+}
+
+/**
+ * Draw a row for each GPU.
+ *
+ * @param {Past} past @param {NodeHistory} node @param {(text: string, at: number) => void} say
+ */
+export function strip(past, node, say) {
+  const { history: { began, ended: now }, last } = past;
+  if (!node.gpus) return null;
+  const row = node.name ? Math.max(3, Math.min(10, 48 / node.gpus)) : 14;
+  const height = row * node.gpus;
   const at = places.get(node.name) ?? { time: now, gpu: 0 };
   places.set(node.name, at);
   const move = (/** @type {number} */ time, /** @type {number} */ gpu) => {
     at.time = Math.min(last, Math.max(began, time));
     at.gpu = Math.min(node.gpus - 1, Math.max(0, gpu));
     const { text, run } = wordsAt(past, node, at.gpu, at.time);
-    say(`${node.name}${node.spans.length ? `, GPU ${at.gpu}` : ""}, ${clock(at.time)}: ${text}`);
+    say(`${node.name ? `${node.name}, GPU ${at.gpu}` : "queue"}, ${clock(at.time)}: ${text}`, at.time);
     return run;
   };
   const point = (/** @type {MouseEvent} */ event) => {
@@ -106,19 +138,33 @@ export function strip(past, node, say) {
     event.preventDefault();
     move(at.time + (by[0] * (last - began)) / 100, at.gpu + by[1]);
   };
+  const first = node.spans[0]?.began ?? now;
+  const unseen = first > began + 3600 && !node.runs.some((run) => run.began < first);
   return h(
     "div.strip",
     {
-      tabindex: "0", role: "img", "aria-label": `${node.name} over time; arrow keys move, Enter opens the run`,
+      tabindex: "0", role: "img",
+      "aria-label": `${node.name || "queue"} over time; arrow keys move, Enter opens the run`,
       onpointermove: point, onkeydown: walk, onfocus: () => move(at.time, at.gpu),
       onclick: (/** @type {MouseEvent} */ event) => open(point(event)),
     },
     s(
-      "svg", { height: row * node.gpus },
-      node.spans.map((span) => bar(past, span.began, Math.min(span.ended, now), [0, row * node.gpus], {
-        class: span.kind === "in use" ? "idle" : "out",
-      })),
-      bars, nowLine(past, row * node.gpus),
+      "svg", { height },
+      node.name
+        ? [
+          bar(past, began, now, [0, height], "unknown"),
+          node.spans.map((span) => bar(past, span.began, Math.min(span.ended, now), [0, height], (
+            span.kind === "in use" ? "idle" : "out"
+          ))),
+          unseen && s("text", { class: "none", x: 6, y: height / 2 + 4 }, `no record before ${clock(first)}`),
+          [0, node.gpus - 1].map((gpu) => s("text", { class: "row", x: -8, y: (gpu + 0.5) * row + 4 }, gpu)),
+        ]
+        : node.runs.map(({ name, began: from, gpus: [i] }) => s(
+          "text", { class: "row", x: `${x(past, from) - 0.5}%`, y: (i + 0.8) * row }, name,
+        )),
+      bars(past, node, row),
+      node.unused.map(({ gpu, began: from, ended }) => bar(past, from, ended, [gpu * row, row], "unused")),
+      nowLine(past, height),
     ),
   );
 }
@@ -130,5 +176,5 @@ export function queueOf(queue, last) {
     ...one, person: one.expected_because, state: "queued", gpus: [i], began: Number(one.expected_start),
     trains_at: null, ended: last,
   }));
-  return { name: "queue", gpus: runs.length, spans: [], runs, unused: [] };
+  return { name: "", gpus: runs.length, spans: [], runs, unused: [] };
 }

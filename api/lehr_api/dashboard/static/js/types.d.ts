@@ -201,6 +201,14 @@ export interface ClusterHistory {
   idle: IdleHours[];
 }
 
+export interface FigureSeries {
+  gpu: number | null;
+  utilization: (number | null)[];
+  memory_used_bytes: (number | null)[];
+  temperature_celsius: (number | null)[];
+  power_watts: (number | null)[];
+}
+
 export interface DifferenceView {
   path: string;
   values: any[];

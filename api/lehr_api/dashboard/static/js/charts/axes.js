@@ -1,6 +1,6 @@
 /** The axes and scales of one chart: their ranges, and ticks with labels in the unit of the values. */
 
-import { integer, isShare, metric, scientific, si } from "../format.js";
+import { clock, hoursIn, integer, isShare, metric, scientific, si } from "../format.js";
 
 /**
  * @typedef {object} Axis
@@ -57,23 +57,37 @@ export function labels(values, name) {
  * @param {number} low
  * @param {number} high
  * @param {number} most
- * @param {{x: "step" | "tokens" | "time" | "flops", log: boolean, suffix: string}} kind
+ * @param {{x: import("./chart.js").Look["x"], log: boolean, suffix: string}} kind
  * @returns {Axis}
  */
 export function xAxis(low, high, most, { x, log, suffix }) {
   // A single point is in the middle.
   const [first, last] = low < high ? [low, high] : log ? [low / 2, low * 2] : [low - 1, low + 1];
-  const values = log ? logTicks(first, last, most) : linearTicks(first, last, most, x === "step" ? 1 : 0);
+  const linear = () => (
+    x === "clock" ? hoursIn(first, last) : linearTicks(first, last, most, x === "step" ? 1 : 0)
+  );
+  const values = log ? logTicks(first, last, most) : linear();
   const step = values.length > 1 ? values[1] - values[0] : 1;
   const largest = Math.max(...values.map(Math.abs));
   /** @type {(value: number) => string} */
   let text = (value) => `${plain(value, step)}${suffix}`;
   if (x === "step") text = integer;
+  else if (x === "clock") text = clock;
   else if (x === "flops") text = (value) => scientific(value);
   else if (log) text = (value) => si(value) + suffix;
   else if (x === "tokens") text = (value) => prefixed(value, step, largest, "");
   return { low: first, high: last, log, ticks: values.map((value) => ({ value, text: text(value) })) };
 }
+
+/** @typedef {{step: number, x: number}} Point */
+
+/** Say at which step, or time, a point is. @param {import("./chart.js").Look["x"]} kind @param {Point} point */
+export const stepOf = (kind, { step, x }) => (kind === "clock" ? clock(x) : `step ${integer(step)}`);
+
+/** Say where on its axis a point is. @param {import("./chart.js").Look["x"]} kind @param {Point} point */
+export const whereOf = (kind, point) => (
+  kind === "flops" ? `${scientific(point.x)} FLOPs` : kind === "tokens" ? si(point.x, "tokens") : stepOf(kind, point)
+);
 
 /**
  * Decide whether an axis is logarithmic: values at or below zero have no place on it.

@@ -1,8 +1,8 @@
 /** One chart: title, values at the cursor, plot. */
 
 import { fill, h } from "../dom.js";
-import { integer, metric, NONE, scientific, si } from "../format.js";
-import { logOf, scaleOf, timeUnit, xAxis, yAxis } from "./axes.js";
+import { metric, NONE } from "../format.js";
+import { logOf, scaleOf, stepOf, timeUnit, whereOf, xAxis, yAxis } from "./axes.js";
 import { areaOf, drawing, fileOf } from "./drawing.js";
 import { partsOf } from "./expression.js";
 import { drawKey } from "./lines.js";
@@ -27,7 +27,7 @@ import { forecastTraces, heatAxis, heatTraces, marksNear, shapesOf, tracesOf, va
  * @typedef {import("./traces.js").Marks} Marks
  *
  * @typedef {object} Look
- * @property {"step" | "tokens" | "time" | "flops"} x
+ * @property {"step" | "tokens" | "time" | "flops" | "clock"} x clock: steps and x are seconds since the epoch
  * @property {boolean} logx
  * @property {boolean} logy
  * @property {boolean} band
@@ -297,16 +297,13 @@ export class Chart {
       const { curve } = found[0];
       const before = at !== null && at.step < curve.step[0];
       const i = at === null ? curve.step.length - 1 : indexAt(curve.step, at.step);
-      const where = this.look.x === "flops"
-        ? `${scientific(curve.x[i])} FLOPs`
-        : this.look.x === "tokens"
-        ? si(curve.x[i], "tokens")
-        : `step ${integer(curve.step[i])}`;
+      const point = { step: curve.step[i], x: curve.x[i] };
+      const where = whereOf(this.look.x, point);
       if (before) this.read.replaceChildren(h("b", {}, NONE), ` until ${where}`);
       else this.read.replaceChildren(h("b", {}, metric(this.unit, curve.y[i])), at === null ? "" : ` ${where}`);
       this.plot.setAttribute(
         "aria-label",
-        `${this.name}: ${before ? "none" : metric(this.unit, curve.y[i])} at step ${integer(curve.step[i])}`,
+        `${this.name}: ${before ? "none" : metric(this.unit, curve.y[i])} at ${stepOf(this.look.x, point)}`,
       );
       return;
     }
@@ -317,7 +314,7 @@ export class Chart {
       .filter((value) => Number.isFinite(value))
       .sort((a, b) => a - b);
     this.read.textContent = shown.length
-      ? `${at === null ? "" : `step ${integer(at.step)} · `}${endsOf(shown, (value) => metric(this.unit, value))}`
+      ? `${at === null ? "" : `${stepOf(this.look.x, at)} · `}${endsOf(shown, (value) => metric(this.unit, value))}`
       : "";
     this.plot.setAttribute(
       "aria-label", `${this.name} of ${found.length} ${found[0].metric ? "curves" : "runs"}: ${this.read.textContent}`,

@@ -5,6 +5,7 @@ import { fill, h } from "../dom.js";
 import { integer, metric } from "../format.js";
 import { toast } from "../notices.js";
 import { write } from "../urlstate.js";
+import { stepOf } from "./axes.js";
 import { swatch } from "./drawing.js";
 
 /** The most values in the list; of more, it has those around the pointer. */
@@ -45,7 +46,7 @@ export function showTip(tip, place, chart, many) {
   const leftOut = (/** @type {number} */ n, /** @type {string} */ word) => n > 0 && h("div.dim", {}, `${n} ${word}`);
   fill(
     tip,
-    values.length > 0 && h("div.tip-step", { key: "step" }, `step ${integer(place.step)}`),
+    values.length > 0 && h("div.tip-step", { key: "step" }, stepOf(chart.look.x, place)),
     leftOut(better, chart.goal ? "better" : "lower"),
     shown.map(({ line, value }) =>
       h(

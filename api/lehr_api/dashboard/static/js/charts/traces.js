@@ -118,7 +118,7 @@ export function tracesOf(line, look, unit) {
     } });
   }
   const broken = curve.y.findIndex((value) => !Number.isFinite(value));
-  if (broken > 0) {
+  if (broken > 0 && look.x !== "clock") {
     // A non-finite value has no position, but users look for it: mark its step.
     traces.push({ ...base, mode: "markers", x: [x[broken]], y: [curve.y[broken - 1]], marker: {
       symbol: "x", size: 8, color: ink().bad,

@@ -9,7 +9,7 @@ import { empty, showFailure, toast, tryTo } from "../notices.js";
 import { installPage } from "../page.js";
 import { keep } from "../patch.js";
 import { on, onCatchUp } from "../stream.js";
-import { axis, queueOf, strip } from "../strips.js";
+import { axis, queueOf, strip, x } from "../strips.js";
 
 /** @param {NodeView} node @param {string} verb @param {object} body @param {string} done what to say then */
 async function change(node, verb, body, done) {
@@ -96,7 +96,35 @@ const [LOOK_MS, HISTORY_MS] = [5000, 60_000];
 /** @type {import("../strips.js").Past | null} */
 let past = null;
 const said = keep(h("p.strip-read", { role: "status" }, "Point at a strip, or move along it by the arrow keys."));
-const say = (/** @type {string} */ text) => fill(said, text);
+/**
+ * @typedef {object} Row a node of the page: its parts are drawn one by one, and keep focus and scroll positions
+ * @property {HTMLElement} section
+ * @property {HTMLElement[]} parts the head, the box of the strip, that of the curves, and the table
+ * @property {import("../strips.js").Past | null} past of which the strip is
+ * @property {boolean} open
+ * @property {import("../node_curves.js").NodeCurves} [curves]
+ */
+
+/** @type {Map<string, Row>} by name */
+const nodeRows = new Map();
+
+/** Show what was at a time, by one cursor in all strips and curves. @param {string} text @param {number} at */
+function say(text, at) {
+  fill(said, text);
+  if (past) place.style.setProperty("--at", String(x(past, at) / 100));
+  for (const { open, curves } of nodeRows.values()) if (open) curves?.move(at);
+}
+
+/** @param {NodeView} node @param {Row} row */
+async function toggle(node, row) {
+  row.open = !row.open;
+  drawNode(node);
+  if (!row.open) return;
+  // Most visits need no chart.
+  const { NodeCurves } = await import("../node_curves.js");
+  const curves = row.curves ??= new NodeCurves(row.parts[2], node.name, say);
+  await tryTo(() => curves.load(past));
+}
 
 /** @param {NodeView} node */
 function gpuTable(node) {
@@ -121,61 +149,89 @@ const room = (child, name) => h("div.strip-room", {
   },
 }, child);
 
+/** @param {NodeView} node @returns {Row} */
+function rowOf(node) {
+  const known = nodeRows.get(node.name);
+  if (known) return known;
+  const parts = [h("div.node-head"), room(null), room(null), h("div")];
+  const section = keep(h("section.node", { "aria-label": `Node ${node.name}` }, parts));
+  const row = { section, parts, past: null, open: false };
+  nodeRows.set(node.name, row);
+  return row;
+}
+
 /** @param {NodeView} node */
-function nodeRow(node) {
+function drawNode(node) {
+  const row = rowOf(node);
+  const { section, open, parts: [head, track, curves, table] } = row;
   const kinds = [...new Set(node.gpus.map((gpu) => gpu.name))].join(", ");
   const memory = node.gpus[0]?.memory_bytes;
   const own = past?.history.nodes.find(({ name }) => name === node.name);
-  return h(
-    "section.node",
-    { key: node.name, "aria-label": `Node ${node.name}` },
+  fill(
+    head,
+    h("h2", {}, h(
+      "button.quiet", {
+        type: "button", "aria-expanded": String(open), title: "Its curves and GPUs", onclick: () => toggle(node, row),
+      }, open ? "▾ " : "▸ ", node.name,
+    )),
+    node.no_runs && h(node.left ? "span.dim" : "span.bad", {}, `✕ ${node.no_runs}`),
+    node.until !== null && !node.left && !node.ending && h("span.dim", {}, "available until ", f.time(node.until)),
     h(
-      "div.node-head", {},
-      h("h2", {}, node.name),
-      node.no_runs && h(node.left ? "span.dim" : "span.bad", {}, `✕ ${node.no_runs}`),
-      node.until !== null && !node.left && !node.ending && h("span.dim", {}, "available until ", f.time(node.until)),
-      h("details.menu", {}, h("summary", { "aria-label": `More of ${node.name}` }, "⋯"), h(
-        "div.menu-list", {}, h("span.mono.dim", {}, node.address),
-        h("span.dim", {}, "last seen ", f.time(node.last_seen_at, { seconds: true })),
-        !node.left && [drainButton(node), nodeButton("Set the end of", node, () => setUntil(node))],
-      )),
+      "span.dim", {}, `${node.gpus.length} × ${kinds}`,
+      node.logical ? ": training runs on the CPU" : memory && `, ${Math.round(memory / 2 ** 30)} GiB each`,
+      node.cpus !== null && `; ${f.integer(node.cpus)} CPUs`,
+      node.alive && node.cpu_utilization !== null && `, ${f.percent(node.cpu_utilization)} in use`,
+      node.alive && node.ram_bytes && `; ${f.bytes(node.ram_used_bytes)} of ${f.bytes(node.ram_bytes)} memory in use`,
     ),
-    past && own && room(strip(past, own, say)),
-    h(
-      "details", {},
-      h(
-        "summary.dim", {}, `${node.gpus.length} × ${kinds}`,
-        node.logical ? ": training runs on the CPU" : memory && `, ${Math.round(memory / 2 ** 30)} GiB each`,
-        node.cpus !== null && `; ${f.integer(node.cpus)} CPUs`,
-        node.alive && node.cpu_utilization !== null && `, ${f.percent(node.cpu_utilization)} in use`,
-        node.alive && node.ram_bytes && `; ${f.bytes(node.ram_used_bytes)} of ${f.bytes(node.ram_bytes)} memory in use`,
-      ),
-      gpuTable(node),
-    ),
+    h("details.menu", {}, h("summary", { "aria-label": `More of ${node.name}` }, "⋯"), h(
+      "div.menu-list", {}, h("span.mono.dim", {}, node.address),
+      h("span.dim", {}, "last seen ", f.time(node.last_seen_at, { seconds: true })),
+      !node.left && [drainButton(node), nodeButton("Set the end of", node, () => setUntil(node))],
+    )),
   );
+  if (past && past !== row.past) {
+    fill(track, strip(past, own ?? { name: node.name, gpus: node.gpus.length, spans: [], runs: [], unused: [] }, say));
+    if (open) row.curves?.load(past).catch(() => {});
+  }
+  row.past = past;
+  curves.hidden = !open;
+  fill(table, open && gpuTable(node));
+  return section;
 }
+
+/** The most reasons in a row. */
+const REASONS = 4;
 
 /** Return name, GPU-hours and why, by name. @param {ClusterHistory} history @param {string} by */
 function idleBy(history, by) {
   const sums = history.idle.filter((one) => one.by === by && one.kind !== "down" && one.gpu_hours >= 0.05);
   return [...new Set(sums.map(({ name }) => name))].map((name) => {
     const own = sums.filter((one) => one.name === name);
-    const why = own.map(({ kind, gpu_hours: hours }) => `${hours.toFixed(1)} ${kind}`).join(", ");
-    return { by, name, hours: own.reduce((all, one) => all + one.gpu_hours, 0).toFixed(1), why };
+    const why = own.slice(0, REASONS).map(({ kind, gpu_hours: hours }) => `${hours.toFixed(1)} ${kind}`);
+    const more = own.length > REASONS ? [`${own.length - REASONS} more reasons`] : [];
+    return { by, name, hours: own.reduce((all, one) => all + one.gpu_hours, 0), why: [...why, ...more].join(" · ") };
   });
 }
+
+/** @param {number} count @param {string} word */
+const counted = (count, word) => `${f.integer(count)} ${word}${count === 1 ? "" : "s"}`;
 
 /** @param {ClusterView} cluster @param {QueueEntry[]} queue */
 function figuresOf(cluster, queue) {
   const waiting = queue.reduce((sum, { gpus }) => sum + gpus, 0);
-  const [idle] = past ? idleBy(past.history, "all") : [];
-  const figure = (/** @type {string} */ name, /** @type {any} */ value, /** @type {string} */ more, title = "") =>
-    h("div", { title: title || null }, h("dt", {}, name), h("dd.v", {}, value, " ", h("small", {}, more)));
+  const { history } = past ?? {};
+  const [idle] = history ? idleBy(history, "all") : [];
+  const figure = (/** @type {string} */ name, /** @type {any} */ value, /** @type {any} */ more) =>
+    h("div", {}, h("dt", {}, name), h("dd.v", {}, value, " ", h("small", {}, more)));
   return h(
     "dl.figures", {},
     figure("busy GPUs", cluster.gpus_busy, `of ${cluster.gpus_total}`),
-    figure("queue", queue.length, `runs, ${waiting} GPUs`),
-    past && figure("idle GPU-hours", idle?.hours ?? 0, `of ${past.history.gpu_hours.toFixed(1)} in 24 h`, idle?.why),
+    figure("queue", queue.length, `${queue.length === 1 ? "run" : "runs"}, ${counted(waiting, "GPU")}`),
+    history && (history.gpu_hours < 0.05
+      ? figure("idle GPU-hours", f.NONE, "nothing is recorded yet")
+      : figure("idle GPU-hours", (idle?.hours ?? 0).toFixed(1), [
+        `of ${history.gpu_hours.toFixed(1)} in 24 h`, idle && h("span.why", {}, idle.why),
+      ])),
   );
 }
 
@@ -185,10 +241,14 @@ const idleTable = (history) => h(
   dataTable(
     "Idle GPU-hours", ["by", "name", ".num GPU-hours", "why"],
     ["project", "person", "node", "week"].flatMap((by) => idleBy(history, by)).map(({ by, name, hours, why }) => h(
-      "tr", {}, h("td", {}, by), h("td", {}, name), h("td.num", {}, hours), h("td.wrap", {}, why),
+      "tr", {}, h("td", {}, by), h("td", {}, name), h("td.num", {}, hours.toFixed(1)), h("td.wrap.why", {}, why),
     )),
   ),
-  h("p.hint", {}, "As the server saw it every 30 s. Projects and people are those of the run that a reason names."),
+  h(
+    "p.hint", {}, "Free and starting GPUs: as the server saw them every 30 s. Held, under 5 % used: by the mean of each "
+    + "minute of what the node's agent read by NVML; not of logical GPUs, nor where it read nothing. "
+    + "Projects and people are those of the run that a reason names.",
+  ),
 );
 
 /** @param {QueueEntry} entry */
@@ -226,7 +286,10 @@ function draw(cluster, queue) {
   if (past) {
     const now = past.history.ended;
     const times = [...past.ends.values(), ...queue.map((entry) => entry.expected_start ?? 0)];
-    past.last = Math.min(now + 12 * 3600, Math.max(now + 3600, ...times.map((at) => at + 1800)));
+    const until = Math.min(now + 12 * 3600, Math.max(now + 3600, ...times.map((at) => at + 1800)));
+    // By half hours: another axis is another drawing of all strips.
+    const last = Math.ceil(until / 1800) * 1800;
+    if (last !== past.last) past = { ...past, last };
   }
   fill(
     place,
@@ -237,7 +300,7 @@ function draw(cluster, queue) {
     said,
     past && room(axis(past), "Hours"),
     cluster.nodes.length
-      ? cluster.nodes.map(nodeRow)
+      ? cluster.nodes.map(drawNode)
       : cluster.state === "up" && empty("No nodes", h("p", {}, "The cluster has no nodes yet.")),
     h("h2", {}, `Queue${queue.length ? ` (${queue.length})` : ""}`),
     past && room(strip(past, queueOf(queue, past.last), say)),
@@ -269,6 +332,7 @@ async function loadHistory() {
 }
 
 installPage();
+addEventListener("resize", () => nodeRows.forEach(({ open, curves }) => open && curves?.draw()));
 const reload = throttled(load, 1000);
 on("cluster", reload);
 on("run", reload);

@@ -1,0 +1,113 @@
+/** The curves of a node, under its strip and on its axis: what its agent reported of GPUs, CPUs and RAM. */
+
+import { get } from "./api.js";
+import { Chart } from "./charts/chart.js";
+import { indexAt } from "./charts/points.js";
+import { along, stroke } from "./colour.js";
+import { h, mount } from "./dom.js";
+import { clock, duration, fromWire, metric } from "./format.js";
+
+/**
+ * @typedef {import("./types.js").FigureSeries} FigureSeries
+ * @typedef {import("./strips.js").Past} Past
+ */
+
+/** More lines would hide each other: their mean is drawn, between the lowest and the highest. */
+const MOST = 8;
+/** @type {[string, "utilization" | "memory_used_bytes", boolean][]} name, figure, and whether it is of GPUs */
+const CHARTS = [
+  ["system/gpu_utilization", "utilization", true], ["system/gpu_memory_used_bytes", "memory_used_bytes", true],
+  ["system/cpu_utilization", "utilization", false], ["system/ram_used_bytes", "memory_used_bytes", false],
+];
+
+export class NodeCurves {
+  /** @param {HTMLElement} box @param {string} node @param {(text: string, at: number) => void} say */
+  constructor(box, node, say) {
+    this.node = node;
+    this.element = h("div.node-curves");
+    mount(box, this.element);
+    /** @type {Past | null} */
+    this.past = null;
+    const at = (/** @type {import("./charts/chart.js").Place | null} */ place, /** @type {Chart} */ chart) => {
+      if (!place) return;
+      const values = chart.lines.map(({ label, curve: { x, y } }) =>
+        `${label} ${metric(chart.name, y[indexAt(x, place.x)])}`);
+      say(`${node}, ${clock(place.x)}: ${values.join(", ")}`, place.x);
+    };
+    const none = () => {};
+    this.charts = CHARTS.map(([name]) => {
+      const own = (/** @type {import("./charts/menu.js").Own} */ changed) => {
+        chart.setOwn(changed);
+        this.draw();
+      };
+      const chart = new Chart(name, { onHover: at, onHold: none, onWalk: at, onZoom: none, onOwn: own, onPin: null });
+      chart.setOwn(name.endsWith("utilization") ? { range: [0, 1] } : {});
+      return chart;
+    });
+  }
+
+  /** @param {Past | null} past whose axis they have */
+  async load(past) {
+    if (!past) return;
+    const [from, to] = [past.history.began, past.history.ended];
+    const { began, part_s: part, series } = await get("/cluster/figures", { node: this.node, since: from });
+    this.past = past;
+    this.lines = CHARTS.map(([, figure, ofGpu]) => {
+      const own = series.filter((/** @type {FigureSeries} */ one) => (one.gpu !== null) === ofGpu);
+      return linesOf(own, figure, (/** @type {number} */ i) => Math.min(to, began + (i + 0.5) * part));
+    });
+    const shown = this.charts.filter((_, i) => this.lines?.[i].length);
+    mount(this.element, shown.map(({ element }) => element), h("p.hint", {}, shown.length
+      ? `Means of ${duration(part)} of what the node's agent read every few seconds, by NVML and psutil.`
+      : "Nothing is recorded yet: the server keeps the mean of each minute, for seven days."));
+    this.draw();
+  }
+
+  draw() {
+    const { past, lines } = this;
+    if (!past || !lines) return;
+    const span = /** @type {[number, number]} */ ([past.history.began, past.last]);
+    this.charts.forEach((chart, i) => lines[i].length && chart.draw(
+      lines[i], { x: "clock", logx: false, logy: false, band: true, span }, null,
+    ));
+  }
+
+  /** Show the values at a time; null for the newest. @param {number | null} at */
+  move(at) {
+    for (const chart of this.charts) chart.reading(at === null ? null : { step: at, x: at, run: null });
+  }
+}
+
+/**
+ * @param {FigureSeries[]} series @param {"utilization" | "memory_used_bytes"} figure
+ * @param {(i: number) => number} time of a part's middle
+ * @returns {import("./charts/chart.js").Line[]}
+ */
+export function linesOf(series, figure, time) {
+  const known = series.filter((one) => one[figure].some((value) => value !== null));
+  const line = (
+    /** @type {string} */ label, /** @type {string} */ colour, /** @type {(number | null)[]} */ values,
+    low = /** @type {number[] | null} */ (null), high = /** @type {number[] | null} */ (null),
+  ) => {
+    const x = values.map((_, i) => time(i));
+    // Where nothing was reported there is a gap, and no value.
+    const y = /** @type {number[]} */ (values.map((value) => fromWire(value) ?? undefined));
+    const curve = { step: x, x, y, low, high, raw: null, superseded: [] };
+    // The names of metrics are the key of several lines.
+    const name = known.length > 1 ? `system/${label.replace("GPU ", "gpu")}_${figure}` : undefined;
+    return { run: "", label, metric: name, colour, dash: /** @type {const} */ ("solid"), curve };
+  };
+  if (known.length <= MOST) {
+    const colour = (/** @type {number} */ i) => (known.length > 4 ? along(i / (known.length - 1)) : stroke(i).colour);
+    return known.map(({ gpu, [figure]: values }, i) => line(
+      gpu === null ? (figure === "utilization" ? "CPUs" : "RAM") : `GPU ${gpu}`, colour(i), values,
+    ));
+  }
+  const of = (/** @type {(values: number[]) => number} */ act) => known[0][figure].map((_, i) => {
+    const values = known.flatMap((one) => one[figure][i] ?? []);
+    return values.length ? act(values) : NaN;
+  });
+  const mean = of((values) => values.reduce((a, b) => a + b) / values.length).map((v) => (Number.isNaN(v) ? null : v));
+  const [low, high] = [of((values) => Math.min(...values)), of((values) => Math.max(...values))];
+  return [line(`mean of ${known.length} GPUs`, stroke(0).colour, mean, low, high)];
+}
