@@ -195,6 +195,7 @@ def test_sweeps_and_rollouts_are_groups_of_the_runs_page(look: Visit, world: Wor
     expect(rows.locator(".trial-dots .broken")).to_have_count(1)
     expect(rows.locator(".col-over")).to_have_text("train.optimizer.lr")
     page.keyboard.press("j")
+    expect(rows).to_have_css("outline-style", "solid")
     page.keyboard.press("e")
     expect(page.locator("tr.member")).to_have_count(5)
     page.keyboard.press("x")

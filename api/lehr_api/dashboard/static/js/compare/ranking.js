@@ -17,7 +17,7 @@ const [WIDTH, HEIGHT, PAD] = [globalThis.innerWidth <= 640 ? 140 : 200, 27, 14];
 /** What is worse than the best by so many times as the median is, is off the scale: it would flatten the others. */
 const FAR = 4;
 /** So many numbers are groups of their own, as in groups.py. */
-const FEW = 8;
+const FEW = 12;
 /** Of more runs the matrix has colours without texts. */
 const WRITTEN = 6;
 const MISSING = "—";
@@ -79,9 +79,12 @@ export function verdictOf(comparison, name) {
   );
 }
 
-/** Draw values as dots over one axis, in a column of a table. @param {ComparisonView} comparison */
-function plotOf(comparison) {
-  const variants = variantsOf(comparison);
+/**
+ * Draw values as dots over one axis, in a column of a table.
+ *
+ * @param {ComparisonView} comparison @param {ReturnType<typeof variantsOf>} variants
+ */
+function plotOf(comparison, variants) {
   const ends = variants.flatMap(({ mean: middle, half }) => (half === null ? [] : [middle - half, middle + half]));
   const values = finite(comparison.results.map((one) => one.value)).sort((a, b) => a - b);
   if (comparison.goal === "maximize") values.reverse();
@@ -134,9 +137,9 @@ function tints(values) {
  */
 export function rankingOf(comparison, name, strokeOf, say) {
   const { runs, results, gaps } = comparison;
-  const plot = plotOf(comparison);
-  const settings = settingsOf(comparison).map((one) => ({ ...one, tint: tints(one.values) }));
   const variants = variantsOf(comparison);
+  const plot = plotOf(comparison, variants);
+  const settings = settingsOf(comparison).map((one) => ({ ...one, tint: tints(one.values) }));
   const of = (/** @type {string} */ id) => {
     const column = runs.indexOf(id);
     const { mean: centre, half = null } = variants.find(({ ids }) => ids.includes(id)) ?? {};
