@@ -13,7 +13,7 @@ from typing import Any
 from lehr.analysis.noise import Noise, is_value
 from lehr.analysis.significance import Group, judge, mean_note
 from lehr.base import formats
-from lehr.base.names import Goal, is_rate, is_seed
+from lehr.base.names import Goal, is_seed
 from lehr.schemas.comparisons import GapView
 
 _FEW = 12
@@ -109,7 +109,8 @@ def _column(runs: Sequence[GroupedRun], key: str) -> list[str]:
         if not rest and len(set(numbers)) > _FEW and not is_seed(path):
             at = edges(numbers)
             return [
-                bin_name(last, value, at, lambda edge: _setting(edge, path)) for value in values
+                bin_name(last, value, at, lambda edge: formats.parameter(edge, path))
+                for value in values
             ]
         return [
             f"no {last}" if value is None else f"{last} {formats.parameter(value, path)}"
@@ -151,12 +152,6 @@ def _between(low: float, high: float) -> float:
         if low < found <= high:
             return found
     return high
-
-
-def _setting(edge: float, path: str) -> str:
-    """Write an edge as a value of the config is written: of whole numbers as one of them."""
-    whole = float(edge).is_integer() and not is_rate(path)
-    return formats.parameter(int(edge) if whole else edge, path)
 
 
 def plain(value: float) -> str:
