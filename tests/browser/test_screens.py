@@ -79,3 +79,12 @@ def test_head_of_a_long_table_stays_in_sight(visit: Visit, lehr: Lehr):
     table.locator("tbody tr").last.scroll_into_view_if_needed()
     expect(table.locator("tbody tr").last).to_be_in_viewport()
     expect(head.locator("th").first).to_be_in_viewport()
+    # At 200 % the list of runs has no room beside charts; it keeps its head, too.
+    for number in range(30):
+        lehr.store.runs.create(seeding.run_spec(f"short-{number}"))
+    page.set_viewport_size({"width": 720, "height": 450})
+    visit.open("/")
+    rows = page.locator("tbody tr[data-run]")
+    expect(rows.nth(12)).to_be_attached()
+    rows.nth(12).scroll_into_view_if_needed()
+    expect(page.get_by_role("columnheader", name="name", exact=True)).to_be_in_viewport()

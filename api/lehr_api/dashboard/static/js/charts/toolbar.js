@@ -121,8 +121,9 @@ export function toolbar(view, onChange, options = {}) {
     smooth.value = String(view.smooth);
     smoothOut.textContent = view.smooth ? String(view.smooth) : "off";
     reset.hidden = view.range === null;
-    reset.textContent = view.range
-      && `steps ${integer(view.range[0])} to ${view.range[1] === null ? "now" : integer(view.range[1])} ×`;
+    const steps = view.range && `${integer(view.range[0])} to ${view.range[1] === null ? "now" : integer(view.range[1])}`;
+    reset.textContent = view.x === "step" ? `steps ${steps} ×` : "zoomed ×";
+    reset.title = `steps ${steps}`;
     reset.setAttribute("aria-label", "Show all steps");
   }
   show();
