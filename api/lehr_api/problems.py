@@ -161,8 +161,7 @@ def install(app: FastAPI) -> None:
 
 async def _lehr_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, LehrError)
-    # 502 is the failure of another server, and not of this one.
-    if error.status >= 500 and error.status != HTTPStatus.BAD_GATEWAY:
+    if error.status >= 500:
         _log.error("request failed: %s %s", request.method, request.url.path, exc_info=error)
     return error_response(error)
 
@@ -279,7 +278,6 @@ _DESCRIPTIONS = {
     413: "The body is too large.",
     422: "The request is wrong; `problems` names each thing that is.",
     429: "Too much is being written at once; `Retry-After` has the seconds to wait.",
-    502: "Another server did not take the message.",
 }
 
 

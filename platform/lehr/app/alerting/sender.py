@@ -31,11 +31,8 @@ TOGETHER = 64  # Messages that are under way at a time, each to another webhook.
 _FAULT_S = 5.0  # Pause after an unexpected fault, e.g. of the database.
 
 
-class Undelivered(LehrError):
+class Undelivered(Exception):
     """A message did not arrive. ``again``: whether a later try may succeed; ``gone``: none will."""
-
-    code = "undelivered"
-    status = 502
 
     def __init__(self, message: str, *, again: bool = False, gone: bool = False) -> None:
         super().__init__(message)
