@@ -6,6 +6,7 @@ import copy
 
 import pytest
 
+from lehr.control.resources import Need, can_ever_place
 from lehr_testing import rollouts
 from lehr_testing.api import RUN_SPEC, SWEEP_SPEC, api_client, changed, counts
 
@@ -76,6 +77,12 @@ def test_warnings_are_those_of_the_recorded_run(api, separate, resources, start)
         assert warning.startswith(start)
         real = client.post(f"/api/v1/{kind}s", json={"spec": spec}).json()
         assert real["warnings"] == [warning]
+    # A run that waits for what its warning says need not say it twice.
+    run = api_.store.runs.page(limit=1).items[0]
+    reason = can_ever_place(Need(**run.spec["resources"]), api_.dispatcher.nodes())
+    api_.store.runs.set_pending_reasons({run.id: reason})
+    waiting = client.get(f"/api/v1/runs/{run.id}").json()
+    assert waiting["warnings"] == ([] if reason else [warning])
 
 
 def test_code_that_comes_with_the_submission_need_not_be_here(api, tmp_path):

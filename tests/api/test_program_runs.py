@@ -46,6 +46,17 @@ def test_run_shows_its_step_alone(api):
     assert compared["runs"] == [run_id, other["id"]]
 
 
+def test_page_has_the_first_metrics_of_a_program_losses_first(api):
+    api_, client = api
+    run_id = submit(client, **RUN)["id"]
+    attempt = begin(api_.store, run_id)
+    values = {"a": 1, "b": 2, "c": 3, "d": 4, "acc": 0.5, "my/loss": 2.5, "eval/loss": 3.5}
+    ingest(api_.store, attempt, line("metrics", step=1, tokens=0, values=values))
+    latest = get(client, f"runs/{run_id}").json()["latest"]
+    assert list(latest) == ["eval/loss", "my/loss", "a", "acc", "b"]
+    assert get(client, "runs").json()["items"][0]["latest"] == {}
+
+
 def test_sweep_counts_ended_trials_in_place_of_steps(api):
     api_, client = api
     sweep = submit(

@@ -329,7 +329,7 @@ def compared_metric(logged: Sequence[Collection[str]], own: Collection[str]) -> 
     for usual in (USUAL, _NEXT):
         if usual in common:
             return usual
-    rest = sorted(common - set(own), key=_rank)
+    rest = sorted(common - set(own), key=rank)
     return rest[0] if rest else USUAL
 
 
@@ -341,6 +341,7 @@ def note(metric: str, logged: Sequence[Collection[str]]) -> str | None:
     return f"{metric} is compared, which all these runs have; {who} {USUAL}."
 
 
-def _rank(name: str) -> tuple[bool, bool, str]:
+def rank(name: str) -> tuple[bool, bool, str]:
+    """Return the place of a program's metric: losses first, and held-out ones before others."""
     held_out = any(part in name for part in ("val", "eval", "test"))
     return "loss" not in name, not held_out, name

@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from lehr.analysis.compare import rank
 from lehr.analysis.diagnosis import Alert
 from lehr.app.presenters.alerts import Alerts
 from lehr.app.presenters.cost import Costs
@@ -63,6 +64,8 @@ CORE_METRICS = (
     "memory/rss_bytes",
 )
 """Metrics that a list of runs shows; ``/metrics`` has all."""
+OWN_METRICS = 5
+"""How many metrics of its own the page of a program's run shows."""
 TREND_POINTS = 24
 _SILENT = (
     f"silent: nothing has come from its process for {SILENT_S / 60:.0f} minutes or more. It may "
@@ -130,6 +133,7 @@ class RunPresenter:
 
     def detail(self, run: RunRow) -> RunDetail:
         [fields] = self._fields([run], read_curves=True)
+        fields["latest"] |= self._own_latest(run)
         attempts = self._store.attempts.of_run(run.id)
         streams = {
             attempt.number: self._store.streams.of_attempt(attempt.id) for attempt in attempts
@@ -174,13 +178,19 @@ class RunPresenter:
 
     def _start_warnings(self, run: RunRow) -> list[str]:
         fork = self._store.runs.provenance(run).get("fork") or {}
-        return [*([fork["warning"]] if "warning" in fork else []), *self.node_warnings(run.spec)]
+        return [
+            *([fork["warning"]] if "warning" in fork else []),
+            *self.node_warnings(run.spec, run.pending_reason),
+        ]
 
-    def node_warnings(self, spec: Mapping[str, Any]) -> list[str]:
-        """Return what the nodes lack for runs of this spec: such GPUs, a shared folder of runs."""
+    def node_warnings(self, spec: Mapping[str, Any], reason: str | None = None) -> list[str]:
+        """Return what the nodes lack for runs of this spec: such GPUs, a shared folder of runs.
+
+        Without what ``reason`` says already, for which a run waits.
+        """
         need, nodes = Need(**spec["resources"]), self._nodes()
         warnings = []
-        if nodes and can_ever_place(need, nodes) is not None:
+        if nodes and can_ever_place(need, nodes) not in (None, reason):
             warnings.append(f"{need.unmet[0].upper()}{need.unmet[1:]}. Until then it waits.")
         uploads = bool(spec.get("checkpoints", {}).get("upload"))
         names = [] if uploads else separate_folders(need, nodes)
@@ -209,6 +219,14 @@ class RunPresenter:
     def latest(self, run_ids: Iterable[str]) -> dict[str, dict[str, Latest]]:
         values = self._store.series.latest(list(run_ids), CORE_METRICS)
         return {run_id: latest_values(latest) for run_id, latest in values.items()}
+
+    def _own_latest(self, run: RunRow) -> dict[str, Latest]:
+        """Return the first ``OWN_METRICS`` that a program logs under names of its own."""
+        if run.spec["trainer"] is None:
+            return {}
+        logged = self._store.series.latest([run.id])[run.id]
+        names = sorted(logged.keys() - set(CORE_METRICS), key=rank)[:OWN_METRICS]
+        return latest_values({name: logged[name] for name in names})
 
     def newest(self, run_ids: Sequence[str]) -> list[LatestOfRun]:
         """Return what listeners get when the metrics of these runs grow."""

@@ -149,8 +149,6 @@ function actions(run, canFork) {
   );
 }
 
-/** How many metrics of its own the head of a program's run shows. */
-const OWN = 5;
 /** @type {Record<string, string>} by metric, its name in the head, where that differs */
 const LABELS = {
   tokens_per_s: "throughput", "data/epoch": "epoch", mfu: "MFU", "train/lr": "lr", "memory/peak_bytes": "memory, peak",
@@ -163,7 +161,7 @@ const USUAL = ["train/loss", "val/loss", "tokens_per_s", "data/epoch", "mfu", "t
 export function tileNames(run) {
   const usual = [...USUAL, MEMORY.find((name) => run.latest[name]) ?? ""];
   // A program of the user's logs what it likes.
-  const own = run.spec.trainer ? Object.keys(run.latest).filter((name) => !usual.includes(name)).slice(0, OWN) : [];
+  const own = run.spec.trainer ? Object.keys(run.latest).filter((name) => !usual.includes(name)) : [];
   return [...usual.filter((name) => run.latest[name]), ...own];
 }
 
