@@ -57,7 +57,8 @@ FRAMES = """() => new Promise((done) => {
 class Place(NamedTuple):
     path: str
     first: str
-    """A selector of its first content."""
+    """A selector of its first content; ``last``: of what comes late."""
+    last: str = "main"
 
 
 def finish(store: Store, run: RunRow, steps: int, *, lost_at: int = 0) -> None:
@@ -104,12 +105,12 @@ def fill(store: Store) -> dict[str, Place]:
     twelve = ",".join(made[f"scaling-{i}"] for i in range(1, 13))
     row, chart = "tbody tr:not(.spacer)", ".chart-svg"
     return {
-        "runs": Place("/", row),
-        "runs sorted": Place("/?sort=val", row),
+        "runs": Place("/", row, chart),
+        "runs sorted": Place("/?sort=val", row, chart),
         "run": Place(f"/runs/{made['scaling-1']}", chart),
         "run, 289 metrics": Place(f"/runs/{many.id}", chart),
-        "sweep of 6": Place(f"/sweeps/{made['lr-grid']}", "#sweep-figure svg"),
-        "sweep of 40": Place(f"/sweeps/{made['wide-random']}", "#sweep-figure svg"),
+        "sweep of 6": Place(f"/sweeps/{made['lr-grid']}", "#sweep-figure svg", chart),
+        "sweep of 40": Place(f"/sweeps/{made['wide-random']}", "#sweep-figure svg", chart),
         "compare 3": Place(f"/compare?runs={','.join(twelve.split(',')[:3])}", chart),
         "compare 12": Place(f"/compare?runs={twelve}", chart),
         "cluster": Place("/cluster", "main h2"),
@@ -138,6 +139,7 @@ def opened(
     page.goto(url + place.path, wait_until="commit")
     page.locator(place.first).first.wait_for()
     first = spent(tools)
+    page.locator(place.last).first.wait_for()
     quiet(page, sizes)
     row = {
         "requests": f"{len(sizes)}",

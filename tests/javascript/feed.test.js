@@ -18,12 +18,12 @@ const READING = /** @type {const} */ ({ x: "step", smooth: 0, old: false, range:
 function serving(points) {
   const server = { points, asked: /** @type {string[]} */ ([]) };
   globalThis.fetch = /** @type {any} */ (async (/** @type {string} */ address) => {
-    if (address.includes("/metrics")) return new Response(JSON.stringify([{ name: "val/loss" }]));
     server.asked.push(address);
     const from = Number(new URL(address, "http://lehr").searchParams.get("from") ?? 0);
     const found = server.points.filter(([step]) => step >= from);
     const steps = found.map(([step]) => step);
-    return new Response(JSON.stringify([{ name: "val/loss", step: steps, x: steps, y: found.map(([, y]) => y), low: null, high: null, superseded: [] }]));
+    const [run_id, ...more] = (new URL(address, "http://lehr").searchParams.get("run") ?? "").split(",");
+    return new Response(JSON.stringify([{ run_id, members: 1 + more.length, name: "val/loss", step: steps, x: steps, y: found.map(([, y]) => y), low: null, high: null, superseded: [] }]));
   });
   return server;
 }
@@ -33,7 +33,7 @@ const steps = (feed) => feed.curves.get("val/loss")?.step;
 
 test("of a run that has ended, points are fetched once more, and then never again", async () => {
   const server = serving([[1, 3], [2, 2]]);
-  const feed = new Feed("r1", ["val/loss"]);
+  const feed = new Feed("r1");
   await feed.follow(["val/loss"], READING, { attempt: 1, ended: false });
   server.points.push([3, 1]);
   await feed.follow(["val/loss"], READING, { attempt: 1, ended: true });
@@ -45,7 +45,7 @@ test("of a run that has ended, points are fetched once more, and then never agai
 
 test("a metric that an ended run does not have is not asked for again", async () => {
   const server = serving([[1, 3]]);
-  const feed = new Feed("r1", ["val/loss"]);
+  const feed = new Feed("r1");
   await feed.follow(["val/loss", "other"], READING, { attempt: 1, ended: true });
   const before = server.asked.length;
   await feed.follow(["val/loss", "other"], READING, { attempt: 1, ended: true });
@@ -54,7 +54,7 @@ test("a metric that an ended run does not have is not asked for again", async ()
 
 test("points that came after the end are fetched when they are announced", async () => {
   const server = serving([[1, 3]]);
-  const feed = new Feed("r1", ["val/loss"]);
+  const feed = new Feed("r1");
   await feed.follow(["val/loss"], READING, { attempt: 1, ended: true });
   server.points.push([2, 2]);
   feed.announce();
@@ -64,7 +64,7 @@ test("points that came after the end are fetched when they are announced", async
 
 test("a run that is tried again is read from its beginning, and followed", async () => {
   const server = serving([[1, 3], [2, 2]]);
-  const feed = new Feed("r1", ["val/loss"]);
+  const feed = new Feed("r1");
   await feed.follow(["val/loss"], READING, { attempt: 1, ended: true });
   server.points = [[1, 5]];
   await feed.follow(["val/loss"], READING, { attempt: 2, ended: false });
@@ -131,18 +131,58 @@ test("what is asked of several runs in one moment is one request", async () => {
   assert.deepEqual(found.map((one) => one.map((part) => part.run_id)), [["a"], ["b"]]);
 });
 
-test("a single run is asked by its own address, and each run has its own first x", async () => {
+test("each run has its own first x", async () => {
   const asked = answering((address) => [200, runsOf(address).map((id) => ({ run_id: id }))]);
-  await ask("/series", "a", { name: "loss" }, 7);
   await Promise.all([ask("/series", "a", { name: "loss" }, 3), ask("/series", "b", { name: "loss" }, 5), ask("/series", "c", { name: "loss" })]);
-  assert.deepEqual(asked, ["/runs/a/series?name=loss&from=7", "/series?name=loss&run=a&run=b&from=3&from=5", "/runs/c/series?name=loss"]);
+  assert.deepEqual(asked, ["/series?name=loss&run=a&run=b&from=3&from=5", "/series?name=loss&run=c"]);
+});
+
+test("the mean of a group is asked for with its members, beside the curve of one of them", async () => {
+  const asked = answering((address) => [200, runsOf(address).map((ids) => ({ run_id: ids.slice(0, 1), members: ids.length > 1 ? 2 : 1 }))]);
+  const found = await Promise.all([ask("/series", "a,b", {}), ask("/series", "a", {})]);
+  assert.deepEqual([asked, found.map(([one]) => one.members)], [["/series?run=a%2Cb&run=a"], [2, 1]]);
+});
+
+test("a group is read anew while its runs train, and with another member; the curve stays until the next is here", async () => {
+  const server = serving([[1, 3], [2, 2]]);
+  const feed = new Feed("r1,r2");
+  const group = { members: ["r1", "r2"] };
+  await feed.follow(["val/loss"], READING, group);
+  await feed.follow(["val/loss"], READING, group);
+  assert.deepEqual(server.asked.filter((address) => address.includes("from=")), []);
+  await feed.follow(["val/loss"], READING, { ...group, ended: true });
+  const before = server.asked.length;
+  await feed.follow(["val/loss"], READING, { ...group, ended: true });
+  assert.equal(server.asked.length, before);
+  const more = feed.follow(["val/loss"], READING, { members: ["r1", "r2", "r3"], ended: true });
+  assert.deepEqual(steps(feed), [1, 2]);
+  await more;
+  assert.match(server.asked.at(-1) ?? "", /run=r1%2Cr2%2Cr3/);
+});
+
+test("where fewer lines leave room for twice as many points, they are fetched", async () => {
+  const server = serving([[1, 3]]);
+  const feed = new Feed("r1");
+  for (const points of [50, 80, 100, 60]) await feed.follow(["val/loss"], { ...READING, points }, { ended: true });
+  assert.deepEqual(server.asked.map((address) => new URL(address, "http://lehr").searchParams.get("points")), ["50", "100"]);
+});
+
+test("a metric that a live run does not have is asked for again when it has it", async () => {
+  const server = serving([[1, 3]]);
+  const feed = new Feed("r1");
+  await feed.follow(["other"], READING, {});
+  const before = server.asked.length;
+  await feed.follow(["other"], READING, {});
+  assert.equal(server.asked.length, before);
+  await feed.follow(["other"], READING, { metrics: ["other"] });
+  assert.equal(server.asked.length, before + 1);
 });
 
 test("different questions are different requests, and so many runs are divided", async () => {
   const asked = answering((address) => [200, runsOf(address).map((id) => ({ run_id: id, metrics: [{ name: `of ${id}` }] }))]);
-  const names = await Promise.all([...Array.from({ length: 30 }, (_, i) => ask("/metrics", `r${i}`, {})), ask("/series", "r1", {}), ask("/series", "r2", {})]);
-  assert.deepEqual(asked.map((address) => [address.split("?")[0], address.split("run=").length - 1]), [["/metrics", 25], ["/metrics", 5], ["/series", 2]]);
-  assert.deepEqual(names[29], [{ name: "of r29" }]);
+  const names = await Promise.all([...Array.from({ length: 105 }, (_, i) => ask("/metrics", `r${i}`, {})), ask("/series", "r1", {}), ask("/series", "r2", {})]);
+  assert.deepEqual(asked.map((address) => [address.split("?")[0], address.split("run=").length - 1]), [["/metrics", 100], ["/metrics", 5], ["/series", 2]]);
+  assert.deepEqual(names[104], [{ name: "of r104" }]);
 });
 
 test("one run that is gone does not take the others along", async () => {

@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { endsOf } from "../../api/lehr_api/dashboard/static/js/charts/chart.js";
 import { symbol } from "../../api/lehr_api/dashboard/static/js/charts/drawing.js";
 import { isComputed, metricsIn, partsOf, spread } from "../../api/lehr_api/dashboard/static/js/charts/expression.js";
-import { alike, keyOf, linesOf, ownParts, roomy } from "../../api/lehr_api/dashboard/static/js/charts/lines.js";
+import { alike, gathered, keyOf, linesOf, ownParts, roomy } from "../../api/lehr_api/dashboard/static/js/charts/lines.js";
 import { ownFromAddress, ownToAddress } from "../../api/lehr_api/dashboard/static/js/charts/menu.js";
 import { byNumber, grouped, groupOf } from "../../api/lehr_api/dashboard/static/js/charts/metric_groups.js";
 import { completions, meaningOf, problemOf } from "../../api/lehr_api/dashboard/static/js/charts/search.js";
@@ -66,8 +66,8 @@ globalThis.document = /** @type {any} */ ({ documentElement: { dataset: { theme:
 const BOTH = "train/loss, val/loss";
 /** @type {Record<string, any>} */
 const CURVES = { "r1 train/loss": curve([[1, 3]]), "r1 val/loss": curve([[1, 4]]), "r2 train/loss": curve([[1, 5]]), "r2 val/loss": curve([[1, 6]]), "r3 train/loss": curve([[1, 7]]) };
-/** @param {string} run @param {string} name */
-const curveOf = (run, name) => CURVES[`${run} ${name}`];
+/** @param {{id: string}} run @param {string} name */
+const curveOf = ({ id }, name) => CURVES[`${id} ${name}`];
 /** @param {string} id @param {Record<string, any>} [rest] @returns {any} */
 const run = (id, rest = {}) => ({ id, label: id, stroke: () => ({ colour: "#3f90da", dash: "solid" }), ...rest });
 
@@ -79,27 +79,38 @@ test("a chart has several metrics or expressions, with commas between them", () 
 });
 
 test("the metrics of one run have a colour each, and its own comes first", () => {
-  const { lines } = linesOf(BOTH, [run("r1")], curveOf, null);
+  const lines = linesOf(BOTH, [run("r1")], curveOf);
   assert.deepEqual(lines.map(({ label, metric, curve: { y } }) => [label, metric, y[0]]), [["train/loss", "train/loss", 3], ["val/loss", "val/loss", 4]]);
   assert.equal(lines[0].colour, "#3f90da");
   assert.equal(new Set(lines.map(({ colour }) => colour)).size, 2);
 });
 
 test("the metrics of several runs have the colours of the runs, and a dash each", () => {
-  const { lines } = linesOf(BOTH, [run("r1"), run("r2"), run("r3"), run("r4", { hidden: true })], curveOf, null);
+  const lines = linesOf(BOTH, [run("r1"), run("r2"), run("r3")], curveOf);
   assert.deepEqual(lines.map(({ label, dash }) => [label, dash]), [["r1 · train/loss", "solid"], ["r2 · train/loss", "solid"], ["r3 · train/loss", "solid"], ["r1 · val/loss", "dash"], ["r2 · val/loss", "dash"]]);
   assert.deepEqual(new Set(lines.map(({ colour }) => colour)), new Set(["#3f90da"]));
 });
 
-test("a chart of one metric has a line for each run that is shown", () => {
-  const { lines } = linesOf("train/loss", [run("r1"), run("r2", { hidden: true }), run("r9")], curveOf, null);
+test("a chart of one metric has a line for each run that has it", () => {
+  const lines = linesOf("train/loss", [run("r1"), run("r9")], curveOf);
   assert.deepEqual(lines.map(({ run: id, label, dash, metric }) => [id, label, dash, metric]), [["r1", "r1", "solid", undefined]]);
 });
 
-test("means are of one metric each", () => {
-  const { lines, drawnAs } = linesOf(BOTH, [run("r1", { group: "g" }), run("r2", { group: "g" })], curveOf, "seeds");
-  assert.deepEqual(lines.map(({ label, curve: { y } }) => [label, y[0]]), [["g · train/loss, mean of 2 seeds", 4], ["g · val/loss, mean of 2 seeds", 5]]);
-  assert.equal(drawnAs.get("r2"), "r1");
+test("runs of a group are one line, their mean, in the order of their first", () => {
+  const runs = [run("a", { group: "lr 1", metrics: ["x"], attempt: 1, ended: true, parent: "p" }), run("b"), run("c", { group: "lr 1", metrics: ["y"], attempt: 2, ended: false, parent: "q" }), run("d", { group: "lr 2" })];
+  assert.deepEqual(gathered(runs, null), runs);
+  const [one, alone, other] = gathered(runs, "seeds");
+  assert.deepEqual([one.id, one.members, one.label, one.metrics, one.attempt, one.ended, one.parent], ["a", ["a", "c"], "lr 1", ["x", "y"], 3, false, null]);
+  assert.deepEqual([alone, other.members], [runs[1], ["d"]]);
+});
+
+test("the label of a mean says how many runs it is of, and who dropped out", () => {
+  const group = gathered([run("r1", { group: "g" }), run("r2", { group: "g" })], "runs");
+  const label = (/** @type {any} */ of, name = "train/loss") => linesOf(name, group, () => ({ ...points, ...of })).map((one) => one.label);
+  assert.deepEqual(label({ members: 2, dropouts: "" }), ["g, 2 runs"]);
+  assert.deepEqual(label({ members: 2, dropouts: "1 diverged at step 3" }, BOTH)[1], "val/loss, 2 runs, 1 diverged at step 3");
+  assert.deepEqual(label({ members: 1 }), ["g, one run"]);
+  assert.deepEqual(label({}), ["g, 2 runs"], "of an expression");
 });
 
 test("settings of a chart with several metrics are kept in the address", () => {
@@ -158,7 +169,7 @@ test("a metric of each layer is a line in the colour of its depth, or a row of a
   globalThis.document = /** @type {any} */ ({ documentElement: { dataset: { theme: "light" } } });
   const names = [0, 1, 2, 3, 10].map((layer) => `norm/${layer}.attn.q`);
   const stroke = () => ({ colour: "red", dash: /** @type {const} */ ("dash") });
-  const { lines } = linesOf(names.join(), [{ id: "a", label: "a", stroke }], (_, part) => curve([[1, 0], [2, names.indexOf(part)]]), null);
+  const lines = linesOf(names.join(), [{ id: "a", label: "a", stroke }], (_, part) => curve([[1, 0], [2, names.indexOf(part)]]));
   assert.deepEqual(lines.map(({ colour }) => colour), [0, 0.25, 0.5, 0.75, 1].map(along));
   assert.deepEqual(ownParts(names), ["0", "1", "2", "3", "10"]);
   assert.deepEqual(ownParts(["a", "aa"]), ["", "a"]);

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { continued, indexAt, joined, points, reaches, xOfStep } from "../../api/lehr_api/dashboard/static/js/charts/points.js";
+import { continued, deviationAt, indexAt, joined, points, reaches, xOfStep } from "../../api/lehr_api/dashboard/static/js/charts/points.js";
 import { curve, fc } from "./support.js";
 
 const steps = fc.uniqueArray(fc.integer({ min: 0, max: 1000 }), { maxLength: 60 }).map((found) => found.sort((a, b) => a - b));
@@ -13,7 +13,13 @@ const pairs = (one) => one.step.map((/** @type {number} */ step, /** @type {numb
 
 test("values of the wire become numbers, and what is not finite a gap or an infinity", () => {
   const read = points({ step: [1, 2, 3], x: [1, 2, 3], y: [1.5, "NaN", "Infinity"], low: null, high: [2, "NaN", 3], goal: "maximize" });
-  assert.deepEqual(read, { step: [1, 2, 3], x: [1, 2, 3], y: [1.5, NaN, Infinity], low: null, high: [2, NaN, 3], goal: "maximize" });
+  assert.deepEqual(read, { step: [1, 2, 3], x: [1, 2, 3], y: [1.5, NaN, Infinity], low: null, high: [2, NaN, 3], goal: "maximize", members: undefined, whole: undefined, dropouts: undefined });
+});
+
+test("a mean says where not all of its runs have a value, also behind the curve that it was forked from", () => {
+  const mean = points({ step: [5, 6], x: [5, 6], y: [3, 2], low: [2, 2], high: [4, 2], members: 3, counts: [3, 2], dropouts: "1 ended at step 5" });
+  assert.deepEqual([mean.members, mean.whole, mean.dropouts, deviationAt(mean, 0)], [3, [true, false], "1 ended at step 5", 1]);
+  assert.deepEqual(continued(curve([[1, 9], [2, 8]]), { ...mean, raw: null, superseded: [] })?.whole, [true, true, true, false]);
 });
 
 test("an axis of another unit is multiplied by what one costs", () => {

@@ -86,10 +86,13 @@ def digest() -> str:
 
 
 # Comments of own lines, types of values, and the indentation: no string goes over several lines.
-_UNREAD = re.compile(
-    rb"^[ \t]*/\*\*(?:(?!\*/).)*\*/$|/\*\* @(?:(?!\*/).)*\*/ ?|^[ \t]*//[^\n]*$|^[ \t]+",
-    re.MULTILINE | re.DOTALL,
-)
+_UNREAD = {
+    ".js": re.compile(
+        rb"^[ \t]*/\*\*(?:(?!\*/).)*\*/$|/\*\* @(?:(?!\*/).)*\*/ ?|^[ \t]*//[^\n]*$|^[ \t]+",
+        re.MULTILINE | re.DOTALL,
+    ),
+    ".css": re.compile(rb"/\*(?:(?!\*/).)*\*/|^[ \t]+", re.MULTILINE | re.DOTALL),
+}
 # `import {a} from "./b.js";`, also over several lines, at the beginning of one.
 _IMPORT = re.compile(r"""^(?:import|export)\b[^"';]*?["'](\.[^"']+)["']""", re.MULTILINE)
 
@@ -126,9 +129,9 @@ def static_url(path: str) -> str:
 def _body(path: str, _changed_ns: int) -> tuple[bytes, bytes]:
     """Return a file's bytes, and the same compressed: a page opens 70 files at once."""
     body = Path(path).read_bytes()
-    if path.endswith(".js"):
+    if unread := _UNREAD.get(posixpath.splitext(path)[1]):
         # A quarter of what a browser would load. The lines stay those of the file.
-        body = _UNREAD.sub(lambda found: b"\n" * found[0].count(b"\n"), body)
+        body = unread.sub(lambda found: b"\n" * found[0].count(b"\n"), body)
     return body, gzip.compress(body, mtime=0)
 
 

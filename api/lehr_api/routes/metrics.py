@@ -112,7 +112,15 @@ def series(
 @router.get("/series", response_model=list[Series], responses=problem_responses(404))
 def series_of_runs(
     store: StoreDep,
-    run: Runs,
+    run: Annotated[
+        list[str],
+        Query(
+            min_length=1,
+            max_length=100,
+            description="Runs by id or name, repeated; with commas between them, their mean.",
+            examples=[["k3f9x2ab", "p8w2c4nd,q7m3v5xh"]],
+        ),
+    ],
     name: Names,
     x: Axis = "step",
     points: PointCount = 500,
@@ -127,10 +135,17 @@ def series_of_runs(
     ] = None,
     last: Last = None,
     superseded: Superseded = False,
+    digits: Annotated[
+        int | None, Query(ge=2, le=17, description="Significant digits of the values.")
+    ] = None,
+    ranges: Annotated[
+        bool, Query(description="The range of each bucket of a run's points.")
+    ] = True,
 ) -> Response:
     """Return the curves of many runs, downsampled, in the requested order of runs and metrics.
 
-    A run without one of the metrics has no curve of it. An answer has at most 2,000,000 points.
+    A run without one of the metrics has no curve of it. An answer has at most 2,000,000 points,
+    with those that a mean is made of.
     """
     found = curves_of_runs(
         store,
@@ -142,6 +157,8 @@ def series_of_runs(
         last=last,
         smoothing=smoothing,
         with_superseded=superseded,
+        digits=digits,
+        ranges=ranges,
     )
     return _written(found)
 

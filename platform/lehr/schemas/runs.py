@@ -120,7 +120,7 @@ class GpuRef(View):
 
 
 class Latest(View):
-    """A metric's newest value."""
+    """A metric's newest value, to seven digits."""
 
     value: Measured
     step: int

@@ -51,6 +51,14 @@ class Series(View):
     """Steps whose value is NaN or infinite (the first 1,000), also where a bucket hides them."""
     superseded: list[Series] = []
     """Points of earlier attempts past the step where a later one resumed, if requested."""
+    members: int = 1
+    """Of more than one run it is the mean, with one standard deviation below and above it in
+    ``low`` and ``high``, and without ``superseded``.
+    """
+    counts: list[int] | None = None
+    """How many of the members have a value at each point, where not all have one at all."""
+    dropouts: str = ""
+    """Which members have none at the last steps of the others: `2 diverged at steps 60 to 61`."""
 
 
 class LogStream(View):

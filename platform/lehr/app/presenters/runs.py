@@ -18,11 +18,11 @@ from lehr.app.presenters.forecasts import live_forecast
 from lehr.app.presenters.streams import (
     TrainerSummary,
     attempt_view,
+    drawn,
     flops_per_token,
     gpu_refs,
     latest_values,
     losses,
-    seven_digits,
     shared_fields,
     train_stages,
 )
@@ -261,7 +261,7 @@ class RunPresenter:
                     liveness.get(run.id, Liveness.OK),
                 ),
                 "recorded_at": recorded_at.get(run.id),
-                "trend": seven_digits(trends.get(run.id, [])),
+                "trend": drawn(trends.get(run.id, [])),
                 "parameters_varied": trials[run.id].parameters if run.id in trials else {},
                 "rollout_id": rollouts.get(run.id),
                 "alerts": [

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Any, Self
 
@@ -12,6 +13,7 @@ import numpy as np
 from pydantic import BaseModel, TypeAdapter
 from sqlmodel import SQLModel
 
+from lehr.analysis.mean_curves import dropouts, mean_curve
 from lehr.base.formats import listed, signal_name
 from lehr.base.names import goal_of
 from lehr.control.lifecycle import ALERT
@@ -62,27 +64,55 @@ def metric_info(metric: MetricSummary) -> MetricInfo:
 
 def latest_values(latest: Mapping[str, LatestValue]) -> dict[str, Latest]:
     """By metric."""
-    return {name: Latest(**vars(value)) for name, value in latest.items()}
+    values = rounded([one.value for one in latest.values()])
+    return {
+        name: Latest(value=value, step=one.step)
+        for (name, one), value in zip(latest.items(), values, strict=True)
+    }
 
 
-def series_view(series: SeriesData) -> Series:
+def series_view(series: SeriesData, digits: int | None = None, **more: Any) -> Series:
+    """Return the view; ``digits``: also of points that are as they were logged."""
     # Made of the store's own lists: nothing to validate, and a million points would take a second.
     made = vars(series) | {
         "goal": goal_of(series.name),
-        "superseded": [series_view(one) for one in series.superseded],
+        "superseded": [series_view(one, digits) for one in series.superseded],
+        **more,
     }
-    if not series.exact:
-        made |= {key: seven_digits(made[key]) for key in ("y", "low", "high") if made[key]}
+    if digits or not series.exact:
+        drawn = [key for key in ("y", "low", "high") if made[key]]
+        made |= {key: rounded(made[key], digits or 7) for key in drawn}
     return Series.model_construct(**made)
 
 
-def seven_digits(values: Sequence[float]) -> list[float]:
-    """Round to seven digits, as many as a float32 has: the JSON of a picture is half as long."""
+def mean_view(members: Sequence[SeriesData], ended: Sequence[bool], digits: int | None) -> Series:
+    """Return the mean of several runs' curves of a metric, as that of the first."""
+    mean = vars(mean_curve(members))
+    if min(mean["counts"], default=0) == len(members):
+        mean["counts"] = None
+    return series_view(
+        replace(members[0], exact=False, superseded=[]),
+        digits,
+        **mean,
+        members=len(members),
+        dropouts=dropouts(members, ended),
+        nonfinite=[],
+        total_points=sum(one.total_points for one in members),
+    )
+
+
+def rounded(values: Sequence[float], digits: int = 7) -> list[float]:
+    """Round to significant digits, by default as many as a float32 has: the JSON of a picture is
+    half as long.
+    """
     exact = np.asarray(values, np.float64)
     with np.errstate(all="ignore"):
-        scale = 10.0 ** (6 - np.floor(np.log10(np.abs(exact))))
-        rounded = np.round(exact * scale) / scale
-    result: list[float] = np.where(np.isfinite(rounded) & (scale >= 1), rounded, exact).tolist()
+        power = digits - 1 - np.floor(np.log10(np.abs(exact)))
+        scale = 10.0 ** np.abs(power)
+        short = np.where(
+            power < 0, np.round(exact / scale) * scale, np.round(exact * scale) / scale
+        )
+    result: list[float] = np.where(np.isfinite(short), short, exact).tolist()
     return result
 
 
@@ -101,6 +131,16 @@ def losses(number: int, gaps: Sequence[Gap], streams: Sequence[StreamInfo]) -> l
         if one.malformed:
             lines = "1 line" if one.malformed == 1 else f"{one.malformed:,} lines"
             found.append(f"Attempt {number}: {lines} of {one.name} could not be read: skipped.")
+    return found
+
+
+def drawn(values: Sequence[float]) -> list[float]:
+    """Round to about a thousandth of their range: a sparkline shows no more."""
+    finite = [value for value in values if math.isfinite(value)]
+    span = max(finite, default=0.0) - min(finite, default=0.0)
+    if not span or not math.isfinite(span):
+        return rounded(values)
+    found: list[float] = np.round(values, 3 - math.ceil(math.log10(span))).tolist()
     return found
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from typing import Any
 
-from lehr.app.presenters.streams import series_view
+from lehr.app.presenters.streams import mean_view, series_view
 from lehr.base.names import ARGUMENTS, is_neutral_argument
 from lehr.errors import NotFound, UserError
 from lehr.schemas.streams import Series
 from lehr.store import Store
-from lehr.store.streams.series_query import SeriesAxis
+from lehr.store.streams.series_query import SeriesAxis, SeriesData
 from lehr.store.tables import RunRow
 
 
@@ -63,11 +64,14 @@ def curves_of_runs(
     last: float | None = None,
     smoothing: float | None = None,
     with_superseded: bool = False,
+    digits: int | None = None,
+    ranges: bool = True,
 ) -> list[Series]:
     """Return the curves of these metrics, downsampled, in the order of runs and metrics.
 
     A run without one of the metrics has no curve of it. ``firsts`` is where the curves begin: one
-    x for all runs, or one for each.
+    x for all runs, or one for each. Several refs joined by commas are one curve, their mean.
+    ``digits``: to round the values to; ``ranges``: whether buckets have theirs.
 
     Raises:
         NotFound: there is no such run.
@@ -88,15 +92,27 @@ def curves_of_runs(
         smoothing=smoothing,
         with_superseded=with_superseded,
     )
+    groups = [ref.split(",") for ref in starts]
+    runs = find_runs(store, chain.from_iterable(groups))
+    by_ref = dict(zip(dict.fromkeys(chain.from_iterable(groups)), runs, strict=True))
     found: list[Series] = []
     total = 0
-    for run, first in zip(find_runs(store, starts), starts.values(), strict=True):
+    for group, first in zip(groups, starts.values(), strict=True):
         for name in dict.fromkeys(names):
-            with suppress(NotFound):  # The run has no such metric.
-                found.append(series_view(read(run.id, name, first=first)))
-                total += len(found[-1].x)
-                if total > MOST_POINTS:
-                    raise _too_many("Ask for fewer runs, metrics or points at once.")
+            members: list[tuple[RunRow, SeriesData]] = []
+            for run in {by_ref[ref].id: by_ref[ref] for ref in group}.values():
+                with suppress(NotFound):  # The run has no such metric.
+                    members.append((run, read(run.id, name, first=first)))
+            curves = [curve for _, curve in members]
+            total += sum(len(curve.x) for curve in curves)
+            if total > MOST_POINTS:
+                raise _too_many("Ask for fewer runs, metrics or points at once.")
+            if len(group) == 1 and curves:
+                without = {} if ranges else {"low": None, "high": None}
+                found.append(series_view(curves[0], digits, **without))
+            elif there := [one for one in members if one[1].step]:
+                ended = [run.ended_at is not None for run, _ in there]
+                found.append(mean_view([curve for _, curve in there], ended, digits))
     return found
 
 

@@ -47,6 +47,7 @@ def shown(value):
         made["goal"] = "minimize"
     if isinstance(value, SeriesData):
         made["superseded"] = [shown(one) for one in value.superseded]
+        made |= {"members": 1, "counts": None, "dropouts": ""}
     return made
 
 
@@ -64,7 +65,7 @@ def test_schema_has_the_fields_of_the_value(present, value):
         (2.3456788063049316, 2.345679),
         (-31611.47456003999, -31611.47),
         (1.2345678912e-30, 1.234568e-30),
-        (61_300_000_123.5, 61_300_000_123.5),
+        (61_300_000_123.5, 61_300_000_000.0),
         (0.0, 0.0),
         (5e-324, 5e-324),
         (math.inf, math.inf),
@@ -76,6 +77,15 @@ def test_values_of_a_reduced_series_have_seven_digits_and_those_of_an_exact_one_
     assert view.y[0] == view.low[0] == view.high[0] == shown
     assert math.isnan(view.y[1])
     assert streams.series_view(replace(series, exact=True)).y[0] == logged
+
+
+def test_a_short_curve_is_rounded_on_request_and_a_trend_to_what_can_be_seen() -> None:
+    short = replace(SERIES, exact=True, y=[2.3456788, 123456.0, math.nan])
+    assert streams.series_view(short, 4).y[:2] == [2.346, 123500.0]
+    assert streams.drawn([10.97742, 5.720695, math.inf]) == [10.98, 5.72, math.inf]
+    assert streams.drawn([123456.0, 999999.0, 1.0]) == [123000.0, 1000000.0, 0.0]
+    assert streams.drawn([2.5, 2.5]) == [2.5, 2.5]
+    assert streams.drawn([]) == []
 
 
 def test_resumption_names_the_versions_that_changed_since_the_checkpoint(tmp_path: Path) -> None:

@@ -109,6 +109,31 @@ def test_curves_come_by_run_and_metric_and_missing_metrics_are_left_out(
     ]
 
 
+def test_refs_with_commas_are_the_mean_of_their_runs(context: Context, two: list[str]):
+    short, long = two
+    asked = [f"{short},{long},{short}", long, f"{long},{short}"]
+    found = curves_of_runs(context.store, asked, ["train/loss"], firsts=[4, 39, 39], digits=6)
+    assert [(one.run_id, one.members) for one in found] == [(short, 2), (long, 1), (long, 1)]
+    mean = found[0]
+    assert (mean.step[:3], mean.step[-1]) == ([4, 5, 6], 40)
+    assert (mean.counts or [])[:3] == [2, 2, 1]
+    assert (mean.low or [])[2] == mean.y[2] == (mean.high or [])[2], "of one value"
+    with pytest.raises(NotFound, match="nosuch"):
+        curves_of_runs(context.store, [f"{short},nosuch"], ["train/loss"])
+
+
+def test_values_are_rounded_and_buckets_lose_their_ranges_on_request(
+    context: Context, two: list[str]
+):
+    (whole,) = curves_of_runs(context.store, two[1:], ["train/loss"], points=8)
+    (part,) = curves_of_runs(
+        context.store, two[1:], ["train/loss"], points=8, digits=3, ranges=False
+    )
+    assert len(whole.low or []) == 8
+    assert part.low is part.high is None
+    assert part.y == [float(f"{y:.3g}") for y in whole.y]
+
+
 def test_begins_that_match_no_runs_and_unknown_runs_are_refused(context: Context, two: list[str]):
     with pytest.raises(UserError, match="2 values for 3 runs"):
         curves_of_runs(context.store, [*two, two[0]], ["train/loss"], firsts=[1, 2])

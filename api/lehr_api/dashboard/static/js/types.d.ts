@@ -553,6 +553,9 @@ export interface Series {
   high: WireNumber[] | null;
   nonfinite: number[];
   superseded: Series[];
+  members: number;
+  counts: number[] | null;
+  dropouts: string;
 }
 
 export interface LogStream {

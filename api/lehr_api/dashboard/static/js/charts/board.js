@@ -9,9 +9,10 @@ import { showFailure } from "../notices.js";
 import { keep } from "../patch.js";
 import { memory, read, write } from "../urlstate.js";
 import { Chart } from "./chart.js";
+import { Frames } from "./drawing.js";
 import { isComputed, metricsIn, spread } from "./expression.js";
-import { fetchCurves } from "./feed.js";
-import { alike, curveOf, linesOf, roomy, spanOf } from "./lines.js";
+import { feedOf, fetchCurves } from "./feed.js";
+import { alike, curveOf, gathered, linesOf, roomy, spanOf } from "./lines.js";
 import { ownFromAddress, ownToAddress } from "./menu.js";
 import { byNumber, grouped, MetricGroups } from "./metric_groups.js";
 import { indexAt } from "./points.js";
@@ -24,9 +25,6 @@ import { toolbar, viewFromAddress } from "./toolbar.js";
 const TICK_MS = 1000;
 /** The pause between two updates of pages with the curves of several runs: as between those of their tables. */
 export const SEVERAL_MS = 2000;
-
-/** Events after which all charts look different. */
-const LOOKS = ["lehr:theme", "fullscreenchange"];
 
 const PINNED = ["train/loss", "val/loss", "tokens_per_s"];
 
@@ -54,12 +52,16 @@ export class Board {
     if (options.superseded === false) this.view.old = false;
     /** @type {BoardRun[]} */
     this.runs = runs;
+    /** Those that have lines of their own: groups, and the runs in none; without hidden ones. */
+    this.gathered = runs;
     /** @type {Map<string, import("./feed.js").Feed>} */
     this.feeds = new Map();
     /** The runs that forks come from, by the fork. @type {Map<string, string[]>} */
     this.ancestors = new Map();
     /** @type {Map<string, Chart>} */
     this.charts = new Map();
+    /** The first and last x of all charts. @type {[number, number] | null} */
+    this.span = null;
     /** What each chart shows; nothing of those to be drawn anew. @type {WeakMap<Chart, import("./lines.js").Drawn>} */
     this.drawn = new WeakMap();
     /** @type {import("./chart.js").Marks | null} */
@@ -72,8 +74,8 @@ export class Board {
     this.hovered = null;
     /** @type {{place: import("./chart.js").Place, at: Chart} | null} where the cursor is held */
     this.held = null;
-    /** Whether runs that differ only in their seed are one curve, or those of a group, whatever it is. */
-    this.meanOfSeeds = this.meanOfGroups = false;
+    /** What the runs of a group are that is one curve; null: each run is. @type {"seeds" | "runs" | null} */
+    this.means = null;
     /** What the run is compared with, faint: neither the axis nor the values of the head are its. @type {BoardRun[]} */
     this.faint = [];
     /** The run whose line stands for a group, by member. @type {Map<string, string>} */
@@ -92,39 +94,34 @@ export class Board {
     // Each chart has these keys for itself: here they are for the list.
     shortcut("← → + -", "on a chart: move its cursor, zoom in, show all steps", () => undefined);
     this.observer = new IntersectionObserver((entries) => this.#seen(entries), { rootMargin: "120px" });
+    this.frames = new Frames((chart) => chart.visible && this.#draw(chart), (chart) => this.#redraw(chart));
     this.tick = throttled(async () => {
       if (document.hidden) return;
       await this.fetch();
       this.drawNews();
     }, options.pauseMs ?? TICK_MS);
-    this.onLook = () => this.redraw();
-    this.onEscape = (/** @type {KeyboardEvent} */ event) => event.key === "Escape" && this.release();
-    document.addEventListener("keydown", this.onEscape);
-    for (const look of LOOKS) document.addEventListener(look, this.onLook);
-    this.resizes = new ResizeObserver(throttled(async () => this.redraw(), 200));
-    this.resizes.observe(place);
-    // On a phone the place has no box of its own.
-    this.resizes.observe(this.bar.element);
+    this.left = new AbortController();
+    document.addEventListener("keydown", (event) => event.key === "Escape" && this.release(), this.left);
+    document.addEventListener("lehr:theme", () => this.redraw(), this.left);
   }
 
   destroy() {
     this.observer.disconnect();
-    this.resizes.disconnect();
-    for (const look of LOOKS) document.removeEventListener(look, this.onLook);
-    document.removeEventListener("keydown", this.onEscape);
-    for (const chart of this.charts.values()) {
-      chart.visible = false;
-      chart.destroy();
-    }
+    this.frames.destroy();
+    this.left.abort();
+    for (const { element } of this.charts.values()) element.remove();
     this.charts.clear();
   }
 
   /** @param {BoardRun[]} runs */
   setRuns(runs) {
-    const drawn = new Set(this.runs.filter((run) => !run.hidden).map((run) => run.id));
+    const sign = (/** @type {BoardRun} */ { id, members }) => `${id} ${members}`;
+    const drawn = new Set(this.gathered.map(sign));
     this.runs = runs;
+    this.gathered = gathered(runs.filter((run) => !run.hidden), this.means);
+    this.drawnAs = new Map(this.gathered.flatMap(({ id, members = [id] }) => members.map((one) => [one, id])));
     this.redraw();
-    this.tick(runs.some((run) => !run.hidden && !drawn.has(run.id)));
+    this.tick(this.gathered.some((run) => !drawn.has(sign(run))));
   }
 
   /** @param {import("./chart.js").Marks} marks */
@@ -141,7 +138,7 @@ export class Board {
     this.#arrange();
   }
 
-  /** Show an error above the charts until a fetch succeeds. The drawn curves stay. @param {unknown} error */
+  /** Show an error until a fetch succeeds. The drawn curves stay. @param {unknown} error */
   failed(error) {
     showFailure(this.trouble, error);
     if (!this.trouble.isConnected) this.place.prepend(this.trouble);
@@ -168,17 +165,19 @@ export class Board {
   }
 
   /** Let the next fetch include the new points of a run. @param {string} id */
-  expect(id) { this.feeds.get(id)?.announce(); }
+  expect(id) {
+    for (const feed of this.feeds.values()) if (feed.ref.includes(id)) feed.announce();
+  }
 
   #widen() {
     this.place.querySelectorAll(".charts").forEach((element) => element.classList.toggle("wide", this.view.wide));
   }
 
   redraw() {
-    // Charts out of sight are drawn when they come back, in their new size and colours.
+    // Charts out of sight are drawn when they come back, in their new colours.
     this.drawn = new WeakMap();
     this.#widen();
-    for (const chart of this.#visible) this.#draw(chart);
+    this.drawNews();
   }
 
   #arrange() {
@@ -196,6 +195,7 @@ export class Board {
         onPin: () => this.#pin(name),
         onOwn: (own) => this.#setOwn(name, own),
       });
+      this.frames.watch(chart);
       chart.setOwn(this.own.get(name) ?? {});
       this.charts.set(name, chart);
     }
@@ -221,8 +221,6 @@ export class Board {
       chart.setPinned(pinned.includes(name));
       this.observer.observe(chart.element);
     }
-    // A group with few charts has wider ones: all may have another width now.
-    this.drawn = new WeakMap();
   }
 
   /** @param {string} name @param {import("./menu.js").Own} own */
@@ -231,7 +229,13 @@ export class Board {
     write({ chart: ownToAddress(this.own) });
     const chart = this.charts.get(name);
     chart?.setOwn(own);
-    if (chart?.visible) this.#draw(chart);
+    if (chart) this.#redraw(chart);
+  }
+
+  /** @param {Chart} chart which looks different now */
+  #redraw(chart) {
+    this.drawn.delete(chart);
+    if (chart.visible) this.frames.add([chart]);
   }
 
   /** @param {string} name */
@@ -252,6 +256,7 @@ export class Board {
       if (!chart) continue;
       appeared ||= entry.isIntersecting && !chart.visible;
       chart.visible = entry.isIntersecting;
+      chart.top = entry.boundingClientRect.top + scrollY;
     }
     this.tick(appeared);
   }
@@ -260,9 +265,8 @@ export class Board {
   async fetch() {
     const names = [...new Set(this.#visible.flatMap(({ name }) => metricsIn(spread(name, this.names))))];
     if (!names.length) return;
-    const reading = { x: this.view.x, smooth: this.view.smooth, old: this.view.old, range: this.view.range };
     try {
-      await fetchCurves(this, [...this.runs.filter((run) => !run.hidden), ...this.faint], names, reading);
+      await fetchCurves(this, [...this.gathered, ...this.faint], names, { ...this.view });
       this.trouble.replaceChildren();
     } catch (error) {
       this.failed(error);
@@ -271,39 +275,37 @@ export class Board {
 
   /** Draw those of the visible charts that would look different. */
   drawNews() {
-    for (const chart of this.#visible) this.#draw(chart, true);
+    this.span = this.#span();
+    this.frames.add(this.#visible);
   }
 
   get #visible() { return [...this.charts.values()].filter((chart) => chart.visible); }
 
   /** Return one range of x for all charts, so that their cursors are in line. */
   #span() {
-    const shown = this.runs.filter((run) => !run.hidden);
-    const xs = shown.flatMap(
-      ({ id }) => [...(this.feeds.get(id)?.curves.keys() ?? [])].map((name) => this.#curve(id, name)?.x ?? [])
-    );
+    const names = (/** @type {BoardRun} */ run) => [...(this.feeds.get(feedOf(run))?.curves.keys() ?? [])];
+    const xs = this.gathered.flatMap((run) => names(run).map((name) => this.#curve(run, name)?.x ?? []));
     const found = spanOf(xs, this.view.logx);
-    return shown.some((run) => run.ended === false) && !this.view.logx ? roomy(found) : found;
+    return this.gathered.some((run) => run.ended === false) && !this.view.logx ? roomy(found) : found;
   }
 
-  /** @param {string} run @param {string} name of a metric, or an expression */
+  /** @param {BoardRun} run @param {string} name of a metric, or an expression */
   #curve(run, name) {
-    return curveOf([run, ...(this.ancestors.get(run) ?? [])].map((id) => this.feeds.get(id)?.curves), name);
+    const key = feedOf(run);
+    return curveOf([key, ...(this.ancestors.get(key) ?? [])].map((id) => this.feeds.get(id)?.curves), name);
   }
 
-  /** @param {Chart} chart @param {boolean} [ifChanged] not if it would look as it does */
-  #draw(chart, ifChanged = false) {
+  /** Draw a chart, unless it would look as it does. @param {Chart} chart */
+  #draw(chart) {
     const name = spread(chart.name, this.names);
-    const { lines, drawnAs } = linesOf(
-      name, [...this.runs, ...(name.includes(",") ? [] : this.faint)], (run, part) => this.#curve(run, part),
-      this.meanOfGroups ? "runs" : this.meanOfSeeds ? "seeds" : null,
+    const lines = linesOf(
+      name, [...this.gathered, ...(name.includes(",") ? [] : this.faint)], (run, part) => this.#curve(run, part),
     );
-    this.drawnAs = drawnAs;
-    const fetched = this.view.x === "flops" || isComputed(chart.name)
-      || this.runs.some((run) => run.hidden || this.feeds.get(run.id)?.curves.has(chart.name));
+    const fetched = this.view.x === "flops" || isComputed(chart.name) || this.runs.some((run) => run.hidden)
+      || this.gathered.some((run) => this.feeds.get(feedOf(run))?.curves.has(chart.name));
     if (this.runs.length && !fetched) return;
-    const look = { ...this.view, span: this.#span() };
-    if (ifChanged && alike(this.drawn.get(chart), { lines, look })) return;
+    const look = { ...this.view, span: this.span };
+    if (alike(this.drawn.get(chart), { lines, look })) return;
     if (chart.element.isConnected) this.drawn.set(chart, { lines, look });
     chart.draw(lines, look, this.runs.length === 1 ? this.marks : null);
     this.#light(chart);
@@ -363,9 +365,10 @@ export class Board {
     const run = this.runs.find(({ id }) => id === held?.place.run) ?? (this.runs.length === 1 ? this.runs[0] : null);
     if (!held || !run) return;
     held.at.element.append(this.moment);
-    const [label, { onLog }] = [this.runs.length > 1 ? run.label : "", this.options];
-    const [step, pins] = [held.place.step, this.pins.join(",")];
-    showMoment(this.moment, { id: run.id, label, step, pins, onLog, isLeft: () => this.held !== held });
+    showMoment(this.moment, {
+      id: run.id, label: this.runs.length > 1 ? run.label : "", step: held.place.step, pins: this.pins.join(","),
+      onLog: this.options.onLog, isLeft: () => this.held !== held,
+    });
   }
 
   /** Draw the lines of a run bold in all charts, also those drawn later; null for none. @param {string | null} run */
@@ -380,8 +383,7 @@ export class Board {
   }
 
   #showCursor() {
-    const cursor = this.#cursor;
-    const place = cursor?.place ?? null;
+    const place = this.#cursor?.place ?? null;
     for (const chart of this.#visible) chart.reading(place);
     this.place.classList.toggle("held", this.held !== null);
     this.options.onLine?.(place?.run ?? null);

@@ -5,39 +5,17 @@ import { metric, NONE } from "../format.js";
 import { logOf, scaleOf, stepOf, timeUnit, whereOf, xAxis, yAxis } from "./axes.js";
 import { areaOf, drawing, fileOf } from "./drawing.js";
 import { partsOf } from "./expression.js";
+import { RANGES } from "./feed.js";
 import { drawKey } from "./lines.js";
 import { menuOf } from "./menu.js";
-import { indexAt, nearestPoint, reaches, stepsBetween } from "./points.js";
+import { deviationAt, indexAt, nearestPoint, reaches, stepsBetween } from "./points.js";
 import { forecastTraces, heatAxis, heatTraces, marksNear, shapesOf, tracesOf, valuesOf } from "./traces.js";
 
 /**
- * @typedef {object} Line
- * @property {string} run
- * @property {string} label
- * @property {string} colour
- * @property {"solid" | "dash" | "dot" | "dashdot"} dash
- * @property {import("./points.js").Curve} curve
- * @property {boolean} [cut] whether it was pruned, so that its curve ends early
- * @property {string} [metric] in a chart of several metrics, its own
- * @property {string[]} [members] the runs whose mean it is; `parts`: their lines
- * @property {Line[]} [parts]
- * @property {boolean} [ended] whether its run has ended
- * @property {boolean} [faint] whether it is only compared with the others
- *
+ * @typedef {import("./lines.js").Line} Line
+ * @typedef {import("./lines.js").Look} Look
+ * @typedef {import("./lines.js").Place} Place
  * @typedef {import("./traces.js").Marks} Marks
- *
- * @typedef {object} Look
- * @property {"step" | "tokens" | "time" | "flops" | "clock"} x clock: steps and x are seconds since the epoch
- * @property {boolean} logx
- * @property {boolean} logy
- * @property {boolean} band
- * @property {[number, number] | null} [span] the first and last x, of all charts together
- * @property {[number, number | null] | null} [range] the steps that are zoomed into
- *
- * @typedef {object} Place where a cursor stands
- * @property {number} step
- * @property {number} x on the x axis of the data
- * @property {string | null} run the run whose line is nearest to the pointer
  */
 
 /** Return the ends in words, one if both read alike. @param {number[]} values @param {(v: number) => string} text */
@@ -74,6 +52,10 @@ export class Chart {
     /** What is drawn; null before the first points. @type {import("./drawing.js").Figure | null} */
     this.figure = null;
     this.visible = false;
+    /** Where it was on the page when it came into sight or left it, in pixels. */
+    this.top = 0;
+    /** Of the plot. @type {{width: number, height: number} | null} */
+    this.size = null;
     /** @type {Place | null} */
     this.at = null;
     this.cursorIsRight = false;
@@ -117,7 +99,6 @@ export class Chart {
     });
     this.plot.addEventListener("keydown", (event) => this.#walk(event));
     this.plot.addEventListener("dblclick", () => hooks.onZoom(null));
-    this.ended = new AbortController();
     this.#drags();
   }
 
@@ -129,20 +110,16 @@ export class Chart {
       const area = areaOf(this.figure ?? FILE);
       return Math.min(area.width, Math.max(0, event.clientX - this.plot.getBoundingClientRect().left - area.left));
     };
-    this.plot.addEventListener("pointerdown", (event) => {
-      down = event.button === 0 && this.#placeOf(event) ? event : null;
-    });
-    const signal = this.ended.signal;
-    addEventListener("pointermove", (event) => {
+    const move = (/** @type {PointerEvent} */ event) => {
       // A finger that moves scrolls the page.
       if (!down || event.pointerType === "touch" || !this.figure) return;
       const [from, to] = [inside(down), inside(event)].sort((a, b) => a - b);
       this.zoomed.hidden = to - from < DRAG_PX;
       this.zoomed.style.left = `${areaOf(this.figure).left + from}px`;
       this.zoomed.style.width = `${to - from}px`;
-    }, { signal });
-    // Drags end anywhere.
-    addEventListener("pointerup", (event) => {
+    };
+    const up = (/** @type {PointerEvent} */ event) => {
+      removeEventListener("pointermove", move);
       if (!down) return;
       if (Math.hypot(event.clientX - down.clientX, event.clientY - down.clientY) < CLICK_PX) {
         const place = this.#placeOf(event);
@@ -154,7 +131,13 @@ export class Chart {
       }
       this.zoomed.hidden = true;
       down = null;
-    }, { signal });
+    };
+    this.plot.addEventListener("pointerdown", (event) => {
+      down = event.button === 0 && this.#placeOf(event) ? event : null;
+      addEventListener("pointermove", move);
+      // Drags end anywhere.
+      addEventListener("pointerup", up, { once: true });
+    });
   }
 
   /** @param {Line[]} lines @param {Look} look @param {Marks | null} marks */
@@ -172,7 +155,8 @@ export class Chart {
       this.reading(this.at);
       return;
     }
-    this.figure = this.#figureOf(this.plot.clientWidth, this.plot.clientHeight);
+    const { width, height } = this.size ?? { width: this.plot.clientWidth, height: this.plot.clientHeight };
+    this.figure = this.#figureOf(width, height);
     // For tests, and for people at the browser's console.
     Object.assign(this.plot, { figure: this.figure });
     const drawn = drawing(this.figure);
@@ -187,7 +171,10 @@ export class Chart {
 
   /** Return the chart as an SVG file. @returns {{text: string, width: number, height: number} | null} null if empty */
   file() {
-    return this.figure && { text: fileOf(this.#figureOf(FILE.width, FILE.height), this.name), ...FILE };
+    if (!this.figure) return null;
+    const figure = this.#figureOf(FILE.width, FILE.height);
+    const traces = figure.traces.filter(({ near }) => !near);
+    return { text: fileOf({ ...figure, traces }, this.name), ...FILE };
   }
 
   /** @param {number} width @param {number} height @returns {import("./drawing.js").Figure} */
@@ -199,11 +186,11 @@ export class Chart {
     const first = look.span?.[0]
       ?? Math.min(...lines.map(({ curve: { x } }) => (look.logx ? x.find((one) => one > 0) : x[0]) ?? Infinity));
     const forecast = forecastTraces(this.forecast, lines[0].colour, [first / unit, longest / unit]);
-    const traces = [...forecast, ...lines.flatMap((line) => tracesOf(line, look, unit))];
+    const traces = [...forecast, ...lines.flatMap((line) => tracesOf(line, look, unit, lines.length > RANGES))];
     const { log, note } = logOf(lines, this.own.log ?? look.logy);
     this.unplaced.hidden = note === null;
     this.unplaced.textContent = note;
-    const y = yAxis(this.unit, lines, traces, log, this.own);
+    const y = yAxis(this.unit, lines, traces.filter(({ near }) => !near), log, this.own);
     this.outside.hidden = !y.outside;
     this.outside.textContent = y.outside;
     this.outside.title = `${y.named}. Far from the others, so left out of the range. Press to show.`;
@@ -277,7 +264,7 @@ export class Chart {
   /** @param {import("./menu.js").Own} own */
   setOwn(own) {
     this.own = own;
-    fill(this.tools, menuOf(this, own, this.hooks.onOwn));
+    fill(this.tools, menuOf(this, own, this.hooks.onOwn, this.tools.querySelector("details")?.open));
   }
 
   /** @param {number} from on the x axis of the data @param {number} to */
@@ -373,13 +360,15 @@ export class Chart {
   /** As of the server; null where it is not known. */
   get goal() { return this.lines[0]?.curve.goal ?? null; }
 
-  /** Return the values of all runs that have one at a step, the best first; without a goal the lowest. */
+  /**
+   * Return the values of all runs that have one at a step, the best first; without a goal the lowest. `sd`: of a mean.
+   */
   values(/** @type {number} */ step) {
     const sign = this.goal === "maximize" ? -1 : 1;
     return this.lines
       .filter(({ curve }) => reaches(curve, step))
       .map((line) => ({ line, at: indexAt(line.curve.step, step) }))
-      .map(({ line, at }) => ({ line, x: line.curve.x[at], value: line.curve.y[at] }))
+      .map(({ line, at }) => ({ line, x: line.curve.x[at], value: line.curve.y[at], sd: deviationAt(line.curve, at) }))
       .sort((a, b) => (Number.isNaN(a.value) ? 1 : Number.isNaN(b.value) ? -1 : sign * (a.value - b.value)));
   }
 
@@ -387,10 +376,5 @@ export class Chart {
   setPinned(pinned) {
     this.pinButton?.setAttribute("aria-pressed", String(pinned));
     if (this.pinButton) this.pinButton.textContent = pinned ? "★" : "☆";
-  }
-
-  destroy() {
-    this.ended.abort();
-    this.element.remove();
   }
 }

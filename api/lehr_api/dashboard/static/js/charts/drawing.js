@@ -139,7 +139,7 @@ function linesOf(traces, px, py, width) {
     placed.set(x, known);
     return known;
   };
-  for (const { mode, x, y, line, marker, fill, fillcolor, run, row = 0 } of traces) {
+  for (const { mode, x, y, line, marker, fill, fillcolor, run, near, row = 0 } of traces) {
     const xs = columns(x);
     if (mode === "cells") {
       const [top, height] = [py(row + 0.5), py(row - 0.5) - py(row + 0.5)];
@@ -152,7 +152,10 @@ function linesOf(traces, px, py, width) {
     const of = { "data-run": run ?? null };
     if (fill) {
       found.push(
-        s("path", { class: "trace band", d: bandPath(xs, before, ys), fill: fillcolor ?? "none", stroke: "none" })
+        s("path", {
+          class: near ? "trace band if-near" : "trace band", ...of, d: bandPath(xs, before, ys),
+          fill: fillcolor ?? "none", stroke: "none",
+        })
       );
     }
     else if (mode !== "markers" && line && line.width > 0) {
@@ -279,4 +282,61 @@ export function sparkline(wire, label) {
     ? s("circle", { class: "last", cx: cx.toFixed(1), cy: cy.toFixed(1), r: "2" })
     : s("path", { class: "broken", d: `M${cx - 3} ${cy - 3}l6 6m0-6l-6 6` }));
   return svg;
+}
+
+/** @typedef {import("./chart.js").Chart} Chart */
+
+/** How many milliseconds of a frame go to charts at most, unless one alone takes more. */
+const FRAME_MS = 8;
+
+/**
+ * Draws charts in the next frames, the nearest to the middle of the window first, and knows their sizes: to measure one
+ * after another was drawn would lay out the page for each.
+ */
+export class Frames {
+  /** @param {(chart: Chart) => void} draw @param {(chart: Chart) => void} onSize */
+  constructor(draw, onSize) {
+    this.draw = draw;
+    /** @type {Set<Chart>} */
+    this.waiting = new Set();
+    this.asked = 0;
+    /** By plot. @type {WeakMap<Element, Chart>} */
+    this.charts = new WeakMap();
+    this.sizes = new ResizeObserver((entries) => {
+      for (const { target, contentRect: { width, height } } of entries) {
+        const chart = /** @type {Chart} */ (this.charts.get(target));
+        chart.size = width > 0 ? { width, height } : null;
+        onSize(chart);
+      }
+    });
+  }
+
+  /** @param {Chart} chart */
+  watch(chart) {
+    this.charts.set(chart.plot, chart);
+    this.sizes.observe(chart.plot);
+  }
+
+  /** @param {Chart[]} charts */
+  add(charts) {
+    for (const chart of charts) this.waiting.add(chart);
+    if (charts.length) this.asked ||= requestAnimationFrame(() => this.#some());
+  }
+
+  #some() {
+    this.asked = 0;
+    const [end, middle] = [performance.now() + FRAME_MS, scrollY + innerHeight / 2];
+    const away = (/** @type {Chart} */ { top }) => Math.abs(top - middle);
+    for (const chart of [...this.waiting].sort((a, b) => away(a) - away(b))) {
+      this.waiting.delete(chart);
+      this.draw(chart);
+      if (performance.now() > end) break;
+    }
+    this.add([...this.waiting]);
+  }
+
+  destroy() {
+    cancelAnimationFrame(this.asked);
+    this.sizes.disconnect();
+  }
 }

@@ -3,12 +3,12 @@
 import { ApiError, get } from "../api.js";
 import { joined, points, xOfStep } from "./points.js";
 
-/** Runs that one request asks for: the curves of the first ones arrive while the server reads the next ones. */
-const MOST_RUNS = 25;
+/** Runs and groups that one request asks for. */
+const MOST_RUNS = 100;
 
 /**
- * @typedef {object} Wanted what is asked of one run
- * @property {string} run
+ * @typedef {object} Wanted what is asked of one run, or of a group
+ * @property {string} run its id, or those of the members with commas between them
  * @property {number | null} from
  * @property {(found: any[]) => void} resolve
  * @property {(error: unknown) => void} reject
@@ -18,13 +18,13 @@ const MOST_RUNS = 25;
 const waiting = new Map();
 
 /**
- * Ask for `/runs/RUN/PATH`, or, if the same is asked of other runs in the same moment, for all of them in `/PATH`.
+ * Ask for `/PATH` of a run: in one request for all runs of which the same is asked in the same moment.
  *
  * @param {string} path
  * @param {string} run
  * @param {Record<string, any>} params the same for all runs
  * @param {number | null} [from] this run's first x
- * @returns {Promise<any[]>} the answer of `/runs/RUN/PATH`; without the metrics that the run does not have
+ * @returns {Promise<any[]>} what the answer has of the run; without the metrics that it does not have
  */
 export function ask(path, run, params, from = null) {
   const key = JSON.stringify([path, params, from !== null]);
@@ -47,17 +47,15 @@ function send() {
 /** @param {string} path @param {Record<string, any>} params @param {Wanted[]} wanted */
 async function fetchAll(path, params, wanted) {
   try {
-    if (wanted.length === 1) {
-      const [{ run, from, resolve }] = wanted;
-      resolve(await get(`/runs/${run}${path}`, { ...params, from }));
-      return;
-    }
     const found = await get(path, {
       ...params, run: wanted.map(({ run }) => run),
       from: wanted[0].from === null ? null : wanted.map(({ from }) => from),
     });
     for (const { run, resolve } of wanted) {
-      const own = found.filter((/** @type {any} */ one) => one.run_id === run);
+      const ids = run.split(",");
+      const own = found.filter((/** @type {any} */ one) => (
+        ids.length > 1 ? one.members > 1 && ids.includes(one.run_id) : one.run_id === run && !(one.members > 1)
+      ));
       resolve(path === "/metrics" ? own.flatMap((/** @type {any} */ one) => one.metrics) : own);
     }
   } catch (error) {
@@ -116,32 +114,39 @@ export async function ancestorsOf(parent) {
  * @property {boolean} old whether to include superseded attempts
  * @property {[number, number | null] | null} range first and last step
  * @property {number} [points] the most of a curve
+ * @property {number} [digits] of its values
+ * @property {string | null} [ranges] "false" without those of its buckets
  */
 
 const POINTS = 500;
-/** Points of all curves of a metric: of many, each has fewer, but at least so many. */
-const [ALL, FEWEST] = [5000, 50];
-const LEARN_MS = 1000;
+/** The most points of a curve among others, of all curves of a metric, and the fewest of a curve: charts are small. */
+const [EACH, ALL, FEWEST] = [200, 1600, 50];
+/** Of so many curves, each has its range. */
+export const RANGES = 3;
+/** Digits of the values of a curve among others. */
+const DIGITS = 5;
+/** How long a metric that a run does not have is not asked for again. */
+const ABSENT_MS = 10_000;
 
 /** @param {Reading} reading the axis to request from the server */
 const axisOf = (reading) => (reading.x === "flops" ? "tokens" : reading.x);
 
 export class Feed {
   /**
-   * @param {string} runId
-   * @param {string[]} [known] metrics that the run is known to have
+   * @param {string} ref a run, or the members of a group with commas between them
    * @param {number | null} [flopsPerToken]
    */
-  constructor(runId, known = [], flopsPerToken = null) {
+  constructor(ref, flopsPerToken = null) {
     this.flopsPerToken = flopsPerToken;
-    this.runId = runId;
+    this.ref = ref;
     /** @type {Map<string, Curve>} */
     this.curves = new Map();
     /** @type {Map<string, number>} the x up to which each curve is complete */
     this.until = new Map();
-    /** @type {Set<string>} the metrics that the run is known to have */
-    this.known = new Set(known);
-    this.asked = known.length ? Date.now() : 0;
+    /** When the run had no such metric. @type {Map<string, number>} */
+    this.absent = new Map();
+    /** The most points that its curves were asked for with. */
+    this.detail = 0;
     /** @type {Points | null} a complete curve, which maps steps to the x axis */
     this.scale = null;
     this.generation = 0;
@@ -154,9 +159,7 @@ export class Feed {
   /** Forget all points, after a change of axis, range or attempt. */
   reset() {
     this.generation += 1;
-    this.curves.clear();
-    this.until.clear();
-    this.final.clear();
+    for (const known of [this.curves, this.until, this.final, this.absent]) known.clear();
     this.scale = null;
   }
 
@@ -170,9 +173,17 @@ export class Feed {
    *
    * @param {string[]} names
    * @param {Reading} reading
-   * @param {{ended?: boolean, attempt?: number}} run what is known of it now
+   * @param {{ended?: boolean, attempt?: number, metrics?: string[], members?: string[]}} run what is known of it now
    */
-  async follow(names, reading, { ended = false, attempt }) {
+  async follow(names, reading, { ended = false, attempt, metrics = [], members = [this.ref] }) {
+    for (const name of metrics) this.absent.delete(name);
+    // A group has another member, or there is room for more points: the curves stay until the next are here.
+    const [ref, most] = [members.join(), reading.points ?? POINTS];
+    const isOther = ref !== this.ref || most >= 2 * this.detail;
+    if (isOther) this.final.clear();
+    if (isOther) this.until.clear();
+    if (ref !== this.ref) this.generation += 1;
+    [this.ref, this.detail] = [ref, isOther ? most : this.detail];
     if (attempt !== undefined) {
       // A resume goes back in steps, so fetched points may be superseded.
       if (this.attempt !== null && attempt !== this.attempt) this.reset();
@@ -182,7 +193,7 @@ export class Feed {
     else if (names.every((name) => this.final.has(name))) return;
     const generation = this.generation;
     await this.update(names, reading);
-    if (ended && generation === this.generation) for (const name of names) this.final.add(name);
+    if (ended && generation === this.generation && ref === this.ref) for (const name of names) this.final.add(name);
   }
 
   /**
@@ -194,10 +205,14 @@ export class Feed {
    */
   async update(names, reading) {
     const generation = this.generation;
-    await this.#learn(names);
-    const missing = names.filter((name) => !this.curves.has(name) && this.known.has(name));
+    const absent = (/** @type {string} */ name) => Date.now() - (this.absent.get(name) ?? -Infinity) < ABSENT_MS;
+    const missing = names.filter((name) => !this.curves.has(name) && !absent(name));
     const known = names.filter((name) => this.curves.has(name));
-    const full = known.filter((name) => (this.curves.get(name)?.step.length ?? 0) > 2 * POINTS);
+    const most = 2 * (reading.points ?? POINTS);
+    // The members of a group are not at the same step.
+    const full = known.filter((name) => (
+      this.ref.includes(",") || !this.until.has(name) || (this.curves.get(name)?.step.length ?? 0) > most
+    ));
     const tail = known.filter((name) => !full.includes(name));
     // A closed range that ended before the newest step cannot grow.
     const open = reading.range === null || reading.range[1] === null;
@@ -209,6 +224,7 @@ export class Feed {
     ]);
     if (generation !== this.generation) return false;
     for (const [name, curve] of whole) this.curves.set(name, curve);
+    for (const name of missing) if (!this.curves.has(name)) this.absent.set(name, Date.now());
     let changed = whole.length > 0;
     for (const [name, curve] of fresh) {
       const old = this.curves.get(name);
@@ -240,25 +256,6 @@ export class Feed {
   }
 
   /**
-   * Load the names of the metrics. A run that has just begun or failed early does not have all of them.
-   *
-   * @param {string[]} names
-   */
-  async #learn(names) {
-    const allKnown = () => names.every((name) => this.known.has(name));
-    if (allKnown()) return;
-    // Limit the rate, but do not drop the request: the next event may be minutes away.
-    const wait = this.asked + LEARN_MS - Date.now();
-    if (wait > 0) await new Promise((resolve) => {
-      setTimeout(resolve, wait);
-    });
-    if (allKnown()) return;
-    this.asked = Date.now();
-    const infos = await ask("/metrics", this.runId, {});
-    this.known = new Set(infos.map((/** @type {import("../types.js").MetricInfo} */ info) => info.name));
-  }
-
-  /**
    * Return the range of steps in units of the x axis.
    *
    * @param {string[]} names
@@ -268,11 +265,10 @@ export class Feed {
   async #limits(names, reading) {
     if (!reading.range || reading.x === "step") return reading.range ?? [null, null];
     if (!this.scale) {
-      const there = names.filter((name) => this.known.has(name));
-      if (!there.length) return [null, null];
       const found = /** @type {import("../types.js").Series[]} */ (await ask(
-        "/series", this.runId, { name: there, x: axisOf(reading), points: POINTS },
+        "/series", this.ref, { name: names, x: axisOf(reading), points: POINTS },
       ));
+      if (!found.length) return [null, null];
       const longest = found.reduce((a, b) => (b.step.length > a.step.length ? b : a));
       this.scale = points(longest, this.#cost(reading));
     }
@@ -292,6 +288,7 @@ export class Feed {
     if (!names.length || Number.isNaN(cost)) return [];
     const common = {
       name: names, x: axisOf(reading), points: reading.points ?? POINTS, to: to === null ? null : to / cost,
+      digits: reading.digits, ranges: reading.ranges,
     };
     const first = from ? from / cost : null;
     // Evaluations are few and cover all held-out tokens: draw them without smoothing.
@@ -299,9 +296,9 @@ export class Feed {
     const smooth = reading.smooth && rough.length > 0;
     const superseded = reading.old ? "true" : null;
     const [plain, smoothed] = await Promise.all([
-      ask("/series", this.runId, { ...common, superseded }, first),
+      ask("/series", this.ref, { ...common, superseded }, first),
       smooth
-        ? ask("/series", this.runId, { ...common, name: rough, smoothing: reading.smooth, superseded }, first)
+        ? ask("/series", this.ref, { ...common, name: rough, smoothing: reading.smooth, superseded }, first)
         : [],
     ]);
     const series = plain.map(
@@ -321,25 +318,32 @@ export class Feed {
 /**
  * Fetch what is missing of the curves of these runs, and of those that they were forked from.
  *
- * @param {{feeds: Map<string, Feed>, ancestors: Map<string, string[]>}} board what is here already, by run
- * @param {BoardRun[]} runs
+ * @param {{feeds: Map<string, Feed>, ancestors: Map<string, string[]>}} board what is here already, by `feedOf`
+ * @param {BoardRun[]} runs those that have lines of their own
  * @param {string[]} names
  * @param {Reading} reading
  */
 export async function fetchCurves({ feeds, ancestors }, runs, names, reading) {
-  reading.points = Math.min(POINTS, Math.max(FEWEST, Math.round(ALL / runs.length)));
-  /** @param {Pick<BoardRun, "id" | "metrics" | "flopsPerToken" | "ended" | "attempt">} run */
+  const few = runs.length <= RANGES;
+  Object.assign(reading, runs.length > 1 && {
+    points: Math.min(EACH, Math.max(FEWEST, Math.round(ALL / runs.length))), digits: DIGITS,
+    ranges: few ? null : "false",
+  });
+  /** @param {Pick<BoardRun, "id" | "members" | "metrics" | "flopsPerToken" | "ended" | "attempt">} run */
   const follow = async (run) => {
-    const feed = feeds.get(run.id) ?? new Feed(run.id, run.metrics, run.flopsPerToken);
-    feeds.set(run.id, feed);
+    const feed = feeds.get(feedOf(run)) ?? new Feed(run.members?.join() ?? run.id, run.flopsPerToken);
+    feeds.set(feedOf(run), feed);
     await feed.follow(names, reading, run);
   };
   await Promise.all(runs.map(async (run) => {
     await follow(run);
     // The clock of a fork begins again, so its parent has no place before it.
     const before = reading.x === "time" ? [] : await ancestorsOf(run.parent);
-    ancestors.set(run.id, before.map(({ id }) => id));
-    const unseen = before.filter(({ id }) => !runs.some((other) => other.id === id));
+    ancestors.set(feedOf(run), before.map(({ id }) => id));
+    const unseen = before.filter(({ id }) => !runs.some((other) => other.id === id && !other.members));
     await Promise.all(unseen.map((one) => follow({ ...one, ended: true })));
   }));
 }
+
+/** The name of a line's feed: a group's is not that of its first run. @param {Pick<BoardRun, "id" | "members">} run */
+export const feedOf = ({ id, members }) => (members ? `${id}+` : id);

@@ -2,10 +2,34 @@
 
 import { along, DASHES, keyOf as scaleKey, stroke } from "../colour.js";
 import { h } from "../dom.js";
-import { integer } from "../format.js";
 import { swatch } from "./drawing.js";
 import { computed, isExpression, parseExpression, partsOf } from "./expression.js";
-import { continued, xOfStep } from "./points.js";
+import { continued } from "./points.js";
+
+/**
+ * @typedef {object} Line
+ * @property {string} run
+ * @property {string} label
+ * @property {string} colour
+ * @property {"solid" | "dash" | "dot" | "dashdot"} dash
+ * @property {import("./points.js").Curve} curve
+ * @property {boolean} [cut] whether it was pruned, so that its curve ends early
+ * @property {string} [metric] in a chart of several metrics, its own
+ * @property {boolean} [faint] whether it is only compared with the others
+ *
+ * @typedef {object} Look
+ * @property {"step" | "tokens" | "time" | "flops" | "clock"} x clock: steps and x are seconds since the epoch
+ * @property {boolean} logx
+ * @property {boolean} logy
+ * @property {boolean} band
+ * @property {[number, number] | null} [span] the first and last x, of all charts together
+ * @property {[number, number | null] | null} [range] the steps that are zoomed into
+ *
+ * @typedef {object} Place where a cursor stands
+ * @property {number} step
+ * @property {number} x on the x axis of the data
+ * @property {string | null} run the run whose line is nearest to the pointer
+ */
 
 /**
  * @typedef {object} BoardRun
@@ -16,7 +40,9 @@ import { continued, xOfStep } from "./points.js";
  * @property {boolean} [faint] whether it is only compared with the others
  * @property {number | null} [flopsPerToken]
  * @property {boolean} [cut] whether it was pruned
- * @property {string | null} [group] the key shared by runs that differ only in their seed
+ * @property {string | null} [group] the key shared by runs that can be one line
+ * @property {string[]} [members] of a group: its runs; `noun`: what they are
+ * @property {"seeds" | "runs"} [noun]
  * @property {string[]} [metrics] metrics that the run is known to have
  * @property {string | null} [parent] the run that it was forked from
  * @property {boolean} [ended] whether it has no more points to come
@@ -78,8 +104,6 @@ export function roomy(span) {
 }
 
 /**
- * @typedef {import("./chart.js").Line} Line
- * @typedef {import("./chart.js").Look} Look
  * @typedef {{lines: Line[], look: Look}} Drawn
  */
 
@@ -117,103 +141,54 @@ export function inGroups(runs, key) {
   return groups;
 }
 
-/** @param {Curve} curve @param {number} step @returns {number} NaN before its first point and after its last */
-const valueAt = (curve, step) => xOfStep({ step: curve.step, x: curve.y }, step) ?? NaN;
-
 /**
- * Return the mean of those curves that have a value, with minimum and maximum as the band.
+ * Return what has lines of its own: of each group one run, whose curves are the means of its members'.
  *
- * @param {Curve[]} curves each with points
- * @returns {Curve}
+ * @param {BoardRun[]} runs
+ * @param {"seeds" | "runs" | null} means whether groups have means, and what their runs are
+ * @returns {BoardRun[]}
  */
-export function meanCurve(curves) {
-  const finest = curves.reduce((a, b) => (b.step.length > a.step.length ? b : a));
-  const places = new Map(finest.step.map((step, i) => [step, finest.x[i]]));
-  // Where the finest has none, before and after it, the points of the others.
-  for (const { step, x } of curves) {
-    step.forEach((one, i) => (one < finest.step[0] || one > (finest.step.at(-1) ?? -1)) && places.set(one, x[i]));
-  }
-  /** @type {Curve & {whole: boolean[]}} */
-  const mean = { step: [], x: [], y: [], low: [], high: [], raw: null, superseded: [], goal: finest.goal, whole: [] };
-  for (const step of [...places.keys()].sort((a, b) => a - b)) {
-    const values = curves.map((curve) => valueAt(curve, step)).filter(Number.isFinite);
-    if (!values.length) continue;
-    mean.step.push(step);
-    mean.x.push(places.get(step) ?? NaN);
-    mean.y.push(values.reduce((a, b) => a + b, 0) / values.length);
-    mean.low?.push(Math.min(...values));
-    mean.high?.push(Math.max(...values));
-    mean.whole.push(values.length === curves.length);
-  }
-  return mean;
-}
-
-/** Return which of these lines have no value at the last steps of the others, in words. @param {Line[]} group */
-function dropouts(group) {
-  const diverged = group.flatMap(({ curve }) => curve.step[curve.y.findLastIndex(Number.isFinite) + 1] ?? []);
-  const whole = group.filter(({ curve }) => Number.isFinite(curve.y.at(-1)));
-  const last = (/** @type {Line} */ { curve }) => curve.step[curve.step.length - 1];
-  const ended = whole.filter((line) => line.ended).map(last).filter((step) => step < Math.max(...whole.map(last)));
-  const words = (/** @type {number[]} */ steps, /** @type {string} */ what) => {
-    const places = [...new Set([Math.min(...steps), Math.max(...steps)])].map(integer);
-    return steps.length
-      ? `, ${steps.length} ${what} at ${places.length > 1 ? "steps" : "step"} ${places.join(" to ")}`
-      : "";
-  };
-  return words(diverged, "diverged") + words(ended, "ended");
-}
-
-/**
- * @param {Line[]} lines
- * @param {(line: Line) => string | null} groupOf
- * @param {string} [noun] what the runs of a group are
- * @returns {Line[]} one line per group, in the order of first members; lines without a group are unchanged
- */
-export function bySeeds(lines, groupOf, noun = "seeds") {
-  return [...inGroups(lines, (line) => groupOf(line) ?? line.run)].map(([key, all]) => {
-    const group = all.filter(({ curve }) => curve.step.length);
-    const [first = all[0]] = group;
-    if (groupOf(all[0]) === null) return first;
-    if (group.length < 2) return { ...first, label: noun === "seeds" ? first.label : `${key}, one run` };
-    return {
-      ...all[0], label: `${key}, mean of ${group.length} ${noun}${dropouts(group)}`, cut: false,
-      members: all.map((line) => line.run), parts: group, curve: meanCurve(group.map((line) => line.curve))
-    };
+export function gathered(runs, means) {
+  if (!means) return runs;
+  return [...inGroups(runs, ({ id, group }) => group ?? id).values()].map((all) => {
+    const [first] = all;
+    if (!first.group) return first;
+    const same = (/** @type {"parent" | "flopsPerToken"} */ key) => (
+      all.every((one) => one[key] === first[key]) ? first[key] : null
+    );
+    return /** @type {BoardRun} */ ({
+      ...first, label: first.group, noun: means, cut: false, members: all.map(({ id }) => id),
+      metrics: all.flatMap(({ metrics = [] }) => metrics), parent: same("parent"),
+      flopsPerToken: same("flopsPerToken"), ended: all.every(({ ended }) => ended),
+      attempt: all.reduce((sum, { attempt = 0 }) => sum + attempt, 0),
+    });
   });
+}
+
+/** Return what a line of a group is. @param {BoardRun} run @param {Curve} curve */
+function ofMembers({ members, noun }, { members: count = members?.length ?? 1, dropouts }) {
+  if (!members) return "";
+  return count > 1 ? `, ${count} ${noun}${dropouts ? `, ${dropouts}` : ""}` : ", one run";
 }
 
 /**
  * @param {string} name of a metric, an expression, or several of them
- * @param {BoardRun[]} runs
- * @param {(run: string, part: string) => import("./points.js").Curve | null | undefined} read
- * @param {"seeds" | "runs" | null} means whether runs of a group are one line, and what its runs are
- * @returns {{lines: Line[], drawnAs: Map<string, string>}} `drawnAs`: the run whose line stands for a member of a group
+ * @param {BoardRun[]} runs those that have lines of their own
+ * @param {(run: BoardRun, part: string) => import("./points.js").Curve | null | undefined} read
+ * @returns {Line[]}
  */
-export function linesOf(name, runs, read, means) {
+export function linesOf(name, runs, read) {
   const parts = partsOf(name);
-  const shown = runs.filter((run) => !run.hidden);
-  /** @type {Map<string, string>} */
-  const drawnAs = new Map();
-  const lines = parts.flatMap((part, i) => {
-    const several = parts.length > 1;
-    /** @type {Line[]} */
-    const own = [];
-    for (const run of shown) {
-      const curve = read(run.id, part);
-      if (!curve) continue;
-      own.push({
-        run: run.id, label: several ? labelOf(run, part, shown.length) : run.label, cut: run.cut, ended: run.ended,
-        faint: run.faint,
-        ...strokeOf(run, i, shown.length, parts.length), ...(several && { metric: part }), curve,
-      });
-    }
-    if (!means) return own;
-    const groups = new Map(shown.map(({ id, group }) => [id, group && (several ? `${group} · ${part}` : group)]));
-    const drawn = bySeeds(own, ({ run }) => groups.get(run) ?? null, means);
-    for (const { run, members } of drawn) for (const one of members ?? [run]) drawnAs.set(one, run);
-    return drawn;
-  });
-  return { lines, drawnAs };
+  const several = parts.length > 1;
+  return parts.flatMap((part, i) => runs.flatMap((run) => {
+    const curve = read(run, part);
+    if (!curve) return [];
+    const label = several ? labelOf(run, part, runs.length) : run.label;
+    return {
+      run: run.id, label: `${label}${ofMembers(run, curve)}`, cut: run.cut, faint: run.faint,
+      ...strokeOf(run, i, runs.length, parts.length), ...(several && { metric: part }), curve,
+    };
+  }));
 }
 
 /** More metrics of one run than these are a family. */

@@ -61,8 +61,13 @@ export function rangeOf(text) {
   return !rest.length && low < high ? [low, high] : undefined;
 }
 
-/** @param {Chart} chart @param {Own} own @param {(own: Own) => void} onChange */
-export function menuOf(chart, own, onChange) {
+/**
+ * @param {Chart} chart
+ * @param {Own} own
+ * @param {(own: Own) => void} onChange
+ * @param {boolean} [open] whether it needs its items: a page can have hundreds of charts
+ */
+export function menuOf(chart, own, onChange, open = false) {
   const item = (/** @type {string} */ text, /** @type {() => unknown} */ act) =>
     h("button.quiet", { key: text, type: "button", onclick: act }, text);
   const setRange = (/** @type {Event} */ event) => {
@@ -74,9 +79,9 @@ export function menuOf(chart, own, onChange) {
   };
   return h(
     "details.menu.chart-menu",
-    { key: "menu" },
+    { key: "menu", ontoggle: (/** @type {any} */ { target }) => target.open && chart.setOwn(chart.own) },
     h("summary", { "aria-label": `Menu of ${chart.name}` }, "⋯"),
-    h(
+    open && h(
       "div.menu-list",
       {},
       h("label.check", {}, checkbox(own.log ?? false, (log) => onChange({ ...own, log })), "log y"),

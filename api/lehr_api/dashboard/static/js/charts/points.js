@@ -10,10 +10,12 @@ import { fromWire } from "../format.js";
  * @property {number[] | null} low
  * @property {number[] | null} high
  * @property {"minimize" | "maximize" | null} [goal] of the metric
+ * @property {number} [members] of how many runs it is the mean, with a standard deviation below and above it
+ * @property {boolean[] | null} [whole] of a mean: whether all have a value
+ * @property {string} [dropouts] of a mean: who has none at its end, in words
  *
- * @typedef {Points & {raw: Points | null, superseded: Points[], forkedAt?: number, whole?: boolean[]}} Curve
- *   `forkedAt`: the first step that is the run's own; those before are of the run that it was forked from. `whole`, of
- *   a mean: whether all have a value
+ * @typedef {Points & {raw: Points | null, superseded: Points[], forkedAt?: number}} Curve
+ *   `forkedAt`: the first step that is the run's own; those before are of the run that it was forked from
  */
 
 /** @param {import("../types.js").WireNumber[]} wire */
@@ -34,6 +36,9 @@ export function points(series, cost = 1) {
     low: series.low && numbers(series.low),
     high: series.high && numbers(series.high),
     goal: series.goal,
+    members: series.members,
+    whole: series.counts?.map((count) => count === series.members),
+    dropouts: series.dropouts,
   };
 }
 
@@ -81,8 +86,11 @@ export function joined(old, fresh) {
   /** @param {"low" | "high"} key */
   const joinRange = (key) =>
     old[key] || fresh[key] ? (old[key] ?? old.y).slice(0, keep).concat(fresh[key] ?? fresh.y) : null;
+  const { goal, members, dropouts } = fresh;
+  const whole = fresh.whole && [...old.step.slice(0, keep).map(() => true), ...fresh.whole];
   return {
-    step: join("step"), x: join("x"), y: join("y"), low: joinRange("low"), high: joinRange("high"), goal: fresh.goal,
+    step: join("step"), x: join("x"), y: join("y"), low: joinRange("low"), high: joinRange("high"), goal, members,
+    whole, dropouts,
   };
 }
 
@@ -149,3 +157,7 @@ export function stepsBetween(curves, from, to) {
   const end = curves.reduce((most, curve) => Math.max(most, curve.step.at(-1) ?? -Infinity), -Infinity);
   return first < last ? [first, last >= end ? null : last] : null;
 }
+
+/** Return the deviation from a mean; null of what is none. @param {Points} curve @param {number} i */
+export const deviationAt = ({ members = 1, low, high }, i) =>
+  (members > 1 && low && high ? (high[i] - low[i]) / 2 : null);

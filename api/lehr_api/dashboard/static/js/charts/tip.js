@@ -33,6 +33,17 @@ export function around(values, run, most = READINGS) {
 }
 
 /**
+ * Return a deviation with as many decimals as its mean has, null if that has none.
+ *
+ * @param {string} mean
+ * @param {number} sd
+ */
+export const asExact = (mean, sd) => {
+  const decimals = /^[-−]?\d+\.(\d+)$/.exec(mean);
+  return decimals && sd.toFixed(decimals[1].length);
+};
+
+/**
  * @param {HTMLElement} tip
  * @param {import("./chart.js").Place} place
  * @param {import("./chart.js").Chart} chart the one under the pointer
@@ -43,15 +54,19 @@ export function showTip(tip, place, chart, many) {
   const marks = chart.marksAt(place);
   tip.hidden = !values.length && !marks.length;
   const { better, shown, more } = around(values, place.run, roomFor(chart.plot.clientHeight));
+  const unit = (/** @type {{metric?: string}} */ line) => line.metric ?? chart.name;
   const leftOut = (/** @type {number} */ n, /** @type {string} */ word) => n > 0 && h("div.dim", {}, `${n} ${word}`);
   fill(
     tip,
-    values.length > 0 && h("div.tip-step", { key: "step" }, stepOf(chart.look.x, place)),
+    values.length > 0 && h(
+      "div.tip-step", { key: "step" }, stepOf(chart.look.x, place), shown.some(({ sd }) => sd !== null) && ", mean ± sd",
+    ),
     leftOut(better, chart.goal ? "better" : "lower"),
-    shown.map(({ line, value }) =>
+    shown.map(({ line, value, sd }) =>
       h(
         line.run === place.run ? "div.tip-row.near" : "div.tip-row", { key: `${line.run} ${line.metric ?? ""}` },
-        swatch(line), " ", h("b", {}, metric(line.metric ?? chart.name, value)), ` ${line.label}`,
+        swatch(line), " ", h("b", {}, metric(unit(line), value)),
+        sd !== null && ` ± ${asExact(metric(unit(line), value), sd) ?? metric(unit(line), sd)}`, ` ${line.label}`,
       ),
     ),
     leftOut(more, chart.goal ? "more" : "higher"),

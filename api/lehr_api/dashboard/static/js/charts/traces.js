@@ -32,7 +32,8 @@ const INSIDE = 0.01;
  * @property {{symbol?: "circle" | "x" | "line-ns-open", size: number, color: string}} [marker]
  * @property {"tonexty"} [fill] fill the area between it and the trace before
  * @property {string} [fillcolor]
- * @property {string} [run] the run whose main line it is
+ * @property {string} [run] the run whose line it belongs to
+ * @property {boolean} [near] whether it is seen only while its line is the nearest
  * @property {number} [row] of the cells, whose colours show `y`, from 0 to 1
  *
  * @typedef {object} Shape a line across the plot, at one x
@@ -68,8 +69,14 @@ export function heatAxis(lines) {
   return { low: -0.5, high: lines.length - 0.5, log: false, ticks: ticks.filter(({ value }) => value % every === 0) };
 }
 
-/** @param {Line} line @param {Look} look @param {number} unit what the x axis is divided by @returns {Trace[]} */
-export function tracesOf(line, look, unit) {
+/**
+ * @param {Line} line
+ * @param {Look} look
+ * @param {number} unit what the x axis is divided by
+ * @param {boolean} [near] whether its band is seen only while the line is the nearest: many bands cover the lines
+ * @returns {Trace[]}
+ */
+export function tracesOf(line, look, unit, near = false) {
   const { curve, colour, dash } = line;
   const scaled = (/** @type {number[]} */ x) => (unit === 1 ? x : x.map((v) => v / unit));
   const base = { mode: /** @type {const} */ ("lines") };
@@ -80,10 +87,8 @@ export function tracesOf(line, look, unit) {
   const shown = curve.raw ?? curve;
   if (look.band && shown.low && shown.high && shown.low.some((v, i) => v < (shown.high ?? [])[i])) {
     const bandX = curve.raw ? scaled(curve.raw.x) : x;
-    traces.push({ ...base, x: bandX, y: shown.low, line: { width: 0 } });
-    traces.push(
-      { ...base, x: bandX, y: shown.high, line: { width: 0 }, fill: "tonexty", fillcolor: faded(colour, 0.16) }
-    );
+    const part = { ...base, near, run: line.run, x: bandX, line: { width: 0 } };
+    traces.push({ ...part, y: shown.low }, { ...part, y: shown.high, fill: "tonexty", fillcolor: faded(colour, 0.16) });
   }
   for (const old of curve.superseded) {
     traces.push({ ...base, x: scaled(old.x), y: old.y, line: { width: 1.25, color: ink().strong, dash: "dot" } });

@@ -220,7 +220,7 @@ function drawDifferences() {
 
 function drawCurves() {
   state.slots = slots(state.by ? state.ids.map((id) => firstOf(groupName(id))) : state.ids);
-  board.meanOfGroups = state.by !== "";
+  board.means = state.by === "" ? null : "runs";
   board.bar.offer(state.ids.flatMap((id) => runs.get(id) ?? []));
   board.setRuns(state.ids.filter((id) => runs.has(id)).map((id) => ({
     id,

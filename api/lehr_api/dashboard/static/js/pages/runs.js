@@ -4,7 +4,7 @@ import { byId, fill, h, mount, scrollable, throttled } from "../dom.js";
 import { shortcut } from "../keys.js";
 import { showFailure } from "../notices.js";
 import { installPage } from "../page.js";
-import { Beside, edgeOf } from "../runs/beside.js";
+import { Beside, edgeOf, MOST_LINES } from "../runs/beside.js";
 import { bestOf, COLUMNS, JUDGED } from "../runs/columns.js";
 import {
   columnNamed, columnNames, columnsOf, Configs, forLabels, judgedBy, LOOKED_AT, varyingPaths,
@@ -225,6 +225,7 @@ function redraw(all = false) {
   const marks = state.beside?.show(
     linesOf(state.items), (run) => configs.label(run.id, paths) || run.name, state.colour, configs,
     [...state.varying, "val/loss", "train/loss", ...configs.paths],
+    list.complete || (!state.orders.length && state.items.length >= MOST_LINES),
   );
   if (all || marks || state.looks !== after) {
     state.looks = after;
@@ -235,6 +236,8 @@ function redraw(all = false) {
   showProblem(state.filter.problem ?? (
     state.filter.keys.length ? unknownKey(state.filter, list.runs.values(), configs) : null
   ) ?? groups.problem);
+  // Where there is nothing yet, how to begin has the whole width.
+  split.classList.toggle("bare", !state.items.length && !bar.text);
   if (!state.items.length) {
     fill(room, bar.text ? noMatch(list, state.filter, () => bar.set([])) : welcome(SECTION));
     return;

@@ -263,11 +263,11 @@ function refit() {
 const hasSeeds = () => sweep !== null && (sweep.repetitions.length > 0 || sweep.parameters.some(f.isSeed));
 
 function seedChoice() {
-  return h("label.check", {}, checkbox(board.meanOfSeeds, (yes) => {
-    board.meanOfSeeds = yes;
+  return h("label.check", {}, checkbox(board.means !== null, (yes) => {
+    board.means = yes ? "seeds" : null;
     write({ seeds: yes ? null : "each" });
     drawCurves();
-  }), "one curve for all seeds, with its range");
+  }), "one curve for all seeds, their mean");
 }
 
 const path = `/sweeps/${encodeURIComponent(ref)}`;
@@ -321,7 +321,7 @@ async function load() {
     drawHead();
     drawParameterChoice();
     drawTrials();
-    board.meanOfSeeds = hasSeeds() && read("seeds") !== "each";
+    board.means = hasSeeds() && read("seeds") !== "each" ? "seeds" : null;
     const curves = boardSign(runsNow());
     if (curves === drawn) board.drawNews();
     else drawCurves();

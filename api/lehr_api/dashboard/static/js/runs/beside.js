@@ -13,7 +13,9 @@ import { memory, read, write } from "../urlstate.js";
 /** @typedef {ReturnType<typeof import("./groups.js").linesOf>[0]} Row */
 
 /** The most lines that are drawn: more cannot be distinguished. */
-const MOST_LINES = 20;
+export const MOST_LINES = 20;
+/** How long the curves wait for more rows, in milliseconds: those of rows that move on would be read for nothing. */
+const SETTLE_MS = 2000;
 /** The most runs whose curves they are made of. */
 const MOST_RUNS = 400;
 /** The most runs whose metrics one request asks for. */
@@ -55,6 +57,8 @@ export class Beside {
     /** @type {Map<string, string>} by row, where colours show a value */
     this.colours = new Map();
     this.drawn = "";
+    /** Until when the curves wait. */
+    this.patient = 0;
     const charts = h("div");
     this.board = new Board(
       charts, [], { onLine, superseded: false, open: ["train", "val"], pins: "runs-pins", pauseMs: SEVERAL_MS },
@@ -72,9 +76,10 @@ export class Beside {
    * @param {string} colour the setting or metric that colours show; "" for a colour for each row
    * @param {import("./configs.js").Configs} configs
    * @param {string[]} offered what else colours can show
+   * @param {boolean} settled whether the rows that are to come are below these
    * @returns {boolean} whether a mark in the rows is another
    */
-  show(rows, label, colour, configs, offered) {
+  show(rows, label, colour, configs, offered, settled) {
     const { drawn, note } = drawnOf(rows);
     this.rows = drawn;
     this.slots = slots(drawn.map(({ key }) => key));
@@ -85,6 +90,11 @@ export class Beside {
     this.note = note;
     fill(this.choice, colourField(colour, "by run", offered, this.onChange));
     fill(this.key, by && keyOf(by.scale));
+    this.patient ||= performance.now() + SETTLE_MS;
+    if (!settled && performance.now() < this.patient) {
+      setTimeout(this.onChange, SETTLE_MS);
+      return false;
+    }
     const all = drawn.flatMap((row) => row.runs.map((run) => ({ run, row, hidden: this.hidden.has(row.key) })));
     const now = all.map(({ run, row, hidden }) => [
       run.id, label(run), row.name, this.colours.get(row.key), hidden, run.attempt, run.ended_at !== null,
@@ -93,7 +103,7 @@ export class Beside {
     this.drawn = now;
     const runs = all.map(({ run }) => run);
     this.board.bar.offer(runs);
-    this.board.meanOfGroups = drawn.some(({ name }) => name !== null);
+    this.board.means = drawn.some(({ name }) => name !== null) ? "runs" : null;
     this.board.setRuns(all.map(({ run, row, hidden }) => ({
       id: run.id, label: label(run), group: row.name, hidden, stroke: () => this.strokeOf(row.key),
       metrics: Object.keys(run.latest), parent: run.forked_from, flopsPerToken: run.flops_per_token,

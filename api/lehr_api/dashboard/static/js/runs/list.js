@@ -44,7 +44,7 @@ export function markOf(orders, key) {
 
 /** One screen, so that the first rows appear at once; later pages are larger, and those of all runs largest. */
 const FIRST = 60;
-const [PAGE, MOST_OF_PAGE] = [100, 200];
+const [PAGE, MOST_OF_PAGE] = [60, 200];
 const MOST = 5000;
 const TREND = 24;
 
