@@ -9,7 +9,8 @@ from fastapi import APIRouter, Query
 from pydantic import Field, TypeAdapter
 from starlette.responses import Response, StreamingResponse
 
-from lehr.app.presenters.streams import metric_info, series_view
+from lehr.app.presenters.series import series_view
+from lehr.app.presenters.streams import metric_info
 from lehr.app.services.many_runs import curves_of_runs, find_runs, refuse_too_many
 from lehr.schemas.streams import MetricInfo, MetricsOfRun, Series
 from lehr.store import Store

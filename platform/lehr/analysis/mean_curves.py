@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 
-class Curve(Protocol):
+class _Curve(Protocol):
     """A curve with points, by ascending steps."""
 
     @property
@@ -33,7 +33,7 @@ class MeanCurve:
     """How many have a value."""
 
 
-def mean_curve(curves: Sequence[Curve]) -> MeanCurve:
+def mean_curve(curves: Sequence[_Curve]) -> MeanCurve:
     """Return the mean at the steps of the finest curve, and of others before and after it.
 
     A coarser curve counts with what is between its points. Of a single value the deviation is 0.
@@ -65,7 +65,7 @@ def mean_curve(curves: Sequence[Curve]) -> MeanCurve:
     )
 
 
-def dropouts(curves: Sequence[Curve], ended: Sequence[bool]) -> str:
+def dropouts(curves: Sequence[_Curve], ended: Sequence[bool]) -> str:
     """Return which curves have no value at the last steps of the others, in words.
 
     ``ended``: whether the run of each has ended.

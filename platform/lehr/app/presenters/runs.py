@@ -15,10 +15,10 @@ from lehr.app.presenters.alerts import Alerts
 from lehr.app.presenters.cost import Costs
 from lehr.app.presenters.evaluations import evaluations
 from lehr.app.presenters.forecasts import live_forecast
+from lehr.app.presenters.series import drawn
 from lehr.app.presenters.streams import (
     TrainerSummary,
     attempt_view,
-    drawn,
     flops_per_token,
     gpu_refs,
     latest_values,

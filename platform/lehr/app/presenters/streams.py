@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any, Self
 
-import numpy as np
 from pydantic import BaseModel, TypeAdapter
 from sqlmodel import SQLModel
 
-from lehr.analysis.mean_curves import dropouts, mean_curve
+from lehr.app.presenters.series import rounded
 from lehr.base.formats import listed, signal_name
 from lehr.base.names import goal_of
 from lehr.control.lifecycle import ALERT
@@ -27,7 +25,6 @@ from lehr.schemas.streams import (
     MediaView,
     MetricInfo,
     SampleView,
-    Series,
 )
 from lehr.specs.stored import StoredSpec
 from lehr.store import Store
@@ -38,7 +35,6 @@ from lehr.store.streams.logs import LogFile, LogText
 from lehr.store.streams.replica import Gap
 from lehr.store.streams.replication import StreamInfo
 from lehr.store.streams.series import LatestValue, MetricSummary
-from lehr.store.streams.series_query import SeriesData
 from lehr.store.tables import Attempt, CheckpointRow, RunRequest, RunRow, Transition
 from lehr_trainer.checkpointing.retention import best_of
 from lehr_trainer.configs.stages import StageSpan
@@ -71,51 +67,6 @@ def latest_values(latest: Mapping[str, LatestValue]) -> dict[str, Latest]:
     }
 
 
-def series_view(series: SeriesData, digits: int | None = None, **more: Any) -> Series:
-    """Return the view; ``digits``: also of points that are as they were logged."""
-    # Made of the store's own lists: nothing to validate, and a million points would take a second.
-    made = vars(series) | {
-        "goal": goal_of(series.name),
-        "superseded": [series_view(one, digits) for one in series.superseded],
-        **more,
-    }
-    if digits or not series.exact:
-        drawn = [key for key in ("y", "low", "high") if made[key]]
-        made |= {key: rounded(made[key], digits or 7) for key in drawn}
-    return Series.model_construct(**made)
-
-
-def mean_view(members: Sequence[SeriesData], ended: Sequence[bool], digits: int | None) -> Series:
-    """Return the mean of several runs' curves of a metric, as that of the first."""
-    mean = vars(mean_curve(members))
-    if min(mean["counts"], default=0) == len(members):
-        mean["counts"] = None
-    return series_view(
-        replace(members[0], exact=False, superseded=[]),
-        digits,
-        **mean,
-        members=len(members),
-        dropouts=dropouts(members, ended),
-        nonfinite=[],
-        total_points=sum(one.total_points for one in members),
-    )
-
-
-def rounded(values: Sequence[float], digits: int = 7) -> list[float]:
-    """Round to significant digits, by default as many as a float32 has: the JSON of a picture is
-    half as long.
-    """
-    exact = np.asarray(values, np.float64)
-    with np.errstate(all="ignore"):
-        power = digits - 1 - np.floor(np.log10(np.abs(exact)))
-        scale = 10.0 ** np.abs(power)
-        short = np.where(
-            power < 0, np.round(exact / scale) * scale, np.round(exact * scale) / scale
-        )
-    result: list[float] = np.where(np.isfinite(short), short, exact).tolist()
-    return result
-
-
 def log_stream(log: LogFile) -> LogStream:
     return LogStream(**vars(log))
 
@@ -131,16 +82,6 @@ def losses(number: int, gaps: Sequence[Gap], streams: Sequence[StreamInfo]) -> l
         if one.malformed:
             lines = "1 line" if one.malformed == 1 else f"{one.malformed:,} lines"
             found.append(f"Attempt {number}: {lines} of {one.name} could not be read: skipped.")
-    return found
-
-
-def drawn(values: Sequence[float]) -> list[float]:
-    """Round to about a thousandth of their range: a sparkline shows no more."""
-    finite = [value for value in values if math.isfinite(value)]
-    span = max(finite, default=0.0) - min(finite, default=0.0)
-    if not span or not math.isfinite(span):
-        return rounded(values)
-    found: list[float] = np.round(values, 3 - math.ceil(math.log10(span))).tolist()
     return found
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from lehr.app.presenters.streams import mean_view, series_view
+from lehr.app.presenters.series import mean_view, series_view
 from lehr.base.names import ARGUMENTS, is_neutral_argument
 from lehr.errors import NotFound, UserError
 from lehr.schemas.streams import Series

@@ -9,7 +9,7 @@ from typing import Any
 
 from lehr.analysis.sweep_figure import drawn_sweep
 from lehr.app import presenters
-from lehr.app.presenters.streams import series_view
+from lehr.app.presenters.series import series_view
 from lehr.app.report import reports
 from lehr.app.report.document import ReportFigure, Section, Table, render
 from lehr.app.report.reports import CURVES, LOSSES, rollout_report, run_report, sweep_report

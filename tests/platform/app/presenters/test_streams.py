@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lehr.app.presenters import streams
+from lehr.app.presenters import series, streams
 from lehr.app.presenters.streams import checkpoints, events
 from lehr.store.streams.events import Events
 from lehr.store.streams.logs import LogFile, LogText
@@ -33,8 +33,8 @@ SERIES = SeriesData(
 )
 VALUES = [
     (streams.metric_info, MetricSummary("train/loss", 9, 3.0, 9, 2.9, None)),
-    (streams.series_view, SERIES),
-    (streams.series_view, replace(SERIES, superseded=[SERIES, replace(SERIES, step=[5, 8])])),
+    (series.series_view, SERIES),
+    (series.series_view, replace(SERIES, superseded=[SERIES, replace(SERIES, step=[5, 8])])),
     (streams.log_stream, LogFile("rank-0.log", 2, 100, cut=True)),
     (streams.log_chunk, LogText("rank-0.log", 2, 10, 20, 100, "text", ended=True)),
 ]
@@ -72,20 +72,20 @@ def test_schema_has_the_fields_of_the_value(present, value):
     ],
 )
 def test_values_of_a_reduced_series_have_seven_digits_and_those_of_an_exact_one_all(logged, shown):
-    series = replace(SERIES, y=[logged, math.nan], low=[logged], high=[logged])
-    view = streams.series_view(series)
+    read = replace(SERIES, y=[logged, math.nan], low=[logged], high=[logged])
+    view = series.series_view(read)
     assert view.y[0] == view.low[0] == view.high[0] == shown
     assert math.isnan(view.y[1])
-    assert streams.series_view(replace(series, exact=True)).y[0] == logged
+    assert series.series_view(replace(read, exact=True)).y[0] == logged
 
 
 def test_a_short_curve_is_rounded_on_request_and_a_trend_to_what_can_be_seen() -> None:
     short = replace(SERIES, exact=True, y=[2.3456788, 123456.0, math.nan])
-    assert streams.series_view(short, 4).y[:2] == [2.346, 123500.0]
-    assert streams.drawn([10.97742, 5.720695, math.inf]) == [10.98, 5.72, math.inf]
-    assert streams.drawn([123456.0, 999999.0, 1.0]) == [123000.0, 1000000.0, 0.0]
-    assert streams.drawn([2.5, 2.5]) == [2.5, 2.5]
-    assert streams.drawn([]) == []
+    assert series.series_view(short, 4).y[:2] == [2.346, 123500.0]
+    assert series.drawn([10.97742, 5.720695, math.inf]) == [10.98, 5.72, math.inf]
+    assert series.drawn([123456.0, 999999.0, 1.0]) == [123000.0, 1000000.0, 0.0]
+    assert series.drawn([2.5, 2.5]) == [2.5, 2.5]
+    assert series.drawn([]) == []
 
 
 def test_resumption_names_the_versions_that_changed_since_the_checkpoint(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from lehr.app.presenters.streams import series_view
+from lehr.app.presenters.series import series_view
 from lehr.errors import NotFound, UserError
 from lehr.store import Store
 from lehr_testing.stores import ingest, line, losses, metrics, new_attempt
