@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from lehr.base.formats import amount
 from lehr_trainer.configs.optimizer import MuonConfig
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.planning.counts import parameter_counts
@@ -125,9 +126,10 @@ def step_law(setting: Setting) -> float:
 
 def _outside_step_law(_source: Setting, target: Setting) -> str | None:
     if not 60e6 <= target.non_embedding <= 1.1e9:
-        return f"{target.non_embedding:.2g} parameters without embeddings, fitted on 60 M to 1.1 B"
+        many = amount(target.non_embedding)
+        return f"{many} parameters without embeddings, fitted on 60 M to 1.1 B"
     if not 2e9 <= target.tokens <= 100e9:
-        return f"{target.tokens:.2g} tokens, fitted on 2 to 100 B"
+        return f"{amount(target.tokens)} tokens, fitted on 2 to 100 B"
     best = 0.58 * target.tokens**0.571
     if not 0.25 <= target.batch / best <= 4:
         return f"{target.batch:.2g} tokens a batch, but its own best batch is {best:.2g}"

@@ -16,6 +16,7 @@ from lehr.analysis.laws.question import CampaignAnswer, Field
 from lehr.analysis.lr_fit import Range
 from lehr.analysis.lr_rules import Quantity, Setting
 from lehr.analysis.sampler import sample
+from lehr.base.formats import amount
 
 _DRAWS = 600
 # Coordinates over the values of one and of two fields, among which the recommended ones are chosen.
@@ -181,7 +182,7 @@ class Law:
             low, high = self.domain[name]
             side, end = ("above", high) if value > high else ("below", low)
             if (factor := max(value / high, low / value)) > 1.001:
-                parts.append(f"{name} {factor:.3g} times {side} the {end:.3g} that was measured")
+                parts.append(f"{name} {factor:.3g} times {side} the measured {amount(end)}")
         return f"Outside of what was measured: {', '.join(parts)}." if parts else None
 
     @cached_property

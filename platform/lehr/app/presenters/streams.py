@@ -13,6 +13,7 @@ from sqlmodel import SQLModel
 
 from lehr.app.presenters.series import rounded
 from lehr.base.formats import listed, signal_name
+from lehr.base.formats import loss as four_digits
 from lehr.base.names import goal_of
 from lehr.control.lifecycle import ALERT
 from lehr.control.saved_points import kept_because
@@ -269,14 +270,16 @@ def _words(record: records.AnyRecord) -> str:
             point = f" ({record.checkpoint}{skipped})" if record.checkpoint else ""
             return f"resumes from step {record.step:,}{point}{changed}"
         case records.Checkpoint():
-            loss = f", val/loss {record.val_loss:.4g}" if record.val_loss is not None else ""
+            loss = (
+                f", val/loss {four_digits(record.val_loss)}" if record.val_loss is not None else ""
+            )
             return f"checkpoint at step {record.step:,} ({record.reason}{loss})"
         case records.CheckpointRemoved():
             return f"checkpoint of step {record.step:,} removed ({record.reason})"
         case records.Evaluation():
             if not record.values:
                 return f"evaluates on the held-out set {(record.validation_digest or '')[:8]}"
-            return listed([f"{name} {value:.4g}" for name, value in record.values.items()])
+            return listed([f"{name} {four_digits(value)}" for name, value in record.values.items()])
         case records.Warning_() | records.Notice():
             return record.message
         case records.Stopping():

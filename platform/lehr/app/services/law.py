@@ -237,7 +237,8 @@ def _facts(view: LawView) -> list[tuple[str, str]]:
         f"{name} {own.value:.2f} ({own.likely[0]:.2f} to {own.likely[1]:.2f})"
         for name, own in view.numbers.items()
     ]
-    spans = [f"{name} {amount(low)} to {amount(high)}" for name, (low, high) in view.domain.items()]
+    span = {name: dict.fromkeys(map(amount, both)) for name, both in view.domain.items()}
+    spans = [f"{name} {' to '.join(texts)}" for name, texts in span.items()]
     off = sorted((-abs(run.off or 0), f"{run.name} {run.off:+.1f}") for run in view.runs if run.off)
     return [
         *facts,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lehr.schemas.sweeps import SweepDetail, TrialView
 
 _SILENT_AFTER_S = 4.0
-_BAR = 32
+_BAR = 24
 _CHART = (56, 8)  # letters across, lines
 _NODES = 6
 _ALERTS = 3

@@ -51,9 +51,11 @@ def cancel(ref: ActRef, yes: YesOption = False, as_json: JsonOption = False) -> 
         if not yes and not as_json and open_runs > 1:
             confirm(f"Cancel {open_runs} runs of sweep {target.name}?")
         target.cancel()
+        left = "1 run is being" if open_runs == 1 else f"{open_runs} runs are being"
+        what = left if open_runs else "it has ended, so nothing is"
         print_result(
             {"sweep": target.detail},
-            f"{target.name}: {open_runs} runs are being cancelled.",
+            f"{target.name}: {what} cancelled.",
             as_json=as_json,
         )
         return

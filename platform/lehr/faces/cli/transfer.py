@@ -10,7 +10,7 @@ import typer
 from lehr.base import formats
 from lehr.errors import UserError
 from lehr.faces.cli.connect import Ref, connect
-from lehr.faces.cli.output import JsonOption, console, escaped, print_json, table, warn
+from lehr.faces.cli.output import JsonOption, console, escaped, fitting, print_json, table, warn
 from lehr.faces.cli.plan import OverridesArgument, read_spec
 from lehr.faces.client.transport import save
 
@@ -88,7 +88,15 @@ def _show(found: TransferView) -> None:
             f"{_between(found.sure)} with 95 %."
         )
     out.print(f"  The sweep's own best rate: {formats.scientific(found.from_rate, 3)}\n")
-    changes = table("", "sweep", "target", "ratio", "factor", "rule", right=("ratio", "factor"))
+    changes = table(
+        "",
+        "sweep",
+        "target",
+        "ratio",
+        "factor",
+        "rule",
+        right=("sweep", "target", "ratio", "factor"),
+    )
     for one in found.changes:
         changes.add_row(
             one.quantity,
@@ -98,7 +106,7 @@ def _show(found: TransferView) -> None:
             formats.NOTHING if one.factor is None else f"{one.factor:.3g}",
             one.formula or "not used",
         )
-    out.print(changes)
+    out.print(fitting(changes, out, fold="rule"))
     out.print()
     rules = table("rule", "rate", "formula", "domain", right=("rate",))
     for rule in found.rules:
@@ -109,7 +117,7 @@ def _show(found: TransferView) -> None:
             f"outside: {rule.outside}" if rule.outside else "inside",
             style="bold" if rule.chosen else None,
         )
-    out.print(rules)
+    out.print(fitting(rules, out, fold=("formula", "domain")))
     for warning in found.warnings:
         warn(warning)
 
