@@ -80,6 +80,11 @@ def test_note_and_logged_config_are_shown_without_control_characters(tmp_path):
             return done.stdout
 
         assert "  note  " not in lehr("show", run.id)
+        # What a program does not declare is not said.
+        program = {"kind": "run", "name": "script", "trainer": {"script": "train.py"}}
+        made = api.store.runs.create(load_spec(program))
+        shown = [line.split()[:1] for line in lehr("show", made.id).splitlines()]
+        assert [word for word in ("tokens", "seed") if [word] in shown] == []
         assert "val/loss, minimize   pruned by median from step 50" in lehr("show", sweep.id)
         for name, begin in ((run.id, ["note"]), (sweep.id, [])):
             lehr("note", name, "try [bold]4e-3[/]\nthen \x1b]0;title\x07 stop")
