@@ -138,6 +138,14 @@ def test_a_group_is_one_row_and_one_line_until_it_is_opened(look: Visit):
     expect(page).to_have_url(re.compile("by=optimizer.name&open=optimizer.name"))
 
 
+def test_rows_below_a_folded_sweep_have_their_settings(visit: Visit, lehr: Lehr):
+    for rate in (1e-3, 2e-3):
+        lehr.store.runs.create(seeding.run_spec(f"run-{rate}", lr=rate))
+    seeding.create_sweep(lehr.store, seeding.lr_sweep("wide", [n * 1e-5 for n in range(1, 201)]))
+    page = visit.open("/")
+    expect(page.locator("tr[data-run] .col-train-optimizer-lr")).to_have_text(["2.0e-3", "1.0e-3"])
+
+
 def test_list_beside_the_charts_fits_and_becomes_the_table(look: Visit):
     page = look.open("/?flat=1&sort=val")
     heads = page.locator("table.runs thead th")
