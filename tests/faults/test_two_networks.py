@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from lehr.faces.cli.cluster_checks import check_link
 from lehr_testing.faults.network import namespace
 from lehr_testing.faults.second_node import with_second_node
 from lehr_testing.server import Server, marked_processes
@@ -35,6 +37,20 @@ def server(tmp_path_factory):
         server = Server(tmp_path_factory.mktemp("two-networks") / "home", gpus=2)
         for node in with_second_node(server, network, gpus=2):
             yield server, node.network
+
+
+def test_link_between_two_networks_is_measured(server, monkeypatch):
+    server, network = server
+    monkeypatch.setenv("LEHR_HOME", str(server.home))
+    limit = ["root", "tbf", "rate", "100mbit", "burst", "256kb", "latency", "50ms"]
+    subprocess.run(["tc", "qdisc", "add", "dev", network.device, *limit], check=True)
+    try:
+        checks = check_link()
+    finally:
+        subprocess.run(["tc", "qdisc", "del", "dev", network.device, "root"], check=True)
+    # Only what this end sends goes through the limit.
+    slow, fast = sorted(float(check.found.split()[3]) for check in checks)
+    assert (slow, fast > 2 * slow) == (pytest.approx(0.1, abs=0.05), True), checks
 
 
 def test_gang_over_two_networks_has_the_weights_of_two_ranks_on_one_node(server, tmp_path):

@@ -222,7 +222,7 @@ def link_lines(
     seconds = 8 * sent() / LINK_GBITS
     share = seconds / step_s if step_s else 0.0
     of_step = f", {share:.0%} of a step if nothing hides it" if share else ""
-    speed = f"{LINK_GBITS} Gbit/s (assumed; iperf3 -P 8 measures it)"
+    speed = f"{LINK_GBITS} Gbit/s (assumed; measure: lehr doctor --link)"
     yield f"{sent():.1f} GB a step from each node: {seconds:.2f} s at {speed}{of_step}"
     gathers = train.parallel.shard in {"optimizer", "all"}
     name, value = ("shard", "node") if gathers else ("compression", "bf16")

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from lehr.base import formats
+from lehr.base import formats, home
+from lehr.cluster import ray_head
 from lehr.control.queue_entries import CURE
 from lehr.faces.check import Check, Status, clock, space
 from lehr.schemas.cluster import ClusterView, NodeView
@@ -52,6 +57,29 @@ def troubles(view: ClusterView) -> list[Check]:
             for note in node.notes
         ),
     ]
+
+
+def check_link() -> list[Check]:
+    """Measure the network from each node to the next one."""
+    head = ray_head.recorded(home.home())
+    if head is None or not head.running():
+        fix = "Run this on the server's machine, while the server is up."
+        return [Check("link", "bad", "this machine runs no Ray head", fix)]
+    command = [sys.executable, "-P", "-m", "lehr.cluster.link", head.address]
+    variables = {**os.environ, **ray_head.driver_environment(home.home())}
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        return [Check("link", "bad", f"could not be measured: {last}", "See lehr status.")]
+    checks = []
+    for pair in map(json.loads, done.stdout.splitlines()):
+        if gbits := pair["gbits"]:
+            text = f"{pair['ends']}: {gbits:.1f} Gbit/s by TCP, so {8 / gbits:.2f} s for each GB"
+            checks.append(Check("link", "ok", f"{text} that a step sends (lehr plan)"))
+        else:
+            fix = "Open TCP ports 20000 to 29999 between all nodes (docs/cluster.md)."
+            checks.append(Check("link", "bad", f"{pair['ends']}: {pair['error']}", fix))
+    return checks or [Check("link", "note", "fewer than two nodes with GPUs: nothing to measure")]
 
 
 def _state(view: ClusterView) -> Iterator[Check]:

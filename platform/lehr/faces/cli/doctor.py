@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -17,14 +17,25 @@ _ASCII_MARKS = {"ok": "ok", "note": "!", "bad": "x"}
 
 
 @app.command("doctor")
-def doctor(as_json: JsonOption = False) -> None:
+def doctor(
+    link: Annotated[
+        bool, typer.Option("--link", help="Also measure the network between nodes; takes seconds.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
     """Check this machine and the nodes of its server's cluster. Exit code 1 if a check fails.
+
+    --link needs the server's machine, and nodes with little to do: they send each other zeros.
 
     JSON: {ok, checks: [{name, status: "ok" | "note" | "bad", found, fix}]}.
     """
     from lehr.faces.cli.checks import run_checks
 
     checks = run_checks()
+    if link:
+        from lehr.faces.cli.cluster_checks import check_link
+
+        checks += check_link()
     failed = bad(checks)
     if as_json:
         print_json({"ok": not failed, "checks": checks_json(checks)})
