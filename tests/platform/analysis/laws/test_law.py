@@ -208,7 +208,7 @@ def test_target_outside_of_what_was_measured_is_said_and_has_wider_intervals() -
     said = fitted.answer().outside
     assert said is not None
     assert "parameters 4 times above the measured 200M" in said
-    assert "tokens 5 times above the 4e+09" in said
+    assert "tokens 5 times above the measured 4.00G" in said
     assert fitted.outside(RUNGS[1], (1e-3,)) is None
     inside, outside = (fitted.predict(one, (1e-3,)) for one in (RUNGS[1], TARGET))
     assert np.diff(outside[2]) > 1.5 * np.diff(inside[2])
