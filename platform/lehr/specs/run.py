@@ -76,6 +76,8 @@ class Tracking(Config):
     """Mirror in Weights & Biases. None: no mirror."""
 
 
+SECRET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+"""Letters, digits, dots, dashes and underscores; starts with a letter or digit."""
 AlertAction = Literal["note", "warn", "pause", "rewind", "stop"]
 _REWOUND = frozenset({"spikes", "diverging"})
 """Alerts that an earlier checkpoint can cure."""
@@ -92,7 +94,7 @@ class AlertActions(Config):
     """
     other: AlertAction = "warn"
     """Action of the alerts that ``actions`` does not name."""
-    webhook: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")] | None = None
+    webhook: Annotated[str, Field(pattern=rf"^{SECRET_NAME.pattern}$")] | None = None
     """Name of the secret with the address that gets the messages, also when the run ends (`lehr
     admin secret set`). None: no messages.
     """
@@ -118,8 +120,6 @@ NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 Name = Annotated[str, Field(pattern=rf"^{NAME}$")]
 """Letters, digits, dots, dashes and underscores; starts with a letter or digit."""
 
-SECRET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-"""Letters, digits, dots, dashes and underscores; starts with a letter or digit."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 CLAIM = {"hypothesis", "baseline"}
 _DIRECTION = re.compile(r"\b(lowers|raises)\s+([\w/.-]*\w)")
