@@ -70,6 +70,8 @@ class _Frame:
     right: float
     base: float
     strip: float
+    rows: tuple[str, ...]
+    """Those of the strip that have points."""
 
 
 def draw(
@@ -81,15 +83,16 @@ def draw(
     nothing but points that wait for their values has them on its x axis, and half of the height.
     """
     names, lines = _legend(figure, width)
-    strip = any(points.role in STRIP and points.x for points in figure.points)
+    ended = {points.role for points in figure.points if points.x}
+    strip = tuple(role for role in STRIP if role in ended)
     top = _TOP + _ROW * lines
-    values_top = top + (_ROW * len(STRIP) + 8 if strip else 0)
+    values_top = top + (_ROW * len(strip) + 8 if strip else 0)
     y = _scale(figure.y, _y_values(figure), height - _BOTTOM, values_top)
     if y is None and not strip:
         height //= 2
     widest = max((len(text) for _, text in y.labels()) if y else (), default=0)
     left = 30 + _LETTER * max(widest, 8 if strip else 4)
-    frame = _Frame(left, values_top, width - _RIGHT, height - _BOTTOM, top)
+    frame = _Frame(left, values_top, width - _RIGHT, height - _BOTTOM, top, strip)
     x = _scale(figure.x, _x_values(figure), frame.left, frame.right)
     role = "group" if links else "img"  # What is within an image cannot be reached by keys.
     parts = [
@@ -184,9 +187,8 @@ def _grid(x: _Scale, y: _Scale | None, frame: _Frame) -> Iterator[str]:
                 f'y1="{place:.1f}" y2="{place:.1f}"/>'
             )
             yield _text(frame.left - 6, place + 4, label, "end")
-    if frame.strip < frame.top:
-        for row, name in enumerate(STRIP):
-            yield _text(frame.left - 6, frame.strip + _ROW * (row + 0.5) + 4, name, "end")
+    for row, name in enumerate(frame.rows):
+        yield _text(frame.left - 6, frame.strip + _ROW * (row + 0.5) + 4, name, "end")
     taken = -math.inf
     for value, label in x.labels():
         place = x.pixel(value)
@@ -280,8 +282,8 @@ def _places(points: FigurePoints, x: _Scale, y: _Scale | None, frame: _Frame) ->
     places: dict[int, Point] = {}
     for i, value in enumerate(points.x):
         across = x.pixel(value)
-        if points.role in STRIP:
-            down: float | None = frame.strip + _ROW * (STRIP.index(points.role) + 0.5)
+        if points.role in frame.rows:
+            down: float | None = frame.strip + _ROW * (frame.rows.index(points.role) + 0.5)
         else:
             down = y.pixel(points.y[i]) if y is not None else None
         if down is None and points.role == "pending":
