@@ -106,10 +106,11 @@ def test_a_trial_is_marked_in_the_table_the_figure_and_the_curves(look: Visit, w
     expect(page).to_have_url(re.compile(f"/runs/{runs[1]}"))
 
 
-INTERSECTING = """() => {
-    const texts = [...document.querySelectorAll("#sweep-figure text")];
-    const boxes = texts.map((one) => [one.textContent, one.getBoundingClientRect()]);
-    return boxes.flatMap(([a, one], i) => boxes.slice(0, i)
+COVERED = """(what) => {
+    const box = (one) => [one.textContent || one.dataset.run, one.getBoundingClientRect()];
+    const texts = [...document.querySelectorAll("#sweep-figure text")].map(box);
+    const all = [...texts, ...[...document.querySelectorAll(what)].map(box)];
+    return texts.flatMap(([a, one], i) => all.slice(i + 1)
         .filter(([, other]) => one.left < other.right && other.left < one.right
             && one.top < other.bottom && other.top < one.bottom)
         .map(([b]) => `${a} on ${b}`));
@@ -118,11 +119,14 @@ INTERSECTING = """() => {
 
 def test_figure_and_trials_are_first_and_no_label_covers_another(visit: Visit, lehr: Lehr):
     rates = [1e-4 * 1.12**i for i in range(40)]
-    sweep, runs = seeding.create_sweep(lehr.store, seeding.lr_sweep("wide", rates, steps=100))
-    for run in runs:
+    sweep, runs = seeding.create_sweep(lehr.store, seeding.lr_sweep("wide", rates, steps=200))
+    for i, run in enumerate(runs):
         attempt = seeding.start(lehr.store, run)
-        attempt.train(range(1, 101), logs=False)
-        attempt.end(RunState.COMPLETED, 100)
+        attempt.train(range(1, 41 if i >= 30 else 201), logs=False)
+        if i >= 30:
+            attempt.end(RunState.FAILED, 40, cause="nan_loss", message="loss became NaN")
+        else:
+            attempt.end(RunState.COMPLETED, 200)
     page = visit.open(f"/sweeps/{sweep.id}")
     expect(page.locator("#findings .finding").first).to_be_visible()
     for place in ("#sweep-figure", ".trials"):
@@ -132,7 +136,7 @@ def test_figure_and_trials_are_first_and_no_label_covers_another(visit: Visit, l
     head = page.locator("#sweep-head").bounding_box()
     assert head is not None
     assert head["height"] <= 120
-    assert page.evaluate(INTERSECTING) == []
+    assert page.evaluate(COVERED, "#sweep-figure [data-run]") == []
     assert page.evaluate(SMALL) == []
     points = page.locator(f"{FIGURE} .points [data-run]")
     page.get_by_role("combobox", name="colour").fill("tokens_per_s")
@@ -154,6 +158,9 @@ def test_figure_and_trials_are_first_and_no_label_covers_another(visit: Visit, l
         for place in ("#sweep-head .counts", "#sweep-figure", "#verdict", ".trials")
     }
     assert sorted(tops, key=tops.__getitem__) == list(tops)
+    expect(page.locator(FIGURE)).to_have_attribute("viewBox", re.compile("^0 0 3"))
+    expect(page.locator(FIGURE)).to_contain_text("probably")
+    assert page.evaluate(COVERED, "#none") == []
 
 
 def test_trials_that_wait_are_on_the_axis(visit: Visit, lehr: Lehr):

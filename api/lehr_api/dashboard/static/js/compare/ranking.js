@@ -150,7 +150,7 @@ export function rankingOf(comparison, name, strokeOf, say) {
         "td.num.tint", { key: path, ...tint[column] }, f.specCell(values[column], path),
       )),
       plot: plot.cell(results.find((one) => one.run_id === id)?.value, strokeOf(id).colour, half, centre),
-      caution, say: () => say(id, `${gap} ${caution}`),
+      caution, say: () => say(id, `${uncommanded(gap)} ${caution}`),
     };
   };
   return { plot, settings, of };
