@@ -51,14 +51,16 @@ test("the strip of the queue has the runs with a known start, in their order", (
 
 test("curves have a line for each GPU; of more than eight their mean, between the lowest and the highest", () => {
   globalThis.document = /** @type {any} */ ({ documentElement: { dataset: { theme: "light" } } });
-  const of = (/** @type {number} */ count) => linesOf(Array.from({ length: count }, (_, gpu) => ({
-    gpu, utilization: [gpu / 10, null, 1], memory_used_bytes: [null, null, null],
-    temperature_celsius: [], power_watts: [],
-  })), "utilization", (i) => 30 + 60 * i);
+  const of = (/** @type {number} */ count) => linesOf("system/gpu_utilization", {
+    node: "n1", began: 0, part_s: 60, figures: Object.fromEntries([
+      ["system/cpu_utilization", [1, 1, 1]],
+      ...Array.from({ length: count }, (_, gpu) => [`system/gpu${gpu}_utilization`, [gpu / 10, null, 1]]),
+    ]),
+  }, 140);
   assert.deepEqual(of(3).map(({ label, metric }) => `${label} ${metric}`), [
     "GPU 0 system/gpu0_utilization", "GPU 1 system/gpu1_utilization", "GPU 2 system/gpu2_utilization",
   ]);
-  assert.deepEqual([of(3)[1].curve.x, of(3)[1].curve.y], [[30, 90, 150], [0.1, undefined, 1]]);
+  assert.deepEqual([of(3)[1].curve.x, of(3)[1].curve.y], [[30, 90, 140], [0.1, undefined, 1]]);
   const [mean, ...more] = of(11);
   assert.deepEqual([more.length, mean.label, mean.curve.y], [0, "mean of 11 GPUs", [0.5, undefined, 1]]);
   assert.deepEqual([mean.curve.low, mean.curve.high], [[0, NaN, 1], [1, NaN, 1]]);

@@ -120,15 +120,16 @@ class FakeDispatcher:
         return self.waiting
 
     def exclude_node(self, name: str, reason: str) -> None:
-        self.excluded[self._node(name)] = reason
+        self.check_node(name)
+        self.excluded[name] = reason
 
     def readmit_node(self, name: str) -> None:
-        self.excluded.pop(self._node(name), None)
+        self.check_node(name)
+        self.excluded.pop(name, None)
 
-    def _node(self, name: str) -> str:
+    def check_node(self, name: str) -> None:
         if name != "n1":
             raise NotFound(f"The cluster has no node {name!r}.", hint="It has: n1.")
-        return name
 
     def nodes(self) -> list[Node]:
         gpus = tuple(Gpu(index, LOGICAL) for index in range(self.largest))

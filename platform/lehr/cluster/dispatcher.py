@@ -201,7 +201,7 @@ class Dispatcher:
         Raises:
             NotFound: the cluster has no such node.
         """
-        self._known_node(name)
+        self.check_node(name)
         self.store.nodes.note(name, EXCLUDED, reason, actor=current_actor())
         self.wake()
 
@@ -211,7 +211,7 @@ class Dispatcher:
         Raises:
             NotFound: the cluster has no such node.
         """
-        self._known_node(name)
+        self.check_node(name)
         who = current_actor()
         self.store.nodes.note(name, "readmitted", f"readmitted by {who}", actor=who)
         self._loader.forget_waiting()
@@ -222,12 +222,13 @@ class Dispatcher:
         members = self._cluster.members().values()
         return {one.name for one in members if one.has_left(out.get(one.name))}
 
-    def _known_node(self, name: str) -> None:
+    def check_node(self, name: str) -> None:
+        """Raise NotFound if the cluster has no such node."""
         known = {*self._cluster.members(), *self.store.nodes.notes()}
         if name not in known:
             raise NotFound(
-                f"The cluster has no node {name!r}.",
-                hint=did_you_mean(name, known) or f"It has: {', '.join(sorted(known))}.",
+                f"The cluster has no node {name[:200]!r}.",
+                hint=did_you_mean(name, known) or f"It has: {', '.join(sorted(known)) or 'none'}.",
             )
 
     def can_ever_place(self, resources: Resources) -> str | None:

@@ -297,19 +297,6 @@ class ClusterHistory(View):
     """The largest first. Those of the kind down are not in ``gpu_hours``."""
 
 
-class FigureSeries(View):
-    """Figures of a GPU, or of the machine; null where nothing was reported."""
-
-    gpu: int | None
-    """Its index; null: of the machine."""
-    utilization: list[float | None]
-    """0 to 1, as GpuView has it; of the machine, the share of its CPUs in use."""
-    memory_used_bytes: list[float | None]
-    """Of the machine: its RAM."""
-    temperature_celsius: list[float | None]
-    power_watts: list[float | None]
-
-
 class NodeFigures(View):
     """What a node's agent reported over time: means of equal parts, from means of minutes.
 
@@ -320,9 +307,11 @@ class NodeFigures(View):
     began: float
     """Where the first part begins, in seconds since the epoch."""
     part_s: float
-    """The length of a part, in seconds: at least a minute."""
-    series: list[FigureSeries]
-    """The machine first, then its GPUs. Logical GPUs have none."""
+    """The length of a part, in seconds: at least two minutes."""
+    figures: dict[str, list[float | None]]
+    """By the names that the metrics of runs have: system/cpu_utilization, system/gpu0_power_watts;
+    null where nothing was reported. Logical GPUs have none.
+    """
 
 
 class LeaveRequest(Documented):

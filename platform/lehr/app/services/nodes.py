@@ -15,11 +15,10 @@ from lehr.app.services.context import Context
 from lehr.base import home, signed_tokens
 from lehr.cluster.ray_head import RayAccess
 from lehr.control.nodes import LEFT
-from lehr.errors import NotFound, RayStarting, UserError, did_you_mean
+from lehr.errors import NotFound, RayStarting, UserError
 from lehr.schemas.cluster import (
     ClusterHistory,
     ClusterView,
-    FigureSeries,
     JoinView,
     LeaveView,
     NodeFigures,
@@ -32,6 +31,7 @@ from lehr.store.records.cluster import FIGURES, MACHINE, MINUTE_S, MINUTES_KEPT_
 
 FARTHEST_S = 2 * 366 * 86_400.0
 PARTS = 300  # The most points of a curve of a node.
+OF_MACHINE = {"utilization": "cpu_utilization", "memory_used_bytes": "ram_used_bytes"}
 
 
 def see_cluster(context: Context) -> None:
@@ -70,7 +70,7 @@ def show_figures(context: Context, name: str, since: float | None) -> NodeFigure
         NotFound: the cluster has no such node.
         UserError: ``since`` is not over.
     """
-    _check_known(context, name)
+    context.dispatcher.check_node(name)
     now = context.store.clock()
     since = now - 86_400.0 if since is None else since
     if since >= now:
@@ -81,15 +81,14 @@ def show_figures(context: Context, name: str, since: float | None) -> NodeFigure
     # Shorter ones would have gaps: minutes are as long as the thread that counts them is late.
     part_s = max(2 * MINUTE_S, (now - began) / PARTS)
     count = max(1, math.ceil((now - began) / part_s - 1e-9))
-    series: dict[int, FigureSeries] = {}
+    figures: dict[str, list[float | None]] = {}
     for gpu, part, *means in context.store.node_minutes.parts(name, began, part_s):
-        if gpu not in series:
-            of = {figure: [None] * count for figure in FIGURES}
-            series[gpu] = FigureSeries(gpu=None if gpu == MACHINE else gpu, **of)
         for figure, mean in zip(FIGURES, means, strict=True):
             if mean is not None:
-                getattr(series[gpu], figure)[part] = round(mean, 3 if mean < 10 else 0)
-    return NodeFigures(node=name, began=began, part_s=part_s, series=list(series.values()))
+                of = OF_MACHINE[figure] if gpu == MACHINE else f"gpu{gpu}_{figure}"
+                values = figures.setdefault(f"system/{of}", [None] * count)
+                values[part] = round(mean, 3 if mean < 10 else None)
+    return NodeFigures(node=name, began=began, part_s=part_s, figures=figures)
 
 
 def show_history(context: Context, hours: float) -> ClusterHistory:
@@ -143,19 +142,10 @@ def set_node_until(context: Context, name: str, until: float | None) -> ClusterV
         UserError: the time is over, or too far away.
     """
     check_until(context, until)
-    _check_known(context, name)
+    context.dispatcher.check_node(name)
     context.store.nodes.set_until(name, until)
     context.dispatcher.wake()
     return context.cluster_views.cluster()
-
-
-def _check_known(context: Context, name: str) -> None:
-    known = [node.name for node in context.dispatcher.nodes()]
-    if name not in known:
-        raise NotFound(
-            f"The cluster has no node {name[:200]!r}.",
-            hint=did_you_mean(name, known) or f"It has: {', '.join(known) or 'none'}.",
-        )
 
 
 def check_until(context: Context, until: float | None) -> None:

@@ -94,13 +94,17 @@ class Attempts(Records):
         return times
 
     def held_since(self, began: float) -> list[dict[str, Any]]:
-        """Return what has held GPUs since then: its placement, and the fields of ``RunSpan``."""
+        """Return what has held GPUs since then: its placement, and the fields of ``RunSpan``.
+
+        Times are whole seconds.
+        """
         run_id, number, new = map(col, (Transition.run_id, Transition.attempt, Transition.new))
-        trained = sa_select(func.min(Transition.at)).where(
+        trained = sa_select(func.round(func.min(Transition.at))).where(
             run_id == Attempt.run_id, number == Attempt.number, new == RunState.RUNNING.value
         )
         who = map(col, (Attempt.run_id, RunRow.name, RunRow.project, RunRow.state))
-        times: tuple[Any, ...] = (col(Attempt.created_at).label("began"), _ENDED.label("ended"))
+        began_at, ended_at = (func.round(at) for at in (col(Attempt.created_at), _ENDED))
+        times: tuple[Any, ...] = (began_at.label("began"), ended_at.label("ended"))
         wanted = (
             sa_select(*who, col(RunRow.submitted_by).label("person"), *times)
             .add_columns(col(Attempt.placement), trained.scalar_subquery().label("trains_at"))

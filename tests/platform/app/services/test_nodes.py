@@ -10,7 +10,6 @@ from lehr.app.presenters.cluster import ClusterPresenter
 from lehr.app.services.nodes import record_minute, see_cluster, show_figures, show_history
 from lehr.cluster.membership import Cluster
 from lehr.control.lifecycle import RunState
-from lehr.control.resources import Node
 from lehr.errors import NotFound, UserError
 from lehr_testing.seeding import run_spec
 from lehr_testing.stores import begin
@@ -101,7 +100,7 @@ def reported(context, clock):
     cluster.on_news({"news": "members", "nodes": [node]})
     of_node = {"news": "node", "name": "n1"}
     cluster.on_news({**of_node, "hello": {"gpus": names, "attempts": {}}})
-    context.dispatcher = SimpleNamespace(cluster=cluster, nodes=lambda: [Node("n1", ())])
+    context.dispatcher.cluster = cluster
     context.cluster_views = ClusterPresenter(store, cluster, tuple, embedded=False)
 
     def report(*looks, cpu=0.5):
@@ -129,17 +128,18 @@ def test_figures_are_means_of_minutes_and_nothing_where_none_were_reported(
     clock[0] -= 60.0
     found = show_figures(context, "n1", start - 60.0)
     assert (found.began, found.part_s) == (start - 60.0, 120.0)
-    of = {one.gpu: one for one in found.series}
-    assert list(of) == [None, 0, 1]
-    assert of[None].utilization == [0.3, None, 0.1]
-    assert of[0].utilization == [0.5, None, 0.2]
-    assert of[0].power_watts == [100.0, None, 100.0]
-    assert of[1].utilization == [None] * 3
-    assert of[1].power_watts == [101.0, None, None]
+    assert found.figures == {
+        "system/cpu_utilization": [0.3, None, 0.1],
+        "system/ram_used_bytes": [2e9, None, 2e9],
+        "system/gpu0_utilization": [0.5, None, 0.2],
+        "system/gpu0_power_watts": [100, None, 100],
+        "system/gpu1_power_watts": [101, None, None],
+    }
     # A day has means of longer parts; what is older than seven days is neither shown nor kept.
     day = show_figures(context, "n1", None)
-    assert (len(day.series[1].utilization), day.part_s) == (300, 288.0)
-    assert [use for use in day.series[1].utilization if use is not None] == [0.7, 0.25]
+    uses = day.figures["system/gpu0_utilization"]
+    assert (len(uses), day.part_s) == (300, 288.0)
+    assert [use for use in uses if use is not None] == [0.7, 0.25]
     clock[0] += 8 * 86_400.0
     reported([(0, 0.3)])
     kept = context.store.node_minutes.parts("n1", start - 120.0, 86_400.0)

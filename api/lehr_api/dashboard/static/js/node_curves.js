@@ -5,19 +5,17 @@ import { Chart } from "./charts/chart.js";
 import { indexAt } from "./charts/points.js";
 import { along, stroke } from "./colour.js";
 import { h, mount } from "./dom.js";
-import { clock, duration, fromWire, metric } from "./format.js";
+import { clock, duration, metric } from "./format.js";
 
 /**
- * @typedef {import("./types.js").FigureSeries} FigureSeries
+ * @typedef {import("./types.js").NodeFigures} NodeFigures
  * @typedef {import("./strips.js").Past} Past
  */
 
 /** More lines would hide each other: their mean is drawn, between the lowest and the highest. */
 const MOST = 8;
-/** @type {[string, "utilization" | "memory_used_bytes", boolean][]} name, figure, and whether it is of GPUs */
 const CHARTS = [
-  ["system/gpu_utilization", "utilization", true], ["system/gpu_memory_used_bytes", "memory_used_bytes", true],
-  ["system/cpu_utilization", "utilization", false], ["system/ram_used_bytes", "memory_used_bytes", false],
+  "system/gpu_utilization", "system/gpu_memory_used_bytes", "system/cpu_utilization", "system/ram_used_bytes",
 ];
 
 export class NodeCurves {
@@ -35,7 +33,7 @@ export class NodeCurves {
       say(`${node}, ${clock(place.x)}: ${values.join(", ")}`, place.x);
     };
     const none = () => {};
-    this.charts = CHARTS.map(([name]) => {
+    this.charts = CHARTS.map((name) => {
       const own = (/** @type {import("./charts/menu.js").Own} */ changed) => {
         chart.setOwn(changed);
         this.draw();
@@ -50,15 +48,12 @@ export class NodeCurves {
   async load(past) {
     if (!past) return;
     const [from, to] = [past.history.began, past.history.ended];
-    const { began, part_s: part, series } = await get("/cluster/figures", { node: this.node, since: from });
+    const figures = await get("/cluster/figures", { node: this.node, since: from });
     this.past = past;
-    this.lines = CHARTS.map(([, figure, ofGpu]) => {
-      const own = series.filter((/** @type {FigureSeries} */ one) => (one.gpu !== null) === ofGpu);
-      return linesOf(own, figure, (/** @type {number} */ i) => Math.min(to, began + (i + 0.5) * part));
-    });
+    this.lines = CHARTS.map((name) => linesOf(name, figures, to));
     const shown = this.charts.filter((_, i) => this.lines?.[i].length);
     mount(this.element, shown.map(({ element }) => element), h("p.hint", {}, shown.length
-      ? `Means of ${duration(part)} of what the node's agent read every few seconds, by NVML and psutil.`
+      ? `Means of ${duration(figures.part_s)} of what the node's agent read every few seconds, by NVML and psutil.`
       : "Nothing is recorded yet: the server keeps the mean of each minute, for seven days."));
     this.draw();
   }
@@ -79,32 +74,32 @@ export class NodeCurves {
 }
 
 /**
- * @param {FigureSeries[]} series @param {"utilization" | "memory_used_bytes"} figure
- * @param {(i: number) => number} time of a part's middle
+ * @param {string} chart a name of a metric; system/gpu_... has a line for each GPU
+ * @param {NodeFigures} found
+ * @param {number} last no point is later, in seconds since the epoch
  * @returns {import("./charts/chart.js").Line[]}
  */
-export function linesOf(series, figure, time) {
-  const known = series.filter((one) => one[figure].some((value) => value !== null));
+export function linesOf(chart, { began, part_s: part, figures }, last) {
+  const known = Object.entries(figures).filter(([name]) => name.replace(/gpu\d+/, "gpu") === chart);
   const line = (
-    /** @type {string} */ label, /** @type {string} */ colour, /** @type {(number | null)[]} */ values,
+    /** @type {string} */ name, /** @type {string} */ colour, /** @type {(number | null)[]} */ values,
     low = /** @type {number[] | null} */ (null), high = /** @type {number[] | null} */ (null),
   ) => {
-    const x = values.map((_, i) => time(i));
+    const x = values.map((_, i) => Math.min(last, began + (i + 0.5) * part));
     // Where nothing was reported there is a gap, and no value.
-    const y = /** @type {number[]} */ (values.map((value) => fromWire(value) ?? undefined));
+    const y = /** @type {number[]} */ (values.map((value) => value ?? undefined));
     const curve = { step: x, x, y, low, high, raw: null, superseded: [] };
-    // The names of metrics are the key of several lines.
-    const name = known.length > 1 ? `system/${label.replace("GPU ", "gpu")}_${figure}` : undefined;
-    return { run: "", label, metric: name, colour, dash: /** @type {const} */ ("solid"), curve };
+    const label = name.replace(/^system\/(gpu(\d+)|[a-z]+).*/, (_, of, gpu) => (gpu ? `GPU ${gpu}` : of.toUpperCase()));
+    return {
+      run: "", label, metric: known.length > 1 ? name : undefined, colour, dash: /** @type {const} */ ("solid"), curve,
+    };
   };
   if (known.length <= MOST) {
     const colour = (/** @type {number} */ i) => (known.length > 4 ? along(i / (known.length - 1)) : stroke(i).colour);
-    return known.map(({ gpu, [figure]: values }, i) => line(
-      gpu === null ? (figure === "utilization" ? "CPUs" : "RAM") : `GPU ${gpu}`, colour(i), values,
-    ));
+    return known.map(([name, values], i) => line(name, colour(i), values));
   }
-  const of = (/** @type {(values: number[]) => number} */ act) => known[0][figure].map((_, i) => {
-    const values = known.flatMap((one) => one[figure][i] ?? []);
+  const of = (/** @type {(values: number[]) => number} */ act) => known[0][1].map((_, i) => {
+    const values = known.flatMap(([, one]) => one[i] ?? []);
     return values.length ? act(values) : NaN;
   });
   const mean = of((values) => values.reduce((a, b) => a + b) / values.length).map((v) => (Number.isNaN(v) ? null : v));

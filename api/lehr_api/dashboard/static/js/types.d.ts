@@ -201,12 +201,11 @@ export interface ClusterHistory {
   idle: IdleHours[];
 }
 
-export interface FigureSeries {
-  gpu: number | null;
-  utilization: (number | null)[];
-  memory_used_bytes: (number | null)[];
-  temperature_celsius: (number | null)[];
-  power_watts: (number | null)[];
+export interface NodeFigures {
+  node: string;
+  began: number;
+  part_s: number;
+  figures: Record<string, (number | null)[]>;
 }
 
 export interface DifferenceView {
@@ -418,8 +417,6 @@ export interface RunView {
 export interface WandbView {
   mode: "online" | "offline";
   state: "waiting" | "mirroring" | "done" | "failed";
-  records: number;
-  behind_bytes: number;
   url: string | null;
   folder: string | null;
   error: string | null;
