@@ -54,7 +54,7 @@ test("curves have a line for each GPU; of more than eight their mean, between th
   const of = (/** @type {number} */ count) => linesOf("system/gpu_utilization", {
     node: "n1", began: 0, part_s: 60, figures: Object.fromEntries([
       ["system/cpu_utilization", [1, 1, 1]],
-      ...Array.from({ length: count }, (_, gpu) => [`system/gpu${gpu}_utilization`, [gpu / 10, null, 1]]),
+      ...Array.from({ length: count }, (_, gpu) => [`system/gpu${gpu}_utilization`, [gpu / 10, null, 1, null]]),
     ]),
   }, 140);
   assert.deepEqual(of(3).map(({ label, metric }) => `${label} ${metric}`), [
@@ -63,5 +63,5 @@ test("curves have a line for each GPU; of more than eight their mean, between th
   assert.deepEqual([of(3)[1].curve.x, of(3)[1].curve.y], [[30, 90, 140], [0.1, undefined, 1]]);
   const [mean, ...more] = of(11);
   assert.deepEqual([more.length, mean.label, mean.curve.y], [0, "mean of 11 GPUs", [0.5, undefined, 1]]);
-  assert.deepEqual([mean.curve.low, mean.curve.high], [[0, NaN, 1], [1, NaN, 1]]);
+  assert.deepEqual([mean.curve.low, mean.curve.high], [[0, NaN, 1, NaN], [1, NaN, 1, NaN]]);
 });

@@ -32,7 +32,7 @@ def lehr(tmp_path, monkeypatch):
             gpu = {"index": 0, "name": "NVIDIA H100 80GB HBM3", "memory_bytes": 1, "uuid": "u"}
             hello = {"attempts": {}, "gpus": [gpu], "cpus": 16}
             real._on_news({"news": "node", "name": each["name"], "hello": hello})
-        for name in ("exclude_node", "readmit_node", "nodes"):
+        for name in ("exclude_node", "readmit_node", "check_node", "nodes"):
             monkeypatch.setattr(api.dispatcher, name, getattr(real, name))
         shown_by = ClusterPresenter(api.store, real.cluster, real.queue_order, embedded=False)
         monkeypatch.setattr(api.dispatcher, "cluster", shown_by.cluster)

@@ -154,9 +154,10 @@ const YEAR = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", 
 /** Show a time of the day in the local zone. @param {number} at seconds since the epoch */
 export const clock = (at) => CLOCK.format(at * 1000);
 
-/** Return every third whole hour of the local zone between two times. @param {number} began @param {number} ended */
+/** Return round times of the local zone between two times, at most ten. @param {number} began @param {number} ended */
 export function hoursIn(began, ended) {
-  const [zone, every] = [new Date(ended * 1000).getTimezoneOffset() * 60, 3 * 3600];
+  const zone = new Date(ended * 1000).getTimezoneOffset() * 60;
+  const every = [600, 1800, 3600, 10_800, 21_600].find((one) => (ended - began) / one < 10) ?? 43_200;
   const first = Math.ceil((began - zone) / every) * every + zone;
   return Array.from({ length: Math.max(0, Math.ceil((ended - first) / every)) }, (_, i) => first + i * every);
 }

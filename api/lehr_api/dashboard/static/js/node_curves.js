@@ -85,9 +85,12 @@ export function linesOf(chart, { began, part_s: part, figures }, last) {
     /** @type {string} */ name, /** @type {string} */ colour, /** @type {(number | null)[]} */ values,
     low = /** @type {number[] | null} */ (null), high = /** @type {number[] | null} */ (null),
   ) => {
-    const x = values.map((_, i) => Math.min(last, began + (i + 0.5) * part));
+    // The newest minute is not over: the last parts may have no value yet.
+    const end = values.findLastIndex((value) => value !== null) + 1;
+    const shown = values.length - end < 3 ? values.slice(0, end) : values;
+    const x = shown.map((_, i) => Math.min(last, began + (i + 0.5) * part));
     // Where nothing was reported there is a gap, and no value.
-    const y = /** @type {number[]} */ (values.map((value) => value ?? undefined));
+    const y = /** @type {number[]} */ (shown.map((value) => value ?? undefined));
     const curve = { step: x, x, y, low, high, raw: null, superseded: [] };
     const label = name.replace(/^system\/(gpu(\d+)|[a-z]+).*/, (_, of, gpu) => (gpu ? `GPU ${gpu}` : of.toUpperCase()));
     return {

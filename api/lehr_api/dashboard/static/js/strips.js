@@ -139,7 +139,7 @@ export function strip(past, node, say) {
     move(at.time + (by[0] * (last - began)) / 100, at.gpu + by[1]);
   };
   const first = node.spans[0]?.began ?? now;
-  const unseen = first > began + 3600 && !node.runs.some((run) => run.began < first);
+  const unseen = x(past, first) > 15 && !node.runs.some((run) => run.began < first);
   return h(
     "div.strip",
     {

@@ -89,6 +89,7 @@ export const priorityButton = (entries) => h(
  * @typedef {import("../types.js").ClusterView} ClusterView
  * @typedef {import("../types.js").NodeView} NodeView
  * @typedef {import("../types.js").ClusterHistory} ClusterHistory
+ * @typedef {import("../types.js").NodeHistory} NodeHistory
  */
 
 const place = byId("cluster");
@@ -326,7 +327,12 @@ async function load() {
 async function loadHistory() {
   const asked = [get("/cluster/history"), get("/runs", { state: ["running"], limit: 1000 })];
   const [history, { items }] = await Promise.all(asked);
-  past = { history, ends: new Map(), last: history.ended };
+  // Of a new server, what is known; not a day of nothing.
+  const firsts = history.nodes.flatMap((/** @type {NodeHistory} */ { spans, runs }) => [...spans.slice(0, 1), ...runs])
+    .map((/** @type {{began: number}} */ { began }) => began);
+  const known = history.ended - Math.min(history.ended, ...firsts);
+  const began = Math.max(history.began, history.ended - Math.max(3600, 1.25 * known));
+  past = { history: { ...history, began }, ends: new Map(), last: history.ended };
   for (const { id, eta_s: left } of items) if (left !== null) past.ends.set(id, history.ended + left);
   looked = performance.now();
 }
