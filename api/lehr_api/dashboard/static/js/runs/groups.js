@@ -239,7 +239,7 @@ export function groupRow({ id, name, href, runs, open }, launch, columns, parts)
       return [
         launch?.progress ? stateMark(launch.state) : countsLine(states),
         launch?.reason && h("span.reason", { title: launch.reason }, launch.reason),
-        found && h("span.reason", {}, launch.held_out === "different" ? "no best: " : "best ", found),
+        found && h("span.reason.bests", {}, launch.held_out === "different" ? "no best: " : "best ", found),
       ];
     }
     if (launch && column.whole) return column.whole(launch, runs);
