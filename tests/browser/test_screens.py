@@ -39,16 +39,17 @@ def test_targets_are_large_enough_for_a_finger(world: World, browser, width: int
     assert {name: targets for name, targets in small.items() if targets} == {}
 
 
-OUT_OF_SIGHT = """(row) => [".col-state", ".col-step", ".col-loss"].filter((part) => {
-    const words = document.createRange();
-    words.selectNodeContents(row.querySelector(part));
-    const box = words.getBoundingClientRect();
-    return !(box.width > 0 && box.left >= 0 && box.right <= innerWidth);
+OUT_OF_SIGHT = """(row) => [".col-state", ".col-step", ".main"].filter((part) => {
+    const box = row.querySelector(part).getBoundingClientRect();
+    const { left } = row.querySelector(".col-step").getBoundingClientRect();
+    return !(box.width > 0 && box.left >= 0 && box.right <= (part === ".col-state" ? left : innerWidth));
   })"""
 
 
 @pytest.mark.nightly
-def test_phone_shows_state_step_and_loss_of_each_run_and_tabs_apart(world: World, browser):
+def test_phone_shows_state_step_and_what_is_sorted_of_each_run_and_tabs_apart(
+    world: World, browser
+):
     with visiting(browser, world.lehr.url, width=375) as visit:
         page = visit.open("/?flat=1")
         rows = page.locator("tbody tr[data-run]")
@@ -56,6 +57,10 @@ def test_phone_shows_state_step_and_loss_of_each_run_and_tabs_apart(world: World
         for name in ("big-run", "lr-grid-1", "lr-grid-5"):
             row = rows.and_(page.locator(f'[data-run="{world.runs[name].id}"]'))
             assert row.evaluate(OUT_OF_SIGHT) == [], name
+        expect(rows.first.locator(".main")).to_have_attribute("data-label", "val")
+        page = visit.open("/?sort=loss")
+        expect(rows.first.locator(".main")).to_have_attribute("data-label", "loss")
+        expect(rows.first.locator(".col-val")).to_be_hidden()
         page = visit.open(f"/runs/{world.runs['big-run'].id}?tab=events")
         chosen = page.get_by_role("tab", selected=True)
         expect(chosen).to_have_text("Events")
