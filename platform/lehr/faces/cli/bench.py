@@ -32,8 +32,10 @@ _TABLES = "\n\n".join(f"{name}: {text}." for name, text in TABLES.items())
     "[{name, values, note, failed}]}.",
 )
 def bench(context: typer.Context, as_json: JsonOption = False) -> None:
-    if not {"-h", "--help"} & {*context.args}:
-        extras.need("torch")
     arguments = [*context.args, *["--json", "--quiet"] * as_json]
     command = [sys.executable, "-P", "-m", "lehr_trainer", "bench", *arguments]
+    if {"-h", "--help"} & {*arguments}:
+        print(subprocess.check_output(command, text=True), end="")
+        return
+    extras.need("torch")
     raise typer.Exit(subprocess.run(command, check=False).returncode)
