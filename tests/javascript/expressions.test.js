@@ -5,7 +5,7 @@ import { test } from "node:test";
 
 import { logTicks, robust } from "../../api/lehr_api/dashboard/static/js/charts/axes.js";
 import { computed, isExpression, parseExpression, unknownIn } from "../../api/lehr_api/dashboard/static/js/charts/expression.js";
-import { ownFromAddress, ownToAddress, rangeOf } from "../../api/lehr_api/dashboard/static/js/charts/menu.js";
+import { ownFromAddress, ownToAddress, rangeOf } from "../../api/lehr_api/dashboard/static/js/charts/toolbar.js";
 import { curve, fc } from "./support.js";
 
 /** @param {string} text @param {Record<string, number>} [values] */

@@ -126,21 +126,26 @@ const runsOf = (address) => address.searchParams.getAll("run");
 
 test("what is asked of several runs in one moment is one request", async () => {
   const asked = answering((address) => [200, runsOf(address).map((id) => ({ run_id: id, name: "loss", of: address.pathname }))]);
-  const found = await Promise.all(["a", "b"].map((id) => ask("/series", id, { name: ["loss"] })));
+  const found = await Promise.all(["a", "b"].map((id) => ask(id, { name: ["loss"] })));
   assert.deepEqual(asked, ["/series?name=loss&run=a&run=b"]);
   assert.deepEqual(found.map((one) => one.map((part) => part.run_id)), [["a"], ["b"]]);
 });
 
 test("each run has its own first x", async () => {
   const asked = answering((address) => [200, runsOf(address).map((id) => ({ run_id: id }))]);
-  await Promise.all([ask("/series", "a", { name: "loss" }, 3), ask("/series", "b", { name: "loss" }, 5), ask("/series", "c", { name: "loss" })]);
+  await Promise.all([ask("a", { name: "loss" }, 3), ask("b", { name: "loss" }, 5), ask("c", { name: "loss" })]);
   assert.deepEqual(asked, ["/series?name=loss&run=a&run=b&from=3&from=5", "/series?name=loss&run=c"]);
 });
 
 test("the mean of a group is asked for with its members, beside the curve of one of them", async () => {
   const asked = answering((address) => [200, runsOf(address).map((ids) => ({ run_id: ids.slice(0, 1), members: ids.length > 1 ? 2 : 1 }))]);
-  const found = await Promise.all([ask("/series", "a,b", {}), ask("/series", "a", {})]);
-  assert.deepEqual([asked, found.map(([one]) => one.members)], [["/series?run=a%2Cb&run=a"], [2, 1]]);
+  const found = await Promise.all([ask("a,b", {}), ask("a", {})]);
+  assert.deepEqual([asked, found.map((all) => all.at(-1).members)], [["/series?run=a%2Cb&run=a"], [2, 1]]);
+});
+
+test("a group of which one run alone has the metric has its curve", async () => {
+  answering(() => [200, [{ run_id: "b", members: 1 }]]);
+  assert.deepEqual(await ask("a,b", {}), [{ run_id: "b", members: 1 }]);
 });
 
 test("a group is read anew while its runs train, and with another member; the curve stays until the next is here", async () => {
@@ -179,10 +184,10 @@ test("a metric that a live run does not have is asked for again when it has it",
 });
 
 test("different questions are different requests, and so many runs are divided", async () => {
-  const asked = answering((address) => [200, runsOf(address).map((id) => ({ run_id: id, metrics: [{ name: `of ${id}` }] }))]);
-  const names = await Promise.all([...Array.from({ length: 105 }, (_, i) => ask("/metrics", `r${i}`, {})), ask("/series", "r1", {}), ask("/series", "r2", {})]);
-  assert.deepEqual(asked.map((address) => [address.split("?")[0], address.split("run=").length - 1]), [["/metrics", 100], ["/metrics", 5], ["/series", 2]]);
-  assert.deepEqual(names[104], [{ name: "of r104" }]);
+  const asked = answering((address) => [200, runsOf(address).map((id) => ({ run_id: id }))]);
+  const found = await Promise.all([...Array.from({ length: 105 }, (_, i) => ask(`r${i}`, {})), ask("r1", { x: "time" }), ask("r2", { x: "time" })]);
+  assert.deepEqual(asked.map((address) => address.split("run=").length - 1), [100, 5, 2]);
+  assert.deepEqual(found[104], [{ run_id: "r104" }]);
 });
 
 test("one run that is gone does not take the others along", async () => {
@@ -190,7 +195,7 @@ test("one run that is gone does not take the others along", async () => {
     const gone = [...runsOf(address), ...address.pathname.split("/")].includes("gone");
     return gone ? [404, { code: "not_found", detail: "no run gone" }] : [200, [{ run_id: "a" }]];
   });
-  const [one, other] = await Promise.allSettled([ask("/series", "a", {}), ask("/series", "gone", {})]);
+  const [one, other] = await Promise.allSettled([ask("a", {}), ask("gone", {})]);
   assert.deepEqual(one, { status: "fulfilled", value: [{ run_id: "a" }] });
   assert.equal(other.status, "rejected");
 });

@@ -7,12 +7,11 @@ import { endsOf } from "../../api/lehr_api/dashboard/static/js/charts/chart.js";
 import { symbol } from "../../api/lehr_api/dashboard/static/js/charts/drawing.js";
 import { isComputed, metricsIn, partsOf, spread } from "../../api/lehr_api/dashboard/static/js/charts/expression.js";
 import { alike, gathered, keyOf, linesOf, ownParts, roomy } from "../../api/lehr_api/dashboard/static/js/charts/lines.js";
-import { ownFromAddress, ownToAddress } from "../../api/lehr_api/dashboard/static/js/charts/menu.js";
 import { byNumber, grouped, groupOf } from "../../api/lehr_api/dashboard/static/js/charts/metric_groups.js";
 import { completions, meaningOf, problemOf } from "../../api/lehr_api/dashboard/static/js/charts/search.js";
 import { sampleAt } from "../../api/lehr_api/dashboard/static/js/charts/tip.js";
 import { heatAxis, heatTraces } from "../../api/lehr_api/dashboard/static/js/charts/traces.js";
-import { whyNot } from "../../api/lehr_api/dashboard/static/js/charts/toolbar.js";
+import { ownFromAddress, ownToAddress, whyNot } from "../../api/lehr_api/dashboard/static/js/charts/toolbar.js";
 import { along } from "../../api/lehr_api/dashboard/static/js/colour.js";
 import { curve, fc } from "./support.js";
 

@@ -33,10 +33,10 @@ POLICY = {
 STATIC = Path(__file__).parent / "static"
 FRESH_S = 1.0
 """Seconds for which the files are not listed again."""
-_FOREVER = "public, max-age=31536000, immutable"
+_FOREVER = "max-age=31536000, immutable"
 _TYPES = {
-    ".css": "text/css; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css",
+    ".js": "text/javascript",
     ".png": "image/png",
     ".svg": "image/svg+xml",
     ".webmanifest": "application/manifest+json",

@@ -61,10 +61,10 @@ def rounded(values: Sequence[float], digits: int = 7) -> list[float]:
 
 
 def drawn(values: Sequence[float]) -> list[float]:
-    """Round to about a thousandth of their range: a sparkline shows no more."""
+    """Round to a fiftieth of their range or finer: a sparkline is 20 pixels high."""
     finite = [value for value in values if math.isfinite(value)]
     span = max(finite, default=0.0) - min(finite, default=0.0)
     if not span or not math.isfinite(span):
         return rounded(values)
-    found: list[float] = np.round(values, 3 - math.ceil(math.log10(span))).tolist()
+    found: list[float] = np.round(values, math.ceil(math.log10(50 / span))).tolist()
     return found

@@ -82,8 +82,9 @@ def test_values_of_a_reduced_series_have_seven_digits_and_those_of_an_exact_one_
 def test_a_short_curve_is_rounded_on_request_and_a_trend_to_what_can_be_seen() -> None:
     short = replace(SERIES, exact=True, y=[2.3456788, 123456.0, math.nan])
     assert series.series_view(short, 4).y[:2] == [2.346, 123500.0]
-    assert series.drawn([10.97742, 5.720695, math.inf]) == [10.98, 5.72, math.inf]
-    assert series.drawn([123456.0, 999999.0, 1.0]) == [123000.0, 1000000.0, 0.0]
+    assert series.drawn([10.97742, 5.720695, math.inf]) == [11.0, 5.7, math.inf]
+    assert series.drawn([123456.0, 999999.0, 1.0]) == [120000.0, 1000000.0, 0.0]
+    assert series.drawn([2.0, 1.0, 1.014]) == [2.0, 1.0, 1.01]
     assert series.drawn([2.5, 2.5]) == [2.5, 2.5]
     assert series.drawn([]) == []
 

@@ -134,7 +134,7 @@ function outsideOf({ above, below, outside }, lines, named) {
  * @param {import("./chart.js").Line[]} lines
  * @param {{y: number[]}[]} traces
  * @param {boolean} log
- * @param {import("./menu.js").Own} own
+ * @param {import("./toolbar.js").Own} own
  * @returns {{axis: Axis, outside: string, named: string}} `outside`: in words, empty for none; `named`: with the names
  *   of several
  */

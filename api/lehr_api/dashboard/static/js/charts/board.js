@@ -13,12 +13,10 @@ import { Frames } from "./drawing.js";
 import { isComputed, metricsIn, spread } from "./expression.js";
 import { feedOf, fetchCurves } from "./feed.js";
 import { alike, curveOf, gathered, linesOf, roomy, spanOf } from "./lines.js";
-import { ownFromAddress, ownToAddress } from "./menu.js";
 import { byNumber, grouped, MetricGroups } from "./metric_groups.js";
 import { indexAt } from "./points.js";
 import { Search } from "./search.js";
-import { showMoment, showTip } from "./tip.js";
-import { toolbar, viewFromAddress } from "./toolbar.js";
+import { ownFromAddress, ownToAddress, toolbar, viewFromAddress } from "./toolbar.js";
 
 /** @typedef {import("./lines.js").BoardRun} BoardRun */
 
@@ -223,7 +221,7 @@ export class Board {
     }
   }
 
-  /** @param {string} name @param {import("./menu.js").Own} own */
+  /** @param {string} name @param {import("./toolbar.js").Own} own */
   #setOwn(name, own) {
     this.own.set(name, own);
     write({ chart: ownToAddress(this.own) });
@@ -365,10 +363,10 @@ export class Board {
     const run = this.runs.find(({ id }) => id === held?.place.run) ?? (this.runs.length === 1 ? this.runs[0] : null);
     if (!held || !run) return;
     held.at.element.append(this.moment);
-    showMoment(this.moment, {
+    import("./tip.js").then(({ showMoment }) => showMoment(this.moment, {
       id: run.id, label: this.runs.length > 1 ? run.label : "", step: held.place.step, pins: this.pins.join(","),
       onLog: this.options.onLog, isLeft: () => this.held !== held,
-    });
+    }));
   }
 
   /** Draw the lines of a run bold in all charts, also those drawn later; null for none. @param {string | null} run */
@@ -392,7 +390,10 @@ export class Board {
 
   #showTip() {
     const cursor = this.#cursor;
-    if (cursor) showTip(this.tip, cursor.place, cursor.at, this.runs.length > 1);
+    // Where nobody points there is none.
+    if (cursor) import("./tip.js").then(({ showTip }) => (
+      this.#cursor === cursor && showTip(this.tip, cursor.place, cursor.at, this.runs.length > 1)
+    ));
     else this.tip.hidden = true;
   }
 }

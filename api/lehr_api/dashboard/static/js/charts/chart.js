@@ -7,7 +7,6 @@ import { areaOf, drawing, fileOf } from "./drawing.js";
 import { partsOf } from "./expression.js";
 import { RANGES } from "./feed.js";
 import { drawKey } from "./lines.js";
-import { menuOf } from "./menu.js";
 import { deviationAt, indexAt, nearestPoint, reaches, stepsBetween } from "./points.js";
 import { forecastTraces, heatAxis, heatTraces, marksNear, shapesOf, tracesOf, valuesOf } from "./traces.js";
 
@@ -36,7 +35,7 @@ export class Chart {
    *   onHold: (place: Place, chart: Chart) => void,
    *   onWalk: (place: Place, chart: Chart) => void,
    *   onZoom: (range: [number, number | null] | null) => void,
-   *   onOwn: (own: import("./menu.js").Own) => void,
+   *   onOwn: (own: import("./toolbar.js").Own) => void,
    *   onPin: (() => void) | null}} hooks
    */
   constructor(name, hooks) {
@@ -70,7 +69,7 @@ export class Chart {
     this.read = h("span.read");
     this.pinButton = hooks.onPin
       && h("button.pin", { type: "button", "aria-label": `Pin ${name} to the top`, onclick: hooks.onPin }, "☆");
-    /** What this chart has for itself. @type {import("./menu.js").Own} */
+    /** What this chart has for itself. @type {import("./toolbar.js").Own} */
     this.own = {};
     const showAll = () => hooks.onOwn({ ...this.own, all: true });
     this.outside = h("button.outside", { type: "button", hidden: true, onclick: showAll });
@@ -261,10 +260,19 @@ export class Chart {
     this.#zoomTo(axes.x.value(from) * this.scale, axes.x.value(from + axes.width / 2) * this.scale);
   }
 
-  /** @param {import("./menu.js").Own} own */
+  /** @param {import("./toolbar.js").Own} own */
   setOwn(own) {
     this.own = own;
-    fill(this.tools, menuOf(this, own, this.hooks.onOwn, this.tools.querySelector("details")?.open));
+    const isOpen = this.tools.querySelector("details")?.open;
+    if (isOpen) import("./menu.js").then(({ itemsOf }) => this.#drawMenu(itemsOf(this, own, this.hooks.onOwn)));
+    else this.#drawMenu(null);
+  }
+
+  /** @param {HTMLElement | null} items made when it is open: a page can have hundreds of charts */
+  #drawMenu(items) {
+    const ontoggle = (/** @type {any} */ { target }) => target.open && this.setOwn(this.own);
+    const summary = h("summary", { "aria-label": `Menu of ${this.name}` }, "⋯");
+    fill(this.tools, h("details.menu.chart-menu", { key: "menu", ontoggle }, summary, items));
   }
 
   /** @param {number} from on the x axis of the data @param {number} to */

@@ -14,22 +14,21 @@ const MOST_RUNS = 100;
  * @property {(error: unknown) => void} reject
  */
 
-/** @type {Map<string, {path: string, params: Record<string, any>, wanted: Wanted[]}>} */
+/** @type {Map<string, {params: Record<string, any>, wanted: Wanted[]}>} */
 const waiting = new Map();
 
 /**
- * Ask for `/PATH` of a run: in one request for all runs of which the same is asked in the same moment.
+ * Ask for series of a run: in one request for all runs of which the same is asked in the same moment.
  *
- * @param {string} path
  * @param {string} run
  * @param {Record<string, any>} params the same for all runs
  * @param {number | null} [from] this run's first x
  * @returns {Promise<any[]>} what the answer has of the run; without the metrics that it does not have
  */
-export function ask(path, run, params, from = null) {
-  const key = JSON.stringify([path, params, from !== null]);
+export function ask(run, params, from = null) {
+  const key = JSON.stringify([params, from !== null]);
   if (!waiting.size) setTimeout(send, 0);
-  const batch = waiting.get(key) ?? { path, params, wanted: [] };
+  const batch = waiting.get(key) ?? { params, wanted: [] };
   waiting.set(key, batch);
   return new Promise((resolve, reject) => {
     batch.wanted.push({ run, from, resolve, reject });
@@ -39,29 +38,30 @@ export function ask(path, run, params, from = null) {
 function send() {
   const batches = [...waiting.values()];
   waiting.clear();
-  for (const { path, params, wanted } of batches) {
-    for (let i = 0; i < wanted.length; i += MOST_RUNS) fetchAll(path, params, wanted.slice(i, i + MOST_RUNS));
+  for (const { params, wanted } of batches) {
+    for (let i = 0; i < wanted.length; i += MOST_RUNS) fetchAll(params, wanted.slice(i, i + MOST_RUNS));
   }
 }
 
-/** @param {string} path @param {Record<string, any>} params @param {Wanted[]} wanted */
-async function fetchAll(path, params, wanted) {
+/** @param {Record<string, any>} params @param {Wanted[]} wanted */
+async function fetchAll(params, wanted) {
   try {
-    const found = await get(path, {
+    const found = await get("/series", {
       ...params, run: wanted.map(({ run }) => run),
       from: wanted[0].from === null ? null : wanted.map(({ from }) => from),
     });
     for (const { run, resolve } of wanted) {
       const ids = run.split(",");
-      const own = found.filter((/** @type {any} */ one) => (
-        ids.length > 1 ? one.members > 1 && ids.includes(one.run_id) : one.run_id === run && !(one.members > 1)
-      ));
-      resolve(path === "/metrics" ? own.flatMap((/** @type {any} */ one) => one.metrics) : own);
+      const own = found.filter(
+        (/** @type {any} */ one) => ids.includes(one.run_id) && (ids.length > 1 || !(one.members > 1)),
+      );
+      // A member may have been asked for alone, too: the mean is the last.
+      resolve(own.sort((/** @type {any} */ a, /** @type {any} */ b) => a.members - b.members));
     }
   } catch (error) {
     // One run that is gone must not take the others along.
     if (wanted.length > 1 && error instanceof ApiError && error.status === 404) {
-      for (const one of wanted) fetchAll(path, params, [one]);
+      for (const one of wanted) fetchAll(params, [one]);
     }
     else for (const { reject } of wanted) reject(error);
   }
@@ -120,7 +120,7 @@ export async function ancestorsOf(parent) {
 
 const POINTS = 500;
 /** The most points of a curve among others, of all curves of a metric, and the fewest of a curve: charts are small. */
-const [EACH, ALL, FEWEST] = [200, 1600, 50];
+const [EACH, ALL, FEWEST] = [160, 1200, 40];
 /** Of so many curves, each has its range. */
 export const RANGES = 3;
 /** Digits of the values of a curve among others. */
@@ -266,7 +266,7 @@ export class Feed {
     if (!reading.range || reading.x === "step") return reading.range ?? [null, null];
     if (!this.scale) {
       const found = /** @type {import("../types.js").Series[]} */ (await ask(
-        "/series", this.ref, { name: names, x: axisOf(reading), points: POINTS },
+        this.ref, { name: names, x: axisOf(reading), points: POINTS },
       ));
       if (!found.length) return [null, null];
       const longest = found.reduce((a, b) => (b.step.length > a.step.length ? b : a));
@@ -296,13 +296,13 @@ export class Feed {
     const smooth = reading.smooth && rough.length > 0;
     const superseded = reading.old ? "true" : null;
     const [plain, smoothed] = await Promise.all([
-      ask("/series", this.ref, { ...common, superseded }, first),
+      ask(this.ref, { ...common, superseded }, first),
       smooth
-        ? ask("/series", this.ref, { ...common, name: rough, smoothing: reading.smooth, superseded }, first)
+        ? ask(this.ref, { ...common, name: rough, smoothing: reading.smooth, superseded }, first)
         : [],
     ]);
     const series = plain.map(
-      (/** @type {any} */ one) => smoothed.find((/** @type {any} */ other) => other.name === one.name) ?? one
+      (/** @type {any} */ one) => smoothed.findLast((/** @type {any} */ other) => other.name === one.name) ?? one
     );
     const raw = smooth ? plain.filter((/** @type {any} */ one) => rough.includes(one.name)) : null;
     return series.map((/** @type {import("../types.js").Series} */ one) => {

@@ -161,3 +161,59 @@ export function toolbar(view, onChange, options = {}) {
     show();
   } };
 }
+
+/**
+ * @typedef {object} Own what one chart has for itself
+ * @property {boolean} [log] whether the y axis is logarithmic; undefined: as the toolbar has it
+ * @property {boolean} [all] outliers inside
+ * @property {boolean} [heat] a row for each line, its values as colours
+ * @property {[number, number] | null} [range] of y
+ */
+
+/** @param {string} text @returns {[number, number] | null | undefined} undefined if it is no range */
+export function rangeOf(text) {
+  if (!text.trim()) return null;
+  const [low, high, ...rest] = text.split(/\.\.|\s+to\s+|,/).map((one) => (one.trim() ? Number(one) : NaN));
+  return !rest.length && low < high ? [low, high] : undefined;
+}
+
+/** @param {string} text */
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
+/**
+ * Read what charts have for themselves from the address: `train/loss:log,grad_norm:all:0..5,a - b:linear`.
+ *
+ * @param {string | null} text
+ * @returns {Map<string, Own>}
+ */
+export function ownFromAddress(text) {
+  /** @type {Map<string, Own>} */
+  const found = new Map();
+  for (const part of (text ?? "").split(",").filter(Boolean)) {
+    const [written, ...words] = part.split(":");
+    const name = decoded(written);
+    const range = words.map(rangeOf).find((one) => one);
+    found.set(name, {
+      log: words.includes("log") || (words.includes("linear") ? false : undefined), all: words.includes("all"),
+      heat: words.includes("heat"),
+      range: range ?? null,
+    });
+  }
+  return found;
+}
+
+/** @param {Map<string, Own>} own */
+export const ownToAddress = (own) =>
+  [...own]
+    .map(([name, { log, all, heat, range }]) => [
+      name.replace(/[%,:]/g, encodeURIComponent), log ? "log" : log === false && "linear", all && "all", heat && "heat",
+      range && range.join(".."),
+    ].filter(Boolean).join(":"))
+    .filter((text) => text.includes(":"))
+    .join(",");

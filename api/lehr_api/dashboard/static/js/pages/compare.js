@@ -3,7 +3,6 @@
 import { ApiError, get } from "../api.js";
 import { Board, SEVERAL_MS } from "../charts/board.js";
 import { swatch as swatchOf } from "../charts/drawing.js";
-import { ask } from "../charts/feed.js";
 import { byNumber } from "../charts/metric_groups.js";
 import { CodeDifferences } from "../code.js";
 import { slots, stroke } from "../colour.js";
@@ -271,7 +270,9 @@ const nothing = () => empty("Nothing to compare", h(
 /** Draw what the runs have logged beside numbers; those that have nothing are left out. */
 async function drawMedia() {
   const mine = state.ids;
-  const columns = await Promise.all(mine.map(async (id) => ({
+  // Lehr's own trainer logs none, and the FLOPs of its models are known.
+  const programs = mine.filter((id) => runs.get(id)?.flops_per_token === null);
+  const columns = await Promise.all(programs.map(async (id) => ({
     id, head: [swatch(id), " ", nameOf(id)], items: await get(`/runs/${id}/media`).catch(() => []),
   })));
   if (mine === state.ids) media.draw(columns.filter(({ items }) => items.length));
@@ -298,8 +299,8 @@ async function load() {
     h("h2", {}, "Code"), code.element,
   );
   drawHead();
-  // Asked together with the runs; again below for those that the address names otherwise than by their ids.
-  const early = new Map(state.ids.map((id) => [id, ask("/metrics", id, {}).catch(() => null)]));
+  // Asked together with the runs; again below if one of them is gone.
+  const early = get("/metrics", { run: state.ids }).catch(() => null);
   try {
     const { found, missing } = await fetchRuns(state.ids);
     if (missing && mine === state.ids) problem.textContent = message(missing);
@@ -313,17 +314,16 @@ async function load() {
       );
       return;
     }
-    const infos = new Map(await Promise.all(found.map(
-      async (run) =>
-        /** @type {[string, any[]]} */ ([run.id, (await early.get(run.id)) ?? (await ask("/metrics", run.id, {}))])
-    )));
+    const all = await early ?? await get("/metrics", { run: found.map((run) => run.id) });
     if (mine !== state.ids) return;
     for (const run of found) runs.set(run.id, run);
     state.ids = [...new Set(found.map((run) => run.id))];
     mine = state.ids;
-    for (const [id, all] of infos) known.set(id, new Map(all.map((info) => [info.name, info])));
+    for (const { run_id: id, metrics } of all) {
+      known.set(id, new Map(metrics.map((/** @type {any} */ info) => [info.name, info])));
+    }
     drawCurves();
-    state.names = [...new Set([...infos.values()].flat().map((info) => info.name))].sort(byNumber);
+    state.names = [...new Set(found.flatMap(({ id }) => [...(known.get(id)?.keys() ?? [])]))].sort(byNumber);
     board.setMetrics(state.names);
     drawHead();
     await compare();
