@@ -177,6 +177,23 @@ def test_a_sort_keeps_groups_together_and_shows_the_best_run_of_each(look: Visit
     expect(page.locator("tr.member").first).to_contain_text("lr-grid-4")
 
 
+def test_bands_of_many_groups_are_seen_at_the_nearest_line_only(visit: Visit, lehr: Lehr):
+    for i in range(8):
+        run = lehr.store.runs.create(seeding.run_spec(f"r{i}", lr=(1 + i % 4) * 1e-3))
+        seeding.start(lehr.store, run).train(range(1, 3 + i))
+    page = visit.open("/?by=lr")
+    chart = page.locator('[data-metric="tokens_per_s"]')
+    bands = chart.locator(".trace.band")
+    expect(bands).to_have_count(4)
+    expect(bands.locator("visible=true")).to_have_count(0)
+    chart.locator(".plot").hover()
+    expect(bands.locator("visible=true")).to_have_count(1)
+    expect(chart.locator(".tip")).to_contain_text(", mean ± sd")
+    expect(chart.locator(".tip-row.near")).to_have_text(re.compile(r" ± .* lr .*, 2 runs$"))
+    page.get_by_role("button", name="Hide the curves of lr 1.0e-3").click()
+    expect(bands.locator("visible=true")).to_have_count(3)
+
+
 def test_groups_by_a_number_are_in_its_order_and_whole(visit: Visit, lehr: Lehr):
     for i in range(236):  # More than the page asks for at once.
         run = lehr.store.runs.create(seeding.run_spec(f"r{i}", lr=(1 + i % 13) * 1e-3))

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { endsOf } from "../../api/lehr_api/dashboard/static/js/charts/chart.js";
-import { symbol } from "../../api/lehr_api/dashboard/static/js/charts/drawing.js";
+import { Frames, symbol } from "../../api/lehr_api/dashboard/static/js/charts/drawing.js";
 import { isComputed, metricsIn, partsOf, spread } from "../../api/lehr_api/dashboard/static/js/charts/expression.js";
 import { alike, gathered, keyOf, linesOf, ownParts, roomy } from "../../api/lehr_api/dashboard/static/js/charts/lines.js";
 import { byNumber, grouped, groupOf } from "../../api/lehr_api/dashboard/static/js/charts/metric_groups.js";
@@ -218,4 +218,29 @@ test("one run that has the axis is enough, and a page that has no run yet refuse
   assert.equal(whyNot("tokens", [program, trained]), null);
   assert.equal(whyNot("flops", [program, trained]), null);
   assert.equal(whyNot("flops", []), null);
+});
+
+test("charts are drawn nearest first, and the next frame goes on where time was over", () => {
+  /** @type {(() => void)[]} */
+  const frames = [];
+  Object.assign(globalThis, { ResizeObserver: class {}, requestAnimationFrame: (/** @type {() => void} */ next) => frames.push(next), scrollY: 1000, innerHeight: 800 });
+  /** @type {number[]} */
+  const tops = [];
+  const late = new Frames(({ top }) => {
+    tops.push(top);
+    for (const end = performance.now() + 9; performance.now() < end;);
+  }, () => undefined);
+  const charts = /** @type {any[]} */ ([0, 2000, 1300, 1500].map((top) => ({ top })));
+  late.add(charts);
+  late.add(charts.slice(0, 1));
+  for (const next of [2, 3]) {
+    assert.equal(frames.length, next - 1, "one frame is asked for, however much waits");
+    frames.at(-1)?.();
+  }
+  assert.deepEqual(tops, [1300, 1500]);
+  const quick = new Frames(({ top }) => tops.push(top), () => undefined);
+  quick.add(charts);
+  frames.at(-1)?.();
+  assert.deepEqual(tops.slice(2), [1300, 1500, 2000, 0]);
+  assert.equal(frames.length, 4, "nothing waits");
 });
