@@ -146,7 +146,8 @@ const rows = new Rows(
   },
   async (drawn, atEnd) => {
     if (withRows(drawn, isLed()).some((run) => configs.lacks(run.id))) fetchConfigs();
-    if ((atEnd || drawn.some((one) => one.kind === "group" && groups.lacks(one))) && (await list.more())) redraw();
+    const oldest = Math.min(...[...list.runs.values()].map((run) => run.created_at));
+    if ((atEnd || drawn.some((one) => groups.lacks(one, oldest))) && (await list.more())) redraw();
   },
 );
 

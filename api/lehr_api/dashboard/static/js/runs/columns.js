@@ -96,7 +96,8 @@ const [WIDTH, HEIGHT, PAD, FAR] = [168, 20, 3, 4];
  */
 export function trialDots(sweep, runs) {
   const path = sweep.parameters.find((one) => !f.isSeed(one)) ?? "";
-  const given = runs.map((run, i) => Number(run.parameters_varied[path] ?? NaN) || i);
+  const numbers = runs.map((run) => Number(run.parameters_varied[path] ?? NaN));
+  const given = numbers.every(Number.isFinite) ? numbers : runs.map((_, i) => -i);
   const logarithmic = Math.min(...given) > 0 && Math.max(...given) / Math.min(...given) >= 4;
   const at = given.map((value) => (logarithmic ? Math.log(value) : value));
   const [left, right] = [Math.min(...at), Math.max(...at)];
@@ -138,7 +139,7 @@ const gpuHours = ({ gpus: n, started_at: from, ended_at: to }) => (
   from === null ? null : (n * ((to ?? Date.now() / 1000) - from)) / 3600
 );
 /** @param {number | null} value */
-const hours = (value) => (value !== null && value < 0.01 ? "< 0.01" : f.number(value, 3));
+const hours = (value) => (value && value < 0.01 ? "< 0.01" : f.number(value, 3));
 /** @param {RunView} run */
 const varied = ({ parameters_varied: values }) => f.atPoint(values).replace(/^ at /, "");
 const COUNTED = "GPU-hours: GPUs of each run x time from its first start to its end, pauses included";

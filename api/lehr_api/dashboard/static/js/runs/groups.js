@@ -136,10 +136,13 @@ export class Groups {
     return { id, name: this.launches.get(id)?.name ?? name, href: `/${this.by}s/${id}` };
   }
 
-  /** Whether runs of a group with a page are not here yet. @param {Group} group */
-  lacks({ id, runs }) {
-    const { counts = {}, progress } = this.launches.get(id) ?? {};
-    return progress ? !runs.length : runs.length < Object.values(counts).reduce((a, b) => a + Number(b), 0);
+  /**
+   * Return whether a row may have runs that are not here: the newest come first.
+   *
+   * @param {Item} item @param {number} oldest when the last of those that are here was submitted
+   */
+  lacks(item, oldest) {
+    return item.kind === "group" && (this.launches.get(item.id)?.created_at ?? Infinity) <= oldest;
   }
 
   /** Return the groups that have a page, the newest first. */
