@@ -79,8 +79,9 @@ def draw(
 ) -> str:
     """Return the figure as an ``svg`` element, which ``title`` describes to screen readers.
 
-    Sizes are in pixels. With ``links`` each point names its run, as ``data-run``. A figure of
-    nothing but points that wait for their values has them on its x axis, and half of the height.
+    Sizes are in pixels. With ``links`` each point names its run, as ``data-run``. Points that
+    wait for their values are on its x axis. A figure without values, none of which can come any
+    more, has half of the height.
     """
     names, lines = _legend(figure, width)
     ended = {points.role for points in figure.points if points.x}
@@ -88,7 +89,8 @@ def draw(
     top = _TOP + _ROW * lines
     values_top = top + (_ROW * len(strip) + 8 if strip else 0)
     y = _scale(figure.y, _y_values(figure), height - _BOTTOM, values_top)
-    if y is None and not strip:
+    waits = any(points.role == "pending" for points in figure.points)
+    if y is None and not waits:
         height //= 2
     widest = max((len(text) for _, text in y.labels()) if y else (), default=0)
     left = 30 + _LETTER * max(widest, 8 if strip else 4)
@@ -99,7 +101,6 @@ def draw(
         f'<svg class="figure" role="{role}" viewBox="0 0 {width} {height}">',
         f"<title>{escape(title)}</title>",
     ]
-    waits = any(points.role == "pending" for points in figure.points)
     if x is None or (y is None and not strip and not waits):
         return "".join([*parts, _text(width / 2, height / 2, "no values", "middle"), "</svg>"])
     parts += [*_grid(x, y, frame), *names]

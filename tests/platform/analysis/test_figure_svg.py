@@ -166,11 +166,14 @@ def test_labels_cover_no_other_label_and_no_axis():
             assert abs(x - other) >= half + wide or abs(y - foot) >= 15
 
 
-def test_points_that_wait_are_on_the_axis_of_a_low_figure():
+def test_points_that_wait_are_on_the_axis_and_what_never_ran_is_low():
     waits = FigurePoints("not compared yet", "pending", [1, 2], [None, None], symbol="hollow")
     drawn = svg.draw(Figure(Axis("x"), Axis("y"), [waits]), "t", height=300)
+    assert 'viewBox="0 0 640 300"' in drawn  # The place that its values will need.
+    assert [y for _, y in circles(drawn)[-2:]] == [300 - 48, 300 - 48]
+    never = FigurePoints("cancelled", "stopped", [1, 2], [None, None], symbol="cross")
+    drawn = svg.draw(Figure(Axis("x"), Axis("y"), [never]), "t", height=300)
     assert 'viewBox="0 0 640 150"' in drawn
-    assert [y for _, y in circles(drawn)[-2:]] == [150 - 48, 150 - 48]
 
 
 def series(name: str, y: list[float]) -> Series:
