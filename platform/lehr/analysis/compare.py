@@ -20,6 +20,7 @@ from lehr.analysis.batches import Agreement, HeldOut, agreement, batches_note, i
 from lehr.analysis.curve import Curve
 from lehr.analysis.groups import SeededRun, gaps, grouped, means, noise_note
 from lehr.analysis.noise import pooled_noise
+from lehr.base.formats import parameter
 from lehr.base.names import ARGUMENTS, SEED, Goal, is_neutral_argument, is_seed
 from lehr.schemas.base import SameData
 from lehr.schemas.comparisons import ComparisonView, DifferenceView, RunResultView
@@ -307,10 +308,10 @@ def _notes(runs: Sequence[ComparedRun], results: Sequence[RunResultView]) -> Ite
 
 
 def _as_written(path: str, value: Any) -> str:
-    """Format a value as one would write it in a spec; of a digest, its first digits."""
+    """Format a value as tables do, a list or mapping as JSON; of a digest, its first digits."""
     if isinstance(value, str):
         return value[:12] if path == "code.digest" else value
-    return json.dumps(value, default=str)
+    return parameter(value, path) if isinstance(value, float) else json.dumps(value, default=str)
 
 
 USUAL = "val/loss"

@@ -207,8 +207,7 @@ def _headline(found: ComparisonView) -> str:
 
 
 def _standings(found: ComparisonView) -> Table:
-    has_mfu = any(one.mfu is not None for one in found.results)
-    figures = ["median tok/s", *(["median MFU"] if has_mfu else []), "highest memory"]
+    figures = ["median tok/s", "median MFU", "highest memory"]
     columns = ["#", "run", "id", "state", escaped(found.metric), "delta", "", *figures]
     rows = table(*columns, right=("#", escaped(found.metric), "delta", *figures))
     results = [one.value for one in found.results]
@@ -228,9 +227,9 @@ def _standings(found: ComparisonView) -> Table:
             _remark(one, remarks),
             _beside(one.tokens_per_s, base.tokens_per_s, formats.si(one.tokens_per_s), one is base),
         ]
-        trials += [formats.share(one.mfu)] if has_mfu else []
         memory = formats.size(one.memory_bytes)
-        trials += [_beside(one.memory_bytes, base.memory_bytes, memory, one is base)]
+        memory = _beside(one.memory_bytes, base.memory_bytes, memory, one is base)
+        trials += [formats.share(one.mfu), memory]
         rows.add_row(*trials, style="bold" if best is not None and one.value == best else None)
     return rows
 

@@ -95,8 +95,7 @@ def _course(trials: Sequence[TrialView]) -> dict[str, list[str]]:
         ],
         "tok/s": [formats.si(_latest(trial, "tokens_per_s")) for trial in trials],
     }
-    if any("mfu" in trial.run.latest for trial in trials):
-        columns["MFU"] = [formats.share(_latest(trial, "mfu")) for trial in trials]
+    columns["MFU"] = [formats.share(_latest(trial, "mfu")) for trial in trials]
     several_nodes = len({gpu.node for trial in trials for gpu in trial.run.placement}) > 1
     columns["GPU"] = [_place(trial, several_nodes) for trial in trials]
     return columns

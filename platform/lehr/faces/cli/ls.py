@@ -15,7 +15,6 @@ from lehr.faces.cli.connect import connect
 from lehr.faces.cli.group_table import styled
 from lehr.faces.cli.output import (
     JsonOption,
-    console,
     escaped,
     notes,
     print_fitting,
@@ -192,26 +191,20 @@ def _print_runs(runs: list[RunView], configs: Mapping[str, Mapping[str, Any]]) -
     """Print a table of runs with the settings that tell them apart."""
     paths = _separating(runs, configs)
     settings = formats.short_paths(paths)
-    has_mfu = any("mfu" in run.latest for run in runs)
     several = len({run.project for run in runs}) > 1
-    columns = ["id", "name", *(["project"] if several else []), *settings]
-    columns += ["state", "step", "loss", "trend", "val", "tok/s"]
-    columns += ["MFU"] if has_mfu else []
-    trains = any(run.state in _TRAINS for run in runs)
-    failed = any(run.state == "failed" for run in runs)
-    columns += [*(["ETA"] if trains else []), "age", *(["reason"] if failed else [])]
     right = ["step", "loss", "val", "tok/s", "MFU", "ETA", "age"]
     for name, path in zip(settings, paths, strict=True):
         values = [_value(configs.get(run.id, {}), path) for run in runs]
         right += [name] if not any(isinstance(v, str | bool | list) for v in values) else []
-    rows = table(*columns, right=tuple(right))
+    columns = ["id", "name", "project", *settings, "state", "step", "loss", "trend", "val"]
+    rows = table(*columns, "tok/s", "MFU", "ETA", "age", "reason", right=tuple(right))
     for run in runs:
         latest = {name: value.value for name, value in run.latest.items()}
         own = configs.get(run.id, {})
-        trials = [
+        rows.add_row(
             run.id,
             run.name,
-            *([run.project] if several else []),
+            run.project if several else "",
             *(escaped(formats.parameter(_value(own, p), p)) for p in paths),
             state_text(run.state),
             _steps(run),
@@ -219,15 +212,13 @@ def _print_runs(runs: list[RunView], configs: Mapping[str, Mapping[str, Any]]) -
             formats.sparkline(run.trend, unicode=unicode_safe()),
             formats.loss(latest.get("val/loss")),
             formats.si(latest.get("tokens_per_s")),
-        ]
-        trials += [formats.share(latest.get("mfu"))] if has_mfu else []
-        eta = formats.duration(run.eta_s) if run.state in _TRAINS else ""
-        trials += [*([eta] if trains else []), formats.ago(run.created_at).removesuffix(" ago")]
-        why = run.reason if run.state == "failed" and run.reason else ""
-        trials += [escaped(why)] if failed else []
-        rows.add_row(*trials)
-    spare = ["trend", "MFU", "tok/s", "project", "age", "ETA", *reversed(settings)]
-    if failed and any(run.state != "failed" for run in runs):
+            formats.share(latest.get("mfu")),
+            formats.duration(run.eta_s) if run.state in _TRAINS else "",
+            formats.ago(run.created_at).removesuffix(" ago"),
+            escaped(run.reason or "") if run.state == "failed" else "",
+        )
+    spare = ["trend", "MFU", "tok/s", "project", "age", "ETA", *reversed(settings), "reason"]
+    if any(run.state != "failed" for run in runs):
         spare.insert(0, "reason")
     print_fitting(rows, fold=("name", "reason"), spare=spare)
 
@@ -238,7 +229,7 @@ def _steps(run: RunView) -> str:
 
 
 def _print_sweeps(sweeps: list[SweepView]) -> None:
-    rows = table("id", "name", "state", "runs", "over", "best", "at", "age", right=("age",))
+    rows = table("id", "name", "state", "runs", "over", "best", "at", "age", right=("best", "age"))
     for sweep in sweeps:
         best = sweep.best_parameters or {}
         runs = ", ".join(f"{number} {state}" for state, number in sweep.counts.items() if number)
@@ -259,15 +250,9 @@ def _print_sweeps(sweeps: list[SweepView]) -> None:
 
 
 def _print_rollouts(rollouts: list[RolloutView]) -> None:
-    rows = table("id", "name", "state", "stage", "age", right=("age",))
-    rows.add_column("why", overflow="fold")
+    rows = table("id", "name", "state", "stage", "age", "why", right=("age",))
     for one in rollouts:
-        rows.add_row(
-            one.id,
-            one.name,
-            styled(one.state),
-            one.stage or "",
-            formats.ago(one.created_at).removesuffix(" ago"),
-            escaped(one.reason or ""),
-        )
-    console().print(rows)
+        age = formats.ago(one.created_at).removesuffix(" ago")
+        state, why = styled(one.state), escaped(one.reason or "")
+        rows.add_row(one.id, one.name, state, one.stage or "", age, why)
+    print_fitting(rows, fold="why", spare=("why",))

@@ -173,7 +173,7 @@ def _print_run(run: Run) -> None:
     facts.show_header = False
     for name, value in _facts(view):
         facts.add_row(f"[dim]{name}[/]", escaped(value))
-    out.print(facts)
+    out.print(fitting(facts, out, fold=""))
     if view.alerts or view.warnings:
         out.print()
     for text in (*view.warnings, *unexplained(view.alerts, view.diagnosis)):

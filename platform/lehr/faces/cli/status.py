@@ -143,20 +143,18 @@ def _print_node(node: NodeView, cluster: ClusterView) -> None:
     out.print(f"{escaped(node.name)}  [dim]{escaped(node.address)}[/]{why}")
     for note in node.notes:
         out.print(f"  [red]{escaped(note)}[/]")
-    # Logical GPUs have no measurements.
-    real = not node.logical
-    figures = ("used", "memory", "°C") if real else ()
+    figures = ("used", "memory", "°C")  # Logical GPUs have none.
     rows = table("GPU", "what", *figures, "run", "since", right=figures)
     unheld = "free" if node.no_runs is None else "not given out"
     for gpu in node.gpus:
         rows.add_row(
             str(gpu.index),
             escaped(gpu.name),
-            *(_figures(gpu) if real else ()),
+            *_figures(gpu),
             (gpu.run_name and escaped(gpu.run_name)) or f"[dim]{unheld}[/]",
             formats.ago(gpu.since) if gpu.run_name else "",
         )
-    out.print(rows)
+    print_fitting(rows, fold="run", spare=figures)
 
 
 def _figures(gpu: GpuView) -> tuple[str, str, str]:
@@ -174,24 +172,22 @@ def _figures(gpu: GpuView) -> tuple[str, str, str]:
 
 def _print_queue(waiting: list[QueueEntry]) -> None:
     several = len({entry.project for entry in waiting}) > 1
-    known = any(entry.expected_start is not None for entry in waiting)
-    columns = ["#", "id", "run", *(["project"] if several else []), "GPUs", "priority", "since"]
-    columns += ["start"] if known else []
-    rows = table(*columns, "why", right=("#", "priority"))
+    names = ("#", "id", "run", "project", "GPUs", "priority", "since", "start", "why")
+    rows = table(*names, right=("#", "priority"))
     for entry in waiting:
         gpus = f"{entry.gpus} x {escaped(entry.gpu_type or 'any')}"
         rows.add_row(
             str(entry.position),
             entry.run_id,
             escaped(entry.name),
-            *([entry.project] if several else []),
+            entry.project if several else "",
             f"{gpus} on {entry.nodes} nodes" if entry.nodes > 1 else gpus,
             str(entry.priority),
             formats.ago(entry.queued_at),
-            *([_start(entry)] if known else []),
+            _start(entry),
             escaped(_why(entry)),
         )
-    print_fitting(rows, fold="why", spare=["since", "priority", "project"])
+    print_fitting(rows, fold="why", spare=["since", "priority", "project", "start"])
 
 
 def _start(entry: QueueEntry) -> str:
