@@ -224,7 +224,7 @@ def test_curves_of_a_node_are_on_the_axis_of_its_strip_and_share_its_cursor(
     for number in range(40):
         run = store.runs.create(seeding.run_spec(f"short-{number}"))
         attempt = begin(store, run.id)
-        store.attempts.update(attempt.id, exited_at=store.clock())
+        store.attempts.update(attempt.id, exited_at=store.clock() + 90)
     page = visit.open("/cluster")
     strip = page.get_by_role("img", name="n1 over time")
     expect(strip.locator(".unused")).to_have_attribute("height", "6")

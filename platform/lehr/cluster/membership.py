@@ -178,7 +178,10 @@ class Cluster:
             sums, self._sums = self._sums, {}
         rows: dict[tuple[str, int], dict[str, Any]] = defaultdict(lambda: dict.fromkeys(FIGURES))
         for (node, gpu, name), values in sums.items():
-            rows[node, gpu] |= {"node": node, "gpu": gpu, name: round(values[0] / values[1], 3)}
+            mean = values[0] / values[1]
+            # SQLite stores a whole number in fewer bytes.
+            mean = round(mean, 3) if mean < 10 else round(mean)
+            rows[node, gpu] |= {"node": node, "gpu": gpu, name: mean}
         return list(rows.values())
 
     def _add_up(self, member: Member) -> None:

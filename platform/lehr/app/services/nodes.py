@@ -85,7 +85,7 @@ def show_figures(context: Context, name: str, since: float | None) -> NodeFigure
     for gpu, part, *means in context.store.node_minutes.parts(name, began, part_s):
         for figure, mean in zip(FIGURES, means, strict=True):
             if mean is not None:
-                of = OF_MACHINE[figure] if gpu == MACHINE else f"gpu{gpu}_{figure}"
+                of = OF_MACHINE.get(figure, figure) if gpu == MACHINE else f"gpu{gpu}_{figure}"
                 values = figures.setdefault(f"system/{of}", [None] * count)
                 values[part] = round(mean, 3 if mean < 10 else None)
     return NodeFigures(node=name, began=began, part_s=part_s, figures=figures)

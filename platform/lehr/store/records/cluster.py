@@ -117,7 +117,7 @@ class NodeMinutes(Records):
         with self._db.write(durable=False) as session:
             session.execute(delete(NodeMinute).where(*old))
             if means:
-                session.execute(insert(NodeMinute), [{**one, "at": now} for one in means])
+                session.execute(insert(NodeMinute), [{**one, "at": round(now)} for one in means])
 
     def parts(self, node: str, began: float, part_s: float) -> list[tuple[Any, ...]]:
         """Return GPU, number of the part of time since then, and the means of its figures."""

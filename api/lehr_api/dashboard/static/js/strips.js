@@ -49,9 +49,6 @@ function bar(past, from, to, [y, height], kind) {
   return right > left && s("rect", { class: kind, x: `${left}%`, width: `${right - left}%`, y, height });
 }
 
-/** @param {Past} past @param {number} height */
-const nowLine = (past, height) => s("rect", { class: "now", x: `${x(past, past.history.ended)}%`, width: 1, height });
-
 /** @param {string} id @param {string} d */
 const pattern = (id, d) => s("pattern", { id, width: 6, height: 6, patternUnits: "userSpaceOnUse" }, s("path", { d }));
 
@@ -139,7 +136,7 @@ export function strip(past, node, say) {
     move(at.time + (by[0] * (last - began)) / 100, at.gpu + by[1]);
   };
   const first = node.spans[0]?.began ?? now;
-  const unseen = x(past, first) > 15 && !node.runs.some((run) => run.began < first);
+  const unseen = x(past, first) > 15 && !node.runs.some((run) => run.began < first - 60);
   return h(
     "div.strip",
     {
@@ -150,21 +147,19 @@ export function strip(past, node, say) {
     },
     s(
       "svg", { height },
+      node.name && bar(past, began, now, [0, height], "unknown"),
+      node.spans.map((span) => bar(past, span.began, Math.min(span.ended, now), [0, height], (
+        span.kind === "in use" ? "idle" : "out"
+      ))),
+      bars(past, node, row),
+      node.unused.map(({ gpu, began: from, ended }) => bar(past, from, ended, [gpu * row, row], "unused")),
+      s("rect", { class: "now", x: `${x(past, now)}%`, width: 1, height }),
+      node.name && unseen && s("text", { class: "none", x: 6, y: height / 2 + 4 }, `no record before ${clock(first)}`),
       node.name
-        ? [
-          bar(past, began, now, [0, height], "unknown"),
-          node.spans.map((span) => bar(past, span.began, Math.min(span.ended, now), [0, height], (
-            span.kind === "in use" ? "idle" : "out"
-          ))),
-          unseen && s("text", { class: "none", x: 6, y: height / 2 + 4 }, `no record before ${clock(first)}`),
-          [0, node.gpus - 1].map((gpu) => s("text", { class: "row", x: -8, y: (gpu + 0.5) * row + 4 }, gpu)),
-        ]
+        ? [0, node.gpus - 1].map((gpu) => s("text", { class: "row", x: -8, y: (gpu + 0.5) * row + 4 }, gpu))
         : node.runs.map(({ name, began: from, gpus: [i] }) => s(
           "text", { class: "row", x: `${x(past, from) - 0.5}%`, y: (i + 0.8) * row }, name,
         )),
-      bars(past, node, row),
-      node.unused.map(({ gpu, began: from, ended }) => bar(past, from, ended, [gpu * row, row], "unused")),
-      nowLine(past, height),
     ),
   );
 }

@@ -150,20 +150,14 @@ const room = (child, name) => h("div.strip-room", {
   },
 }, child);
 
-/** @param {NodeView} node @returns {Row} */
-function rowOf(node) {
-  const known = nodeRows.get(node.name);
-  if (known) return known;
-  const parts = [h("div.node-head"), room(null), room(null), h("div")];
-  const section = keep(h("section.node", { "aria-label": `Node ${node.name}` }, parts));
-  const row = { section, parts, past: null, open: false };
-  nodeRows.set(node.name, row);
-  return row;
-}
-
 /** @param {NodeView} node */
 function drawNode(node) {
-  const row = rowOf(node);
+  if (!nodeRows.has(node.name)) {
+    const parts = [h("div.node-head"), room(null), room(null), h("div")];
+    const section = keep(h("section.node", { "aria-label": `Node ${node.name}` }, parts));
+    nodeRows.set(node.name, { section, parts, past: null, open: false });
+  }
+  const row = /** @type {Row} */ (nodeRows.get(node.name));
   const { section, open, parts: [head, track, curves, table] } = row;
   const kinds = [...new Set(node.gpus.map((gpu) => gpu.name))].join(", ");
   const memory = node.gpus[0]?.memory_bytes;
