@@ -30,7 +30,6 @@ export class Parallel {
     this.chosen = new Map();
     /** @type {SweepDetail | null} */
     this.sweep = null;
-    this.caption = h("span.dim");
   }
 
   /** @param {SweepDetail} sweep */
@@ -52,24 +51,14 @@ export class Parallel {
     });
     for (const trial of sweep.trials) svg.append(this.#line(trial, axes, x, scale, inside.includes(trial)));
     axes.forEach((axis, i) => svg.append(...this.#axis(axis, i, axes, x(i), width / axes.length)));
-    fill(
-      this.place,
-      svg,
-      h(
-        "div.bar.parallel-bar",
-        {},
-        results.length > 1 && keyOf(scale),
-        h(
-          "span.dim", { key: "count" },
-          this.chosen.size
-            ? `${inside.length} of ${sweep.trials.length} trials chosen`
-            : "Drag along an axis, or use its arrow keys, to choose trials.",
-        ),
-        this.chosen.size > 0
-          && h("button.quiet", { key: "clear", type: "button", onclick: () => this.#choose(null, null) }, "Show all"),
-        this.caption,
-      ),
-    );
+    const said = this.chosen.size
+      ? `${inside.length} of ${sweep.trials.length} trials chosen`
+      : "Drag along an axis, or use its arrow keys, to choose trials.";
+    fill(this.place, svg, h(
+      "div.bar.parallel-bar", {}, results.length > 1 && keyOf(scale), h("span.dim", { key: "count" }, said),
+      this.chosen.size > 0
+        && h("button.quiet", { key: "clear", type: "button", onclick: () => this.#choose(null, null) }, "Show all"),
+    ));
   }
 
   /** @param {TrialView} trial @param {NamedAxis[]} axes */
@@ -122,13 +111,7 @@ export class Parallel {
     const of = axes.map((axis) => axis.words?.(trial)).filter(Boolean).join(", ");
     const words = `${trial.run.name}: ${of || `${this.sweep?.metric} ${number(value)}`}, ${trial.run.state}`;
     return s(
-      "a",
-      { href: `/runs/${trial.run.id}`, "aria-label": words, onpointerenter: () => {
-        this.caption.textContent = words;
-      }, onpointerleave: () => {
-        this.caption.textContent = "";
-      } },
-      s("path", {
+      "a", { href: `/runs/${trial.run.id}`, "aria-label": words }, s("path", {
         class: inside ? "" : "off",
         d: points.map(
           ({ at, i }, n) => `${n ? "L" : "M"}${x(i).toFixed(1)} ${this.#y(/** @type {number} */ (at)).toFixed(1)}`
@@ -136,8 +119,7 @@ export class Parallel {
         // Failed trials are red; other trials without a value are grey.
         stroke: scale.colour(known ? value : trial.run.state === "failed" ? NaN : null),
         "stroke-dasharray": known ? null : "3 4",
-      }),
-      s("title", {}, words),
+      }), s("title", {}, words),
     );
   }
 
@@ -146,18 +128,13 @@ export class Parallel {
     const last = i === axes.length - 1;
     const part = this.chosen.get(axis.key);
     const letters = Math.max(6, Math.floor((axes.length > 4 ? 2 : 1) * room / 8));
-    const title = axis.title.length > letters ? `${axis.title.slice(0, letters - 1)}…` : axis.title;
     return [
       s("line", { class: "axis", x1: x, x2: x, y1: this.#y(0), y2: this.#y(1) }),
       // With many axes the names stand in two rows.
-      s(
-        "text",
-        {
-          class: "title", key: `title ${axis.key}`, x, y: axes.length > 4 && i % 2 ? 30 : 14,
-          "text-anchor": i === 0 ? "start" : last ? "end" : "middle",
-        },
-        title, s("title", {}, axis.key || axis.title),
-      ),
+      s("text", {
+        class: "title", key: `title ${axis.key}`, x, y: axes.length > 4 && i % 2 ? 30 : 14,
+        "text-anchor": i === 0 ? "start" : last ? "end" : "middle",
+      }, axis.title.slice(-letters), s("title", {}, axis.key || axis.title)),
       ...axis.ticks.map((tick) => s(
         "text", { x: x + (last ? 7 : -7), y: this.#y(tick.at) + 4, "text-anchor": last ? "start" : "end" }, tick.label,
       )),
