@@ -107,7 +107,7 @@ def compare(
     if found.held_out_note:
         warn(found.held_out_note)
     out.print(_headline(found))
-    spare = ["highest memory", "median MFU", "median tok/s", "id", "state"]
+    spare = ["highest memory", "median MFU", "median tok/s", "id", "state", ""]
     out.print(fitting(_standings(found), out, fold="run", spare=spare))
     out.print(f"  differences are from {escaped(found.results[0].name)}, the baseline", style="dim")
     if found.groups:
@@ -121,7 +121,12 @@ def compare(
     )
     out.print()
     if shown:
-        out.print(fitting(_differences(shown, len(found.runs)), out, fold="what differs"))
+        last = [str(number) for number in range(len(found.runs), 2, -1)]
+        rows = fitting(_differences(shown, len(found.runs)), out, fold="what differs", spare=last)
+        out.print(rows)
+        if hidden := len(found.runs) + 2 - len(rows.columns):
+            more = formats.counted(hidden, "run")
+            out.print(f"  and {more}: add --json, or widen the terminal", style="dim")
         out.print("  [dim]* may change the outcome[/]")
         if left_out:
             some = formats.counted(left_out, "setting")
@@ -195,7 +200,9 @@ def _run_ids(client: Client, refs: list[str]) -> list[str]:
 def _headline(found: ComparisonView) -> str:
     metric = escaped(found.metric)
     if found.common_x is None:
-        return f"[bold]{metric}[/]: no value to compare"
+        return (
+            f"[bold]{metric}[/]: no point that all runs reached has a value; --x end takes the last"
+        )
     if found.x_axis == "end":
         return f"[bold]{metric} at the end of each run[/]"
     at = _AXES[found.x_axis](found.common_x)
@@ -224,7 +231,7 @@ def _standings(found: ComparisonView) -> Table:
             state_text(one.state),
             formats.loss(one.value),
             "baseline" if one is base else signed(one.delta),
-            _remark(one, remarks),
+            "" if found.common_x is None else _remark(one, remarks),
             _beside(one.tokens_per_s, base.tokens_per_s, formats.si(one.tokens_per_s), one is base),
         ]
         memory = formats.size(one.memory_bytes)

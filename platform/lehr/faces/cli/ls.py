@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lehr.base import formats
-from lehr.base.names import is_rate
+from lehr.base.names import is_rate, is_seed
 from lehr.errors import UserError
 from lehr.faces.cli.connect import connect
 from lehr.faces.cli.group_table import styled
@@ -163,10 +163,11 @@ def _separating(runs: Sequence[RunView], configs: Mapping[str, Mapping[str, Any]
 
 
 def _value(config: Mapping[str, Any], path: str) -> Any:
-    """Return a setting of a run; of a learning rate, under whatever path the run has it."""
+    """Return a setting of a run; a learning rate or seed under whatever path the run has it."""
     value = config.get(path)
-    if value is None and is_rate(path):
-        return next((v for p, v in config.items() if v is not None and is_rate(p)), None)
+    for alike in (is_rate, is_seed):
+        if value is None and alike(path):
+            value = next((v for p, v in config.items() if v is not None and alike(p)), None)
     return value
 
 

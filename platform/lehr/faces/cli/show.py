@@ -108,6 +108,7 @@ def print_sweep(sweep: Sweep) -> None:
         out.print(fitting(trials_table(view), out, fold="state", spare=SPARE))
     else:
         _print_course(campaign)
+    out.print()
     for note in view.notes:
         if note != view.held_out_note:
             out.print(f"  {note}", markup=False)

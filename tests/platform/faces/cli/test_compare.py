@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -74,6 +75,12 @@ def test_values_that_differ_are_whole_in_80_columns(lehr, monkeypatch):
     assert "…" not in table
     assert table.count("3.0e-4") == 5
     assert table.count("9.0e-4") == 2
+    monkeypatch.setenv("COLUMNS", "60")
+    narrow = lehr("compare", *names).stdout
+    [head] = re.findall("what differs(.*)", narrow)
+    fit = len(head.split())
+    assert 2 <= fit < len(names)
+    assert f"and {len(names) - fit} run" in narrow
 
 
 def test_settings_of_other_trainers_are_counted_and_a_digest_is_short():

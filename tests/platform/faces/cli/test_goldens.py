@@ -68,8 +68,14 @@ def test_settings_tell_runs_apart_not_kinds_of_runs():
     configs = {
         "a": {"train.optimizer.lr": 1e-3, "train.loss.name": "chunked", "train.steps": 10},
         "b": {"trainer.args.lr": 3e-3, "trainer.args.width": 64},
-        "c": {"train.optimizer.lr": 1e-3, "train.loss.name": "chunked", "train.steps": 20},
+        "c": {
+            "train.seed": 1,
+            "train.optimizer.lr": 1e-3,
+            "train.loss.name": "chunked",
+            "train.steps": 20,
+        },
     }
+    assert _value(configs["c"], "trainer.args.seed") == 1
     assert _separating(runs, configs) == ["train.optimizer.lr"]
     assert [_value(one, "train.optimizer.lr") for one in configs.values()] == [1e-3, 3e-3, 1e-3]
 
