@@ -6,8 +6,9 @@ The server, its store and the browser share the machine's cores, so a page's cos
 processor time of its own thread (Chromium's ``TaskDuration``), which other load hardly changes:
 until the first content and until nothing more comes. ``CLS`` is the sum of all layout shifts without
 input. ``small``: links, buttons and fields under 24 px. ``frame``: the 95th percentile of the times
-between frames while the page is scrolled to its end; headless Chromium draws without a GPU. ``kB``
-and requests are those of a browser with an empty cache. ``--live``: a sweep of three trains for so
+between frames while the page is scrolled to its end; headless Chromium draws without a GPU. ``CPU
+ms``: what the page's thread needed for a frame of it, which other load hardly changes. ``kB`` and
+requests are those of a browser with an empty cache. ``--live``: a sweep of three trains for so
 many seconds while its page is open; requests a minute, and by how much the heap grew.
 """
 
@@ -151,8 +152,10 @@ def opened(
         "small": f"{len(page.evaluate(SMALL))}",
         "overflow px": f"{page.evaluate('document.documentElement.scrollWidth - innerWidth')}",
     }
+    before = spent(tools)
     frames = page.evaluate(FRAMES)
     row["frame ms"] = f"{frames[int(len(frames) * 0.95)]:.0f}" if frames else "-"
+    row["CPU ms"] = f"{(spent(tools) - before) * 1000 / max(1, len(frames)):.1f}"
     context.close()
     return row
 

@@ -221,6 +221,7 @@ def served_by(
         port=port,
         log_config=None,
         access_log=False,
+        server_header=False,
         loop="asyncio",
         http="httptools",
         ws="none",

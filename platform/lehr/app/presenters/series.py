@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from lehr.analysis.mean_curves import dropouts, mean_curve
 from lehr.base.names import goal_of
 from lehr.schemas.streams import Series
 from lehr.store.streams.series_query import SeriesData
@@ -30,19 +29,75 @@ def series_view(series: SeriesData, digits: int | None = None, **more: Any) -> S
 
 
 def mean_view(members: Sequence[SeriesData], ended: Sequence[bool], digits: int | None) -> Series:
-    """Return the mean of several runs' curves of a metric, as that of the first."""
-    mean = vars(mean_curve(members))
-    if min(mean["counts"], default=0) == len(members):
-        mean["counts"] = None
-    return series_view(
-        replace(members[0], exact=False, superseded=[]),
-        digits,
-        **mean,
-        members=len(members),
-        dropouts=dropouts(members, ended),
-        nonfinite=[],
+    """Return the mean of curves with points, as that of the first: of those that have a value, with
+    one standard deviation below and above it. ``ended``: whether the run of each has ended.
+
+    It has the steps of the finest curve, and those of others before and after it. A coarser curve
+    counts with what is between its points.
+    """
+    finest = max(members, key=lambda curve: len(curve.step))
+    places = {
+        step: x
+        for curve in members
+        for step, x in zip(curve.step, curve.x, strict=True)
+        if not finest.step[0] <= step <= finest.step[-1]
+    } | dict(zip(finest.step, finest.x, strict=True))
+    steps = np.array(sorted(places))
+    values = np.array([np.interp(steps, c.step, c.y, np.nan, np.nan) for c in members])
+    finite = np.isfinite(values)
+    counts = finite.sum(axis=0)
+    there = counts > 0
+    steps, counts, values, finite = steps[there], counts[there], values[:, there], finite[:, there]
+    mean = np.where(finite, values, 0.0).sum(axis=0) / counts
+    squares = np.where(finite, (values - mean) ** 2, 0.0).sum(axis=0)
+    deviation = np.sqrt(squares / np.maximum(counts - 1, 1))
+    made = replace(
+        members[0],
+        exact=False,
         total_points=sum(one.total_points for one in members),
+        step=steps.tolist(),
+        x=[places[step] for step in steps.tolist()],
+        y=mean.tolist(),
+        low=(mean - deviation).tolist(),
+        high=(mean + deviation).tolist(),
+        nonfinite=[],
+        superseded=[],
     )
+    return series_view(
+        made,
+        digits,
+        members=len(members),
+        counts=None if (counts == len(members)).all() else counts.tolist(),
+        dropouts=_dropouts(members, ended),
+    )
+
+
+def _dropouts(curves: Sequence[SeriesData], ended: Sequence[bool]) -> str:
+    """Return which curves have no value at the last steps of the others, in words.
+
+    ``ended``: whether the run of each has ended.
+    """
+    diverged: list[int] = []
+    whole: list[tuple[int, bool]] = []
+    for curve, over in zip(curves, ended, strict=True):
+        finite = np.flatnonzero(np.isfinite(curve.y))
+        last = int(finite[-1]) if len(finite) else -1
+        if last + 1 < len(curve.step):
+            diverged.append(curve.step[last + 1])
+        else:
+            whole.append((curve.step[last], over))
+    longest = max((step for step, _ in whole), default=0)
+    early = [step for step, over in whole if over and step < longest]
+    return ", ".join(
+        f"{len(steps)} {what} at {_places(steps)}"
+        for steps, what in ((diverged, "diverged"), (early, "ended"))
+        if steps
+    )
+
+
+def _places(steps: Sequence[int]) -> str:
+    first, last = min(steps), max(steps)
+    return f"step {first:,}" if first == last else f"steps {first:,} to {last:,}"
 
 
 def rounded(values: Sequence[float], digits: int = 7) -> list[float]:

@@ -120,7 +120,7 @@ export async function ancestorsOf(parent) {
 
 const POINTS = 500;
 /** The most points of a curve among others, of all curves of a metric, and the fewest of a curve: charts are small. */
-const [EACH, ALL, FEWEST] = [160, 1200, 40];
+const [EACH, ALL, FEWEST] = [160, 1000, 40];
 /** Of so many curves, each has its range. */
 export const RANGES = 3;
 /** Digits of the values of a curve among others. */
