@@ -28,10 +28,12 @@ const VIRIDIS = [
 
 export const isDark = () => document.documentElement.dataset.theme === "dark";
 
+const utf8 = new TextEncoder();
+
 /** Return the colour slot of a run: FNV-1a of its id. @param {string} id */
 export function slot(id) {
   let hash = 0x811c9dc5;
-  for (const byte of new TextEncoder().encode(id)) {
+  for (const byte of utf8.encode(id)) {
     hash ^= byte;
     hash = Math.imul(hash, 0x01000193) >>> 0;
   }

@@ -41,11 +41,13 @@ export function wordsAt({ history, ends }, node, gpu, at) {
 }
 
 /** Return where a time is, in percent. @param {Past} past @param {number} at */
-export const x = ({ history: { began }, last }, at) => 100 * Math.min(1, Math.max(0, (at - began) / (last - began)));
+export const percentOf = ({ history: { began }, last }, at) => (
+  100 * Math.min(1, Math.max(0, (at - began) / (last - began)))
+);
 
 /** @param {Past} past @param {number} from @param {number} to @param {number[]} place @param {string} kind */
 function bar(past, from, to, [y, height], kind) {
-  const [left, right] = [x(past, from), x(past, to)];
+  const [left, right] = [percentOf(past, from), percentOf(past, to)];
   return right > left && s("rect", { class: kind, x: `${left}%`, width: `${right - left}%`, y, height });
 }
 
@@ -58,8 +60,8 @@ export function axis(past) {
   return h("div.strip-axis", { "aria-hidden": "true" }, s(
     "svg", {},
     pattern("hatched", "M0 6L6 0"), pattern("unknown", "M0 0L6 6"), pattern("unused", "M0 1.5h6M0 4.5h6"),
-    hoursIn(began, last).map((at) => s("text", { x: `${x(past, at)}%`, y: 12 }, clock(at))),
-    s("text", { class: "strong", x: `${x(past, ended)}%`, y: 26 }, "now"),
+    hoursIn(began, last).map((at) => s("text", { x: `${percentOf(past, at)}%`, y: 12 }, clock(at))),
+    s("text", { class: "strong", x: `${percentOf(past, ended)}%`, y: 26 }, "now"),
   ));
 }
 
@@ -81,11 +83,12 @@ function bars(past, { gpus, runs }, row) {
     const until = run.ended ?? now;
     const end = run.ended === null ? ends.get(run.run_id) ?? now : now;
     const fill = stroke(slot(run.run_id)).colour;
-    const [left, right, last] = [run.began, until, end].map((at) => x(past, at));
-    const trains = x(past, Math.min(run.trains_at ?? until, until));
+    const [left, right, last] = [run.began, until, end].map((at) => percentOf(past, at));
+    const trains = percentOf(past, Math.min(run.trains_at ?? until, until));
     const begins = trains - left < LEAST ? left : trains;
     for (const [from, to, kind] of /** @type {[number, number, string][]} */ ([
-      [left, begins, "expected"], [begins, Math.max(right, begins + LEAST), "held"], [x(past, now), last, "expected"],
+      [left, begins, "expected"], [begins, Math.max(right, begins + LEAST), "held"],
+      [percentOf(past, now), last, "expected"],
     ])) {
       if (to <= from || (kind === "held" && right <= begins)) continue;
       const path = paths.get(kind + fill) ?? { kind, fill, d: "" };
@@ -136,7 +139,7 @@ export function strip(past, node, say) {
     move(at.time + (by[0] * (last - began)) / 100, at.gpu + by[1]);
   };
   const first = node.spans[0]?.began ?? now;
-  const unseen = x(past, first) > 15 && !node.runs.some((run) => run.began < first - 60);
+  const unseen = percentOf(past, first) > 15 && !node.runs.some((run) => run.began < first - 60);
   return h(
     "div.strip",
     {
@@ -153,12 +156,12 @@ export function strip(past, node, say) {
       ))),
       bars(past, node, row),
       node.unused.map(({ gpu, began: from, ended }) => bar(past, from, ended, [gpu * row, row], "unused")),
-      s("rect", { class: "now", x: `${x(past, now)}%`, width: 1, height }),
+      s("rect", { class: "now", x: `${percentOf(past, now)}%`, width: 1, height }),
       node.name && unseen && s("text", { class: "none", x: 6, y: height / 2 + 4 }, `no record before ${clock(first)}`),
       node.name
         ? [0, node.gpus - 1].map((gpu) => s("text", { class: "row", x: -8, y: (gpu + 0.5) * row + 4 }, gpu))
         : node.runs.map(({ name, began: from, gpus: [i] }) => s(
-          "text", { class: "row", x: `${x(past, from) - 0.5}%`, y: (i + 0.8) * row }, name,
+          "text", { class: "row", x: `${percentOf(past, from) - 0.5}%`, y: (i + 0.8) * row }, name,
         )),
     ),
   );

@@ -9,7 +9,7 @@ import { empty, showFailure, toast, tryTo } from "../notices.js";
 import { installPage } from "../page.js";
 import { keep } from "../patch.js";
 import { on, onCatchUp } from "../stream.js";
-import { axis, queueOf, strip, x } from "../strips.js";
+import { axis, percentOf, queueOf, strip } from "../strips.js";
 
 /** @param {NodeView} node @param {string} verb @param {object} body @param {string} done what to say then */
 async function change(node, verb, body, done) {
@@ -112,7 +112,7 @@ const nodeRows = new Map();
 /** Show what was at a time, by one cursor in all strips and curves. @param {string} text @param {number} at */
 function say(text, at) {
   fill(said, text);
-  if (past) place.style.setProperty("--at", String(x(past, at) / 100));
+  if (past) place.style.setProperty("--at", String(percentOf(past, at) / 100));
   for (const { open, curves } of nodeRows.values()) if (open) curves?.move(at);
 }
 
