@@ -28,7 +28,7 @@ function drawFiles({ changes }) {
     changes.map((file) =>
       h(
         "details",
-        { key: file.name },
+        { key: file.name, open: changes.length === 1 },
         h("summary", {}, h("span.mono", {}, file.name), " ", h("span.dim", {}, file.change)),
         file.patch === null ? h("p.hint", {}, "Not text, or too large to show.") : drawPatch(file.patch),
       ),
@@ -158,7 +158,8 @@ export function otherCode({ runs, differences }, base) {
 export class CodeDifferences {
   constructor() {
     this.element = h("div.code-differences", { id: "code" });
-    this.chip = h("a.tag", { href: "#code", hidden: true });
+    const open = () => this.element.querySelector("details")?.setAttribute("open", "");
+    this.chip = h("a.tag", { href: "#code", hidden: true, onclick: open });
     this.drawn = "";
   }
 
