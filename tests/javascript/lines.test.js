@@ -181,9 +181,10 @@ test("the ends of the values at the cursor are one where they read alike", () =>
   assert.equal(endsOf([1, 2, 3], String), "1 to 3");
 });
 
-test("a cross at the end of the axis is whole, and one beyond it stays outside", () => {
+test("a cross or a dot at the end of the axis is whole, and one beyond it stays outside", () => {
   const right = (/** @type {number} */ x) => Math.max(...(symbol(x, 5, { symbol: "x", size: 8, color: "red" }, 100).match(/[\d.]+ /g) ?? []).map(Number));
   assert.deepEqual([50, 98, 100, 120].map(right), [54, 99, 99, 124]);
+  assert.deepEqual([-1, 0, 50, 100].map((x) => symbol(x, 5, { size: 6, color: "red" }, 100)), ["M-1.0 5.0h0", "M3.0 5.0h0", "M50.0 5.0h0", "M97.0 5.0h0"]);
 });
 
 test("the usual groups come first, the others by name, and a digest is not drawn", () => {

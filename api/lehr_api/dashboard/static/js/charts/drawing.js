@@ -115,8 +115,9 @@ export function bandPath(x, low, high) {
 /** @param {number} x @param {number} y @param {NonNullable<Trace["marker"]>} marker @param {number} width its end */
 export function symbol(x, y, { symbol: kind, size }, width) {
   const half = size / 2;
-  // A cross at the end of the axis is whole.
-  const middle = kind === "x" && x <= width ? Math.min(x, width - half - 1) : x;
+  // A cross or a dot at an end of the axis is whole.
+  const edge = kind === "x" ? half + 1 : kind === "line-ns-open" ? 0 : half;
+  const middle = x < 0 || x > width ? x : Math.max(edge, Math.min(x, width - edge));
   const at = (/** @type {number} */ dx, /** @type {number} */ dy) =>
     `${(middle + dx).toFixed(1)} ${(y + dy).toFixed(1)}`;
   if (kind === "x") return `M${at(-half, -half)}L${at(half, half)}M${at(-half, half)}L${at(half, -half)}`;
