@@ -18,6 +18,7 @@ from lehr.faces.cli.output import (
     console,
     escaped,
     minute,
+    print_fitting,
     print_json,
     print_result,
     table,
@@ -307,7 +308,7 @@ def _print_rows(
         rows = table(*names)
         for item in items:
             rows.add_row(*map(escaped, cells(item)))
-        console().print(rows)
+        print_fitting(rows, fold=names[-1])
 
 
 def seconds(text: str, option: str) -> float:

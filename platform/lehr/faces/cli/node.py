@@ -20,6 +20,7 @@ from lehr.faces.cli.output import (
     escaped,
     minute,
     notes,
+    print_fitting,
     print_json,
     print_result,
     table,
@@ -54,7 +55,7 @@ def ls(as_json: JsonOption = False) -> None:
         if node.until is not None and node.ending is None:
             state += f", available until {minute(node.until)}"
         rows.add_row(escaped(node.name), str(len(node.gpus)), str(busy), state)
-    console().print(rows)
+    print_fitting(rows, fold="state")
     past = client.cluster_history()
     sums = {one.kind: one.gpu_hours for one in past.idle if one.by == "all" and one.kind != "down"}
     if past.gpu_hours >= 0.05:  # A server that has just started has seen nothing.
