@@ -56,7 +56,7 @@ def test_a_run_far_off_the_law_is_named_and_a_diverged_one_is_a_wall(
     seeding.start(context.store, broken).end(RunState.FAILED, 3, cause="nan_loss")
     found = law_of(context, [*sweeps, odd.id, "broken"], parameters=1e7)
     assert (found.target.name, found.target.parameters) == ("the target", 1e7)
-    assert "width 1.47 times above the 256" in str(found.target.outside)
+    assert "width 1.47 times above the measured 256" in str(found.target.outside)
     off = {run.name: run.off for run in found.runs}
     assert (off["odd"] or 0.0) > 2
     assert off["broken"] is None
