@@ -20,6 +20,7 @@ from lehr.faces.cli import main
 from lehr.specs import RolloutSpec, RunSpec, SweepSpec, load_spec
 from lehr_testing.paths import ROOT
 from lehr_trainer.configs.fields import leaf_paths, place
+from lehr_trainer.experiments import command as experiments
 
 DOCS = ROOT / "docs"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -235,6 +236,8 @@ def test_commands_in_the_docs_and_their_options_exist(page):
         assert words[0] in main.MODULES, f"{page.name}: lehr {' '.join(words)}"
         found, rest = command(words)
         known = {name for one in found.params for name in [*one.opts, *one.secondary_opts]}
+        if words[0] == "bench":
+            known |= {*experiments._parser()._option_string_actions}
         # What follows -- is another command.
         for word in itertools.takewhile("--".__ne__, rest):
             if re.match(r"--?[a-z]", word):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -231,7 +232,8 @@ class Sweep(ObjectMethods[SweepView, SweepDetail]):
             NotFound: the sweep does not vary ``parameter``.
         """
         figure = self._figure(parameter)
-        linked = figure.svg.replace('<a href="/', f'<a href="{self._transport.server}/')
+        link = rf'<a href="{self._transport.server}/runs/\1">\2</a>'
+        linked = re.sub(r'(?s)<g data-run="(\w+)">(.*?)</g>', link, figure.svg)
         return Drawing([linked], figure.verdict)
 
     def _figure(self, parameter: str | None = None) -> SweepFigure:
