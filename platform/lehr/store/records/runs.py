@@ -151,8 +151,13 @@ class Runs(Records):
         """Return a page of rows, or of what is ``selected`` of them, newest first.
 
         With ``archived=None`` archived runs and others. Without a search, evaluations are listed
-        by their ids alone: they belong to the runs that they evaluate.
+        by their ids alone: they belong to the runs that they evaluate. Within rollouts,
+        ``archived`` is of these: archiving one leaves its runs as they are.
         """
+        rollouts = columns(col(RolloutRow.id))
+        if within == "rollout" and (archived := given.get("archived", False)) is not None:
+            rollouts = rollouts.where(col(RolloutRow.archived) == archived)
+            given["archived"] = None if archived else False
         wanted = filters(RunRow, given)
         if ids is None and not given.get("search"):
             wanted.append(col(RunRow.evaluates).is_(None))
@@ -163,7 +168,8 @@ class Runs(Records):
         if within == "sweep":
             wanted.append(col(RunRow.sweep_id).is_not(None))
         elif within == "rollout":
-            wanted.append(col(RunRow.id).in_(columns(col(RolloutRun.run_id))))
+            runs = columns(col(RolloutRun.run_id))
+            wanted.append(col(RunRow.id).in_(runs.where(col(RolloutRun.rollout_id).in_(rollouts))))
         if ids is not None:
             wanted.append(col(RunRow.id).in_(ids))
         with self._db.read() as session:
