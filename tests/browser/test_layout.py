@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from lehr_testing import seeding
+from lehr_testing import campaigns, seeding
 
 from .conftest import Lehr, Visit, World, visiting
 from .curves import wait_for_step
@@ -44,6 +44,14 @@ def test_what_comes_late_does_not_push_the_page_away(look: Visit, world: World):
         expect(look.tab.locator("table, pre.log").last).to_be_visible()
         shifts[path] = look.tab.evaluate("shifted")
     assert max(shifts.values()) < 0.1, shifts
+
+
+def test_law_of_a_campaign_does_not_push_what_is_below_it(visit: Visit, lehr: Lehr):
+    sweep = campaigns.recorded(lehr.store)
+    visit.tab.add_init_script(f"({SHIFTS})()")
+    page = visit.open(f"/sweeps/{sweep.id}")
+    expect(page.locator("#campaign svg.figure")).to_have_count(4)
+    assert page.evaluate("shifted") < 0.1
 
 
 def test_charts_that_a_printer_draws_have_their_height(look: Visit, world: World):

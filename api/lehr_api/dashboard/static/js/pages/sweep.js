@@ -217,6 +217,7 @@ const IMPORTANCE = "How much the parameter affects the metric, where that is kno
 
 function drawParameterChoice() {
   figurePlace.hidden = sweep?.method === "campaign";
+  campaign.classList.toggle("awaited", figurePlace.hidden);
   figureBar.hidden = !sweep || figurePlace.hidden;
   if (!sweep || figureBar.hidden) return;
   const { parameters } = sweep;

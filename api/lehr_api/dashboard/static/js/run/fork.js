@@ -15,7 +15,7 @@ import { toast, tryTo } from "../notices.js";
  */
 export const gpuHours = (hours) => (
   hours === null
-    ? "No such run has completed yet, so its GPU-hours are not known."
+    ? "Not all such runs have completed, so its GPU-hours are not known."
     : hours < 0.1
     ? "Under 0.1 GPU-hours, as the completed ones took."
     : `About ${si(hours)} GPU-hours, as the completed ones took.`
