@@ -312,15 +312,17 @@ def test_gpus_are_marked_as_own_foreign_free_or_lost():
     assert gpu_map(None, {}) == []
 
 
-def piped(reporter, views, capsys, monkeypatch) -> list[str]:
+def piped(kind: str, views, monkeypatch) -> list[str]:
     printed: list[str] = []
     monkeypatch.setattr(watch, "_note", printed.append)
+    states, progress = (getattr(watch, f"{kind}_{part}") for part in ("states", "progress"))
+    reporter = watch.PipeLines(states, progress)
     for view in views:
         reporter(view)
     return printed
 
 
-def test_pipe_gets_a_line_per_state_change_and_per_tenth_of_the_steps(capsys, monkeypatch):
+def test_pipe_gets_a_line_per_state_change_and_per_tenth_of_the_steps(monkeypatch):
     views = [
         make_run(1, "queued", step=0),
         make_run(1, "queued", step=0, pending_reason="waits for 1 GPU (x frees 1); next in line"),
@@ -332,9 +334,7 @@ def test_pipe_gets_a_line_per_state_change_and_per_tenth_of_the_steps(capsys, mo
         *(make_run(1, step=step) for step in range(0, 1000, 50)),
         make_run(1, "completed", step=1000, ended_at=NOW),
     ]
-    printed = piped(
-        watch.PipeLines(watch.run_states, watch.run_progress), views, capsys, monkeypatch
-    )
+    printed = piped("run", views, monkeypatch)
     assert printed[:3] == [
         "lr-grid-1: queued: waits for 1 GPU",
         "lr-grid-1: starting",
@@ -345,28 +345,20 @@ def test_pipe_gets_a_line_per_state_change_and_per_tenth_of_the_steps(capsys, mo
     assert len(printed) == 3 + 9 + 1
 
 
-def test_pipe_without_a_number_of_steps_gets_a_line_when_the_step_has_doubled(capsys, monkeypatch):
+def test_pipe_without_a_number_of_steps_gets_a_line_when_the_step_has_doubled(monkeypatch):
     views = [make_run(1, step=step, total_steps=0, eta_s=None) for step in range(0, 1000, 50)]
-    printed = piped(
-        watch.PipeLines(watch.run_states, watch.run_progress), views, capsys, monkeypatch
-    )
+    printed = piped("run", views, monkeypatch)
     steps = [50, 100, 150, 300, 550]
     assert printed[1:] == [f"lr-grid-1: step {step:,}, loss 5.300" for step in steps]
     sweep = make_sweep(*(make_run(n, total_steps=0, eta_s=None) for n in (1, 2)))
-    printed = piped(
-        watch.PipeLines(watch.sweep_states, watch.sweep_progress), [sweep] * 2, capsys, monkeypatch
-    )
+    printed = piped("sweep", [sweep] * 2, monkeypatch)
     assert printed == ["lr-grid-1: running", "lr-grid-2: running"]
 
 
-def test_pipe_gets_changes_and_tenths_of_a_sweep(capsys, monkeypatch):
-    views = [
-        make_sweep(make_run(1, step=step), make_run(2, "queued", step=0))
-        for step in range(0, 1000, 20)
-    ]
-    printed = piped(
-        watch.PipeLines(watch.sweep_states, watch.sweep_progress), views, capsys, monkeypatch
-    )
+def test_pipe_gets_changes_and_tenths_of_a_sweep(monkeypatch):
+    waits = make_run(2, "queued", step=0)
+    views = [make_sweep(make_run(1, step=step), waits) for step in range(0, 1000, 20)]
+    printed = piped("sweep", views, monkeypatch)
     assert printed[0] == "lr-grid-1: running"
     assert printed[1].startswith("lr-grid: 10 % of all steps, best 5.304, ETA ")
     assert len(printed) == 1 + 4
