@@ -190,6 +190,22 @@ def test_bands_of_many_groups_are_seen_at_the_nearest_line_only(visit: Visit, le
     expect(bands.locator("visible=true")).to_have_count(3)
 
 
+def test_a_mean_says_which_run_is_far(visit: Visit, lehr: Lehr):
+    for name, loss in (("a", 3.0), ("b", 3.1), ("c", 3.2), ("diverges", 1000.0)):
+        attempt = seeding.start(lehr.store, lehr.store.runs.create(seeding.run_spec(name)))
+        attempt.evaluate(1, loss)
+        attempt.evaluate(2, loss)
+        attempt.flush()
+    page = visit.open("/?by=lr")
+    mean = page.locator("tr.group .col-val span").first
+    expect(mean).to_have_text("3.10 ±0.10")
+    said = "1 far run left out: diverges"
+    expect(mean).to_have_attribute("title", re.compile(f"^mean of 3 of 4 runs, {said}, ±"))
+    chart = page.locator('[data-metric="val/loss"]')
+    chart.locator(".plot").hover()
+    expect(chart.locator(".tip-row")).to_contain_text(f"3 runs, {said}")
+
+
 def test_groups_by_a_number_are_in_its_order_and_whole(visit: Visit, lehr: Lehr):
     for i in range(236):  # More than the page asks for at once.
         run = lehr.store.runs.create(seeding.run_spec(f"r{i}", lr=(1 + i % 13) * 1e-3))

@@ -5,7 +5,7 @@ import { test } from "node:test";
 
 import { nearest } from "../../api/lehr_api/dashboard/static/js/nearest.js";
 import { drawnOf } from "../../api/lehr_api/dashboard/static/js/runs/beside.js";
-import { bestOf, COLUMNS, parted, withValues } from "../../api/lehr_api/dashboard/static/js/runs/columns.js";
+import { bestOf, COLUMNS, parted, withValues, farOf } from "../../api/lehr_api/dashboard/static/js/runs/columns.js";
 import { columnOf, Configs, shortName, varyingPaths } from "../../api/lehr_api/dashboard/static/js/runs/configs.js";
 import { completions, numberOf, parseFilter, unknownKey } from "../../api/lehr_api/dashboard/static/js/runs/filter.js";
 import { grouped, linesOf, unfolded, withRows } from "../../api/lehr_api/dashboard/static/js/runs/groups.js";
@@ -272,6 +272,9 @@ test("sorted groups come by their means among the runs, unknown ones last; those
   const runs = [run({ id: "a", sweep_id: "s", ...loss(1) }), run({ id: "b", ...loss(2) }), run({ id: "c", sweep_id: "s", ...loss(5) }), run({ id: "d" })];
   const of = (/** @type {any} */ how) => grouped(runs, SWEEPS, () => false, { sorted: true, ...how }).map((one) => (one.kind === "run" ? one.run.id : one.id)).join("");
   assert.deepEqual([false, true].map((down) => of({ means: { column, down } })), ["bsd", "sbd"]);
+  farOf.set("val/loss", ["c"]);
+  assert.equal(of({ means: { column, down: false } }), "sbd", "without a run that is far");
+  farOf.clear();
   assert.equal(of({}), "sbd");
   assert.equal(of({ first: [{ id: "none", name: "none", href: "/sweeps/none" }] }), "nonesbd");
 });

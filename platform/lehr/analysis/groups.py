@@ -21,6 +21,7 @@ _FEW = 12
 of the config with at most so many.
 """
 _QUARTERED = 8  # So many runs are divided into four parts, fewer into two.
+_OTHERS, _FAR, _USUAL = 3, 20, 0.02  # Far: 20 median deviations, each at least 2 % of the median.
 _DIGITS = 17
 _DIVIDED = re.compile(r"(.+?)\s*<\s*([-+\d.eE]+)")
 
@@ -53,6 +54,25 @@ def spread(values: Iterable[float | None]) -> tuple[int, float | None, float | N
     known = [value for value in values if value is not None and math.isfinite(value)]
     mean = statistics.fmean(known) if known else None
     return len(known), mean, statistics.stdev(known) if len(known) > 1 else None
+
+
+def far_runs(values: Mapping[str, float | None], goal: Goal | None) -> list[str]:
+    """Return the runs that end far worse than the others, as one does that diverged to a finite
+    value: no mean has them. Without a goal, or of few runs, none is far.
+    """
+    known = {run: v for run, v in values.items() if v is not None and math.isfinite(v)}
+    sign = -1 if goal == "maximize" else 1
+    far: list[str] = []
+    for run in sorted(known, key=lambda run: -sign * known[run]):  # The worst first.
+        others = [value for other, value in known.items() if other != run]
+        if goal is None or len(others) < _OTHERS:
+            break
+        middle = statistics.median(others)
+        usual = statistics.median(abs(value - middle) for value in others)
+        if sign * (known[run] - middle) <= _FAR * max(usual, _USUAL * abs(middle)):
+            break
+        far.append(run)
+    return far
 
 
 def edges(values: Iterable[float]) -> list[float] | None:

@@ -77,6 +77,8 @@ class RunGroupView(View):
     """Of the compared metric, where all runs have it."""
     deviation: float | None = None
     """Sample standard deviation; null for a single value."""
+    far: list[str] = []
+    """Those left out of all three, as ``RunValuesView`` has it."""
 
 
 class ClaimView(View):

@@ -59,6 +59,8 @@ class Series(View):
     """How many of the members have a value at each point, where not all have one at all."""
     dropouts: str = ""
     """Which members have none at the last steps of the others: `2 diverged at steps 60 to 61`."""
+    far: list[str] = []
+    """Runs that are left out, as `RunValuesView` has it; ``dropouts`` names them."""
 
 
 class LogStream(View):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,9 +28,12 @@ def series_view(series: SeriesData, digits: int | None = None, **more: Any) -> S
     return Series.model_construct(**made)
 
 
-def mean_view(members: Sequence[SeriesData], ended: Sequence[bool], digits: int | None) -> Series:
+def mean_view(
+    members: Sequence[SeriesData], ended: Sequence[bool], digits: int | None, far: Mapping[str, str]
+) -> Series:
     """Return the mean of curves with points, as that of the first: of those that have a value, with
     one standard deviation below and above it. ``ended``: whether the run of each has ended.
+    ``far``: names of the runs by id that are no members, as ``far_runs`` says.
 
     It has the steps of the finest curve, and those of others before and after it. A coarser curve
     counts with what is between its points.
@@ -63,12 +66,15 @@ def mean_view(members: Sequence[SeriesData], ended: Sequence[bool], digits: int 
         nonfinite=[],
         superseded=[],
     )
+    names = ", ".join([*far.values()][:3] + ["…"] * (len(far) > 3))
+    left_out = f"{len(far):,} far run{'s' * (len(far) > 1)} left out: {names}" if far else ""
     return series_view(
         made,
         digits,
         members=len(members),
         counts=None if (counts == len(members)).all() else counts.tolist(),
-        dropouts=_dropouts(members, ended),
+        dropouts=", ".join(filter(None, [_dropouts(members, ended), left_out])),
+        far=[*far],
     )
 
 

@@ -13,7 +13,7 @@ from lehr.analysis.compare import ComparedRun, compared_metric, flatten
 from lehr.analysis.compare import compare as compare_curves
 from lehr.analysis.compare import note as metric_note
 from lehr.analysis.curve import Curve
-from lehr.analysis.groups import GroupedRun, UnknownKey, group_names, spread
+from lehr.analysis.groups import GroupedRun, UnknownKey, far_runs, group_names, spread
 from lehr.app.presenters.runs import CORE_METRICS
 from lehr.app.presenters.streams import flops_per_token
 from lehr.app.services.context import Context
@@ -21,7 +21,7 @@ from lehr.app.services.many_runs import find_runs, specs_with_configs
 from lehr.base.names import Goal, goal_of, task_of
 from lehr.control.lifecycle import RunState
 from lehr.errors import NotFound, UserError, did_you_mean
-from lehr.schemas.comparisons import ComparisonView, RunGroupView, RunResultView
+from lehr.schemas.comparisons import ComparisonView, RunGroupView
 from lehr.schemas.runs import RunValuesView
 from lehr.specs.sweep import Metric
 from lehr.store import Store
@@ -84,7 +84,7 @@ def compare_runs(
     ]
     view = compare_curves(compared, metric=metric, goal=_goal(store, runs, metric), x_axis=x_axis)
     if by:
-        view.groups = _groups(runs, specs, infos, view.results, by)
+        view.groups = _groups(runs, specs, infos, view, by)
     if chosen:
         view.notes.insert(0, chosen)
     return view
@@ -170,18 +170,18 @@ def _groups(
     runs: Sequence[RunRow],
     specs: Sequence[Mapping[str, Any]],
     infos: Sequence[Sequence[MetricSummary]],
-    outcomes: Sequence[RunResultView],
+    view: ComparisonView,
     by: str,
 ) -> list[RunGroupView]:
     names = groups_of(runs, specs, [{one.name: one.last for one in known} for known in infos], by)
     found = []
     for name in dict.fromkeys(names):
-        members = [one for one, its in zip(outcomes, names, strict=True) if its == name]
-        count, mean, deviation = spread(None if one.incomparable else one.value for one in members)
-        ids = [one.run_id for one in members]
-        found.append(
-            RunGroupView(name=name, run_ids=ids, count=count, mean=mean, deviation=deviation)
-        )
+        members = [one for one, its in zip(view.results, names, strict=True) if its == name]
+        values = {one.run_id: None if one.incomparable else one.value for one in members}
+        far = far_runs(values, view.goal)
+        count, mean, deviation = spread(v for run, v in values.items() if run not in far)
+        of = {"count": count, "mean": mean, "deviation": deviation, "far": far}
+        found.append(RunGroupView(name=name, run_ids=[*values], **of))
     return found
 
 
@@ -321,11 +321,22 @@ def values_of_runs(
     every = names or by
     latest = store.series.latest(ids, None if every else metrics) if every or metrics else {}
     newest = [{name: at.value for name, at in latest.get(run_id, {}).items()} for run_id in ids]
+    groups = groups_of(runs, specs, newest, by) if by else []
+    members: dict[str, list[int]] = {}
+    for i, group in enumerate(groups):
+        members.setdefault(group, []).append(i)
+    far: dict[str, list[str]] = {}
+    for name in sorted({name for values in newest for name in values}):
+        for own in members.values():
+            values = {ids[i]: newest[i].get(name) for i in own}
+            if out := far_runs(values, goal_of(name)):
+                far.setdefault(name, []).extend(out)
     return RunValuesView(
         runs=ids,
         same=same,
         differing=differing,
         metrics={name: _column(store, runs, name, newest) for name in metrics},
         metric_names=sorted({name for values in newest for name in values}) if names else [],
-        groups=groups_of(runs, specs, newest, by) if by else [],
+        groups=groups,
+        far=far,
     )

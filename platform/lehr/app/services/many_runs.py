@@ -8,8 +8,9 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
+from lehr.analysis.groups import far_runs
 from lehr.app.presenters.series import mean_view, series_view
-from lehr.base.names import ARGUMENTS, is_neutral_argument
+from lehr.base.names import ARGUMENTS, goal_of, is_neutral_argument
 from lehr.errors import NotFound, UserError
 from lehr.schemas.streams import Series
 from lehr.store import Store
@@ -110,9 +111,14 @@ def curves_of_runs(
             if len(group) == 1 and curves:
                 without = {} if ranges else {"low": None, "high": None}
                 found.append(series_view(curves[0], digits, **without))
-            elif there := [one for one in members if one[1].step]:
-                ended = [run.ended_at is not None for run, _ in there]
-                found.append(mean_view([curve for _, curve in there], ended, digits))
+            elif len(group) > 1:
+                latest = store.series.latest([run.id for run, _ in members], [name])
+                ends = {run: its[name].value for run, its in latest.items() if its}
+                out = far_runs(ends, goal_of(name))
+                far = {run.id: run.name for run, _ in members if run.id in out}
+                if there := [one for one in members if one[1].step and one[0].id not in far]:
+                    ended = [run.ended_at is not None for run, _ in there]
+                    found.append(mean_view([curve for _, curve in there], ended, digits, far))
     return found
 
 

@@ -21,7 +21,7 @@ def curve(step: list[int], y: list[float]) -> SeriesData:
 
 
 def mean_curve(curves: list[SeriesData]) -> Series:
-    return mean_view(curves, [False] * len(curves), 12)
+    return mean_view(curves, [False] * len(curves), 12, {})
 
 
 def test_the_mean_has_one_standard_deviation_on_both_sides():
@@ -70,6 +70,6 @@ def test_words_say_who_diverged_or_ended_before_the_others():
         curve([1, 400], [1, 1]),
         curve([1, 850], [1, 1]),
     ]
-    said = mean_view(curves, [False, True, True, True, False], None).dropouts
+    said = mean_view(curves, [False, True, True, True, False], None, {}).dropouts
     assert said == "2 diverged at steps 60 to 61, 1 ended at step 400"
-    assert mean_view(curves[:1], [True], None).dropouts == ""
+    assert mean_view(curves[:1], [True], None, {}).dropouts == ""

@@ -161,3 +161,19 @@ def test_best_value_and_difference_to_the_reference_at_equal_tokens(context: Con
         "best:val/loss": [2.0, 5.0, 1.0, None, 9.0],
         "versus:val/loss": [None, 1.0, 1.0, None, None],
     }
+
+
+def test_a_far_run_is_left_out_of_row_comparison_and_mean_curve(context: Context):
+    ids = []
+    for name, loss in (("a", 3.0), ("b", 3.1), ("c", 3.2), ("diverges", 1000.0)):
+        run = context.store.runs.create(seeding.run_spec(name))
+        ids.append(run.id)
+        attempt = seeding.start(context.store, run)
+        attempt.evaluate(1, loss)
+        attempt.flush()
+    assert values_of_runs(context, ids, by="lr").far["val/loss"] == ids[3:]
+    [group] = compare_runs(context, ids, metric="val/loss", x_axis="step", by="lr").groups
+    assert (group.count, group.mean, group.far) == (3, pytest.approx(3.1), ids[3:])
+    [mean] = curves_of_runs(context.store, [",".join(ids)], ["val/loss"])
+    assert (mean.y, mean.members, mean.far) == (pytest.approx([3.1]), 3, ids[3:])
+    assert mean.dropouts == "1 far run left out: diverges"

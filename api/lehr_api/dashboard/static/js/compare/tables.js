@@ -108,7 +108,7 @@ export function groupTable(groups, metric, where, strokeOf, plot) {
     h("th.num", { scope: "col", title: hint }, text);
   const mean = "mean of the runs, ± their standard deviation";
   const heads = [
-    "", "group", ...(plot ? [plot.head(mean)] : []), column("runs", "of which so many have a value"),
+    "", "group", ...(plot ? [plot.head(mean)] : []), column("runs", "of which so many have a value, none far worse than the others"),
     column(`${metric} at ${where}`, mean), column("to the first group", "difference of the means"),
   ];
   return dataTable("Groups", heads, groups.map(({ name, run_ids: ids, count, mean: value, deviation = null }) => h(

@@ -220,17 +220,23 @@ export const withValues = (columns, runs) => columns.filter(
   ({ sort }) => !sort || !runs.length || runs.some((run) => sort(run) !== null)
 );
 
+/** By metric, the runs that the server leaves out of the means of their groups. @type {Map<string, string[]>} */
+export const farOf = new Map();
+
 /**
- * Return number, mean and standard deviation of the finite values of a column.
+ * Return number, mean and standard deviation of the finite values of a column, and who is far: left out of them.
  *
  * @param {Column} column
  * @param {RunView[]} runs
  */
-export function spreadOf({ sort }, runs) {
-  const values = runs.map((run) => Number(sort?.(run) ?? NaN)).filter(Number.isFinite);
+export function spreadOf({ key, metric = "", sort }, runs) {
+  const out = new Set(key.startsWith("best:") ? [] : farOf.get(metric));
+  const far = runs.filter(({ id }) => out.has(id));
+  const values = runs.filter((run) => !far.includes(run)).map((run) => Number(sort?.(run) ?? NaN))
+    .filter(Number.isFinite);
   const mean = values.reduce((a, b) => a + b, 0) / values.length;
   const squares = values.reduce((sum, value) => sum + (value - mean) ** 2, 0);
-  return { n: values.length, mean, sd: values.length > 1 ? Math.sqrt(squares / (values.length - 1)) : null };
+  return { n: values.length, mean, sd: values.length > 1 ? Math.sqrt(squares / (values.length - 1)) : null, far };
 }
 
 /**

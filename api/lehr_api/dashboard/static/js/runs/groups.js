@@ -6,7 +6,7 @@ import { h } from "../dom.js";
 import { integer, isSeed, NONE, percent } from "../format.js";
 import { message } from "../notices.js";
 import { countsLine, stateMark } from "../status.js";
-import { bestOfSweep, metricOf, spreadOf } from "./columns.js";
+import { bestOfSweep, farOf, metricOf, spreadOf } from "./columns.js";
 import { valueOf } from "./filter.js";
 import { compared, markOf } from "./list.js";
 
@@ -164,15 +164,18 @@ export class Groups {
   async ask(runs) {
     const { by } = this;
     const ids = runs.map(({ id }) => id);
-    const asked = `${by} ${[...ids].sort()}`;
+    // One that has ended may be far now.
+    const asked = `${by} ${runs.map(({ id, ended_at: at }) => (at ? `${id}.` : id)).sort()}`;
     if (asked === this.asked) return;
     this.asked = asked;
     this.problem = null;
+    farOf.clear();
     if (!this.byKey || !ids.length) return;
     try {
       const found = await get("/values", { run: ids, by, configs: false });
       if (asked !== this.asked) return;
       this.names = new Map(ids.map((id, n) => [id, found.groups[n]]));
+      for (const [metric, far] of Object.entries(found.far)) farOf.set(metric, far);
     } catch (error) {
       if (asked !== this.asked) return;
       this.names = new Map();
@@ -191,9 +194,11 @@ export class Groups {
 function common(column, runs) {
   const { cell, mean: write, setting, sort } = column;
   if (write) {
-    const { n, mean, sd } = spreadOf(column, runs);
+    const { n, mean, sd, far } = spreadOf(column, runs);
     if (!n) return NONE;
-    const of = `mean of ${integer(n)} of ${integer(runs.length)} runs`;
+    const names = [...far.slice(0, 3).map(({ name }) => name), ...(far.length > 3 ? ["…"] : [])].join(", ");
+    const out = names && `, ${integer(far.length)} far run${far.length > 1 ? "s" : ""} left out: ${names}`;
+    const of = `mean of ${integer(n)} of ${integer(runs.length)} runs${out}`;
     // As many digits as the deviation leaves certain.
     const digits = Math.min(3, Math.max(0, 1 - Math.floor(Math.log10(sd || 1e-3))));
     return sd === null || Math.abs(mean) >= 1000 || write === percent
