@@ -90,11 +90,13 @@ def test_several_are_ranked_with_intervals_and_grouped_by_what_explains_them(
     assert losses == sorted(losses)
     expect(rows.first.locator(".is-best")).to_have_text(f"{losses[0]:.3f}")
     expect(page.locator(".is-best")).to_have_count(1)
-    dots = "(all) => new Set(all.map((one) => one.getAttribute('fill'))).size"
     page.get_by_role("combobox", name="colour").fill("weight_decay")
     page.keyboard.press("Enter")
     expect(page.locator(".colours .scale")).to_have_text("weight_decay0.10.2")
-    assert rows.locator(".dots circle").evaluate_all(dots) == 2
+    page.wait_for_function(
+        "() => new Set([...document.querySelectorAll('.results .dots circle')]"
+        ".map((dot) => dot.getAttribute('fill'))).size === 2"
+    )
     page.wait_for_function(
         """() => new Set(document.querySelector('[data-metric="train/loss"] .plot')?.figure?.traces
             .filter((t) => t.line?.width > 1).map((t) => t.line.color)).size === 2"""

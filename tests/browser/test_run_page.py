@@ -10,6 +10,7 @@ from playwright.sync_api import Route, expect
 
 from lehr.base.home import runs_dir
 from lehr.control.lifecycle import RunState
+from lehr.specs import load_spec
 from lehr_log.media import _json, _png
 from lehr_testing import seeding
 
@@ -135,9 +136,10 @@ def test_tabs_have_their_own_urls(look: Visit, world: World):
 def test_media_are_shown_by_step_and_side_by_side(visit: Visit, lehr: Lehr):
     attempts = []
     for name in ("one", "two"):
-        run = lehr.store.runs.create(seeding.run_spec(name))
+        program = {"kind": "run", "name": name, "trainer": {"script": "train.py"}}
+        run = lehr.store.runs.create(load_spec(program))
         attempts.append(seeding.start(lehr.store, run))
-        attempts[-1].train([1, 2, 3])
+        attempts[-1].evaluate(3, 4.0)
         attempts[-1].checkpoint(3, val_loss=4.0)  # Until then the page looks again by itself.
     first, second = attempts
     for step in (1, 2):

@@ -122,7 +122,7 @@ class Attempt:
                 device=device,
                 parameters=754_977_792,
                 tokens_per_step=TOKENS_PER_STEP,
-                total_steps=self.run.spec["train"]["steps"],
+                total_steps=(self.run.spec["train"] or {"steps": 0})["steps"],
                 validation_digest=self.held_out,
                 held_out="32,768 of 249,404 held-out tokens, from 21 of 23 documents",
                 versions={"torch": "2.13.0", "python": "3.11.7"},

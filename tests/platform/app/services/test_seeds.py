@@ -107,8 +107,10 @@ def test_repetitions_count_for_the_rate_of_the_trial_that_they_repeat(context: C
     outline = context.presenter.sweeps.outline(sweep)
     fit = sweep_fit(outline, "train.optimizer.lr")
     assert fit.noise == pytest.approx(0.1)
-    drawn = sweep_figure(outline).points
-    assert sum(list(points.x).count(1e-3) for points in drawn if points.texts) == 5
+    drawn = sweep_figure(
+        outline
+    ).points  # Also those that failed or wait, and the ring of the best.
+    assert sum(list(points.x).count(1e-3) for points in drawn if points.texts) == 6
 
 
 @pytest.mark.parametrize("n", [0, -1, 21])
