@@ -189,6 +189,23 @@ def test_the_proposal_is_in_the_form_and_before_the_end_it_is_too_early(visit: V
     expect(page.locator("#sweep-head code")).to_have_count(0)
 
 
+def test_seeds_that_are_proposed_are_queued_at_once(visit: Visit, lehr: Lehr):
+    rates = [1e-3 * 1.2**i for i in range(5)]
+    sweep, runs = seeding.create_sweep(lehr.store, seeding.lr_sweep("near", rates, steps=100))
+    for run in runs:
+        attempt = seeding.start(lehr.store, run)
+        attempt.train(range(1, 101), lr=0.01 if run is runs[-1] else None)
+        attempt.end(RunState.COMPLETED, 100)
+    page = visit.open(f"/sweeps/{sweep.id}")
+    page.get_by_role("button", name=re.compile("Add [0-9]+ proposed trials")).click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("GPU-hours, as the completed ones took")
+    dialog.get_by_role("button", name="Add").click()
+    expect(page.get_by_role("button", name="Add values")).to_be_visible()
+    added = lehr.store.sweeps.repetitions(lehr.store.sweeps.outlines(sweep.id))
+    assert {one.state for one in added} == {"queued"}
+
+
 def test_values_are_added_and_failed_trials_retried_together(visit: Visit, lehr: Lehr):
     sweep, runs = seeding.create_sweep(lehr.store, seeding.lr_sweep("grid", [1e-4, 1e-3], steps=50))
     for run in runs:

@@ -346,14 +346,15 @@ def rates_below(tried: Iterable[float], used: Range = USED["adamw"]) -> tuple[fl
 
 def _beyond(rates: Sequence[float], edge: Literal["low", "high"], used: Range) -> list[float]:
     """Return the rate one step beyond the edge, at the mean spacing of what was tried, or where the
-    optimizer's range ends before it; none if that is close.
+    optimizer's range ends before it; none if that end is close.
     """
     step = (rates[-1] / rates[0]) ** (1 / (len(rates) - 1)) if len(rates) > 1 else _STEP
+    least = min(_NARROW, step * 0.999)  # A narrow grid takes narrow steps.
     if edge == "low":
         beyond = min(max(rates[0] / step, used[0]), used[1])
-        return [beyond] if rates[0] / beyond >= _NARROW else []
+        return [beyond] if rates[0] / beyond >= least else []
     beyond = min(rates[-1] * step, used[1])
-    return [beyond] if beyond / rates[-1] >= _NARROW else []
+    return [beyond] if beyond / rates[-1] >= least else []
 
 
 def _between(tried: Sequence[float], sure: Range, used: Range) -> list[float]:

@@ -7,9 +7,9 @@ import shlex
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lehr.analysis.lr_fit import rounded
+from lehr.analysis.lr_fit import LrFit, rounded
 from lehr.base import formats
-from lehr.base.names import is_seed
+from lehr.base.names import is_seed, seed_path
 from lehr.schemas.sweeps import NextTrials
 
 if TYPE_CHECKING:
@@ -73,3 +73,19 @@ def next_seeds(sweep: SweepDetail, count: int) -> NextTrials | None:
         trials=len(sweep.trials) // max(1, len(known)) * count,
         command=f"lehr extend {sweep.id} {shlex.quote(argument)}",
     )
+
+
+def repetitions(sweep: SweepDetail, fit: LrFit, parameter: str) -> NextTrials | None:
+    """Return the proposed seeds as repetitions of a trial of each rate.
+
+    None for no seeds, or where Lehr cannot start the runs with another one.
+    """
+    run, n = sweep.spec["run"], fit.next_seeds
+    program, stages = run.get("trainer"), (run.get("train") or {}).get("stages")
+    fixed = program and (program.get("external") or seed_path(program.get("args") or {}) is None)
+    if not n or stages or fixed:
+        return None
+    own = {trial.parameters.get(parameter): trial.run.id for trial in sweep.trials}
+    runs = [own[rate] for rate in fit.seeded_rates if rate in own]
+    command = "; ".join(f"lehr seeds {run_id} -n {n}" for run_id in runs)
+    return NextTrials(repeat=runs, trials=len(runs) * n, command=command)

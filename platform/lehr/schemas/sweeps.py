@@ -104,12 +104,14 @@ class NoiseView(View):
 
 
 class NextTrials(View):
-    """Trials to add next, to know the best learning rate better: the input of `extend`."""
+    """Trials to add next, to know the best learning rate better: input of `extend` or `seeds`."""
 
     parameters: dict[str, list[Any]] | None = None
     """For a grid: values to add."""
     points: list[dict[str, Any]] | None = None
     """For a list: points to add."""
+    repeat: list[str] = []
+    """For a sweep without seeds of its own: runs to repeat with equally many new seeds."""
     trials: int
     """Number of runs that this adds, with all seeds."""
     command: str

@@ -184,3 +184,25 @@ def test_sweep_without_seeds_of_its_own_is_not_extended_by_seeds():
     assert next_seeds(close_together(method="tpe"), 2) is None
     points = close_together(method="list", spec={"points": []})
     assert next_seeds(points, 2) is None
+
+
+def test_trials_without_seeds_are_repeated_unless_they_are_being_repeated():
+    made = close_together(parameters=[LR])
+    found = with_advice(made, SweepVerdict(None, {}, {}), "minimize")
+    more = found.next_trials
+    assert more.repeat == ["r1"] * (more.trials // 2) != []
+    assert any(f"by `lehr seeds TRIAL -n 2` for each ({more.trials} " in n for n in found.notes)
+    run = made.trials[0].run.model_copy(update={"state": "running"})
+    own = made.trials[0].model_copy(update={"run": run, "compared_value": None})
+    waits = with_advice(
+        made.model_copy(update={"repetitions": [own]}), SweepVerdict(None, {}, {}), "minimize"
+    )
+    assert (waits.next_trials, [note for note in waits.notes if "to try" in note.lower()]) == (
+        None,
+        [],
+    )
+
+
+def test_narrow_grid_takes_its_own_step_beyond_the_edge():
+    fit = fit_learning_rate((1e-4 * 1.12**i, 3.0 - i / 10) for i in range(6))
+    assert (fit.edge, fit.next_rates) == ("high", (2e-4,))

@@ -680,6 +680,7 @@ export interface NoiseView {
 export interface NextTrials {
   parameters: Record<string, any[]> | null;
   points: Record<string, any>[] | null;
+  repeat: string[];
   trials: number;
   command: string;
 }

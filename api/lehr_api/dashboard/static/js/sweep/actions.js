@@ -46,12 +46,32 @@ const value = (text) => (
   text !== "" && Number.isFinite(Number(text)) ? Number(text) : text === "true" ? true : text === "false" ? false : text
 );
 
+/** Say what so many trials more need. @param {SweepDetail} sweep @param {number} trials */
+function hoursOf(sweep, trials) {
+  const done = sweep.counts.completed ?? 0;
+  // The hours of trials that ended early do not predict those of a whole one.
+  return gpuHours(sweep.cost && done && done === sweep.trials_total ? trials * sweep.cost.gpu_hours / done : null);
+}
+
+/** Repeat the proposed trials. @param {SweepDetail} sweep @param {import("../types.js").NextTrials} next */
+function repeat(sweep, { repeat: left, trials }) {
+  const n = trials / left.length;
+  openForm({
+    title: `Add ${trials} trials to ${sweep.name}`,
+    about: `${n} more seeds of ${left.length} of its trials. They are sweeps of their own, and count for this one.`,
+    fields: [h("p.hint", {}, hoursOf(sweep, trials))],
+    yes: "Add",
+    act: async () => {
+      // After an error, those that are queued are not queued again.
+      for (; left.length; left.shift()) await post(`/runs/${left[0]}/seeds`, { n });
+      location.reload();
+    },
+  });
+}
+
 /** Add trials: first those that the verdict proposes, if it does. @param {SweepDetail} sweep */
 function extend(sweep) {
   const next = sweep.next_trials;
-  const done = sweep.counts.completed ?? 0;
-  // The hours of trials that ended early do not predict those of a whole one.
-  const each = sweep.cost && done && done === sweep.trials_total ? sweep.cost.gpu_hours / done : null;
   const byValue = sweep.method === "grid" || sweep.method === "list";
   const what = sweep.method === "campaign" ? "GPU-h" : "trials";
   const proposed = next?.parameters ?? { [Object.keys(next?.points?.[0] ?? {})[0] ?? sweep.parameters[0]]:
@@ -67,7 +87,7 @@ function extend(sweep) {
   const show = () => {
     const tried = new Set(sweep.trials.map((trial) => JSON.stringify(trial.parameters[path.value]))).size;
     const trials = byValue ? (added().length * sweep.trials_total) / Math.max(1, tried) : Number(text.value);
-    cost.textContent = what === "GPU-h" ? "" : gpuHours(each === null ? null : each * trials);
+    cost.textContent = what === "GPU-h" ? "" : hoursOf(sweep, trials);
   };
   text.addEventListener("input", show);
   path.addEventListener("change", show);
@@ -103,7 +123,8 @@ export function sweepActions(sweep) {
     method === "grid" ? "Add values" : method === "campaign" ? "Add GPU-hours" : "Add trials", () => extend(sweep),
   );
   const proposed = () => next && !live && button(
-    `Add ${next.trials} proposed ${next.trials === 1 ? "trial" : "trials"}`, () => extend(sweep), ".main",
+    `Add ${next.trials} proposed ${next.trials === 1 ? "trial" : "trials"}`,
+    () => (next.repeat.length ? repeat(sweep, next) : extend(sweep)), ".main",
   );
   const main = () => [
     proposed() || add(),
