@@ -203,7 +203,9 @@ def test_a_mean_says_which_run_is_far(visit: Visit, lehr: Lehr):
     expect(mean).to_have_attribute("title", re.compile(f"^mean of 3 of 4 runs, {said}, ±"))
     chart = page.locator('[data-metric="val/loss"]')
     chart.locator(".plot").hover()
-    expect(chart.locator(".tip-row")).to_contain_text(f"3 runs, {said}")
+    tip = chart.locator(".tip-row")
+    expect(tip).to_contain_text(f"3 runs, {said}")
+    assert tip.evaluate("(one) => one.scrollWidth <= one.clientWidth"), "all of it is seen"
 
 
 def test_groups_by_a_number_are_in_its_order_and_whole(visit: Visit, lehr: Lehr):

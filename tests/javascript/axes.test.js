@@ -70,15 +70,15 @@ test("a run that is far from most others does not flatten them, and is named", (
   const all = [1, 1.01, 1.02, 0.99].map(falling);
   const diverged = falling(1).map((value, i) => (i < 20 ? value : 50 * i));
   const drawn = (/** @type {number[][]} */ curves, own = {}, goal = "minimize") => yAxis("val/loss", curves.flatMap((y, i) => ({ ...lines(y)[0], label: `run ${i + 1}`, curve: { ...lines(y)[0].curve, goal } })), curves.map((y) => ({ y })), false, own);
-  assert.equal(drawn([...all, diverged]).outside, "run 5 is above");
+  assert.equal(drawn([...all, diverged]).outside, "1 is above: run 5");
   assert.ok(drawn([...all, diverged]).axis.high < 12);
   assert.ok(drawn([...all, diverged], { all: true }).axis.high > 1000);
-  assert.equal(drawn([[7, 5], [7, 5.1], [7, 4.9], [10, 1005]]).outside, "run 4 is above");
+  assert.equal(drawn([[7, 5], [7, 5.1], [7, 4.9], [10, 1005]]).outside, "1 is above: run 4");
   assert.equal(drawn([...all, diverged, diverged]).named, "2 are above: run 5; run 6");
   assert.equal(drawn([...all, diverged, diverged]).outside, "2 are above");
   // A rate that is higher is no failure.
   assert.equal(drawn([...all, diverged], {}, "").outside, "");
-  assert.equal(drawn([...all, all[0].map((value) => value - 500)]).outside, "run 5 is below");
+  assert.equal(drawn([...all, all[0].map((value) => value - 500)]).outside, "1 is below: run 5");
   // A mean that one of its runs takes with it.
   const mean = { ...lines(diverged)[0], curve: { ...lines(diverged)[0].curve, goal: "minimize", members: 5, low: diverged.map((y, i) => y - (i < 20 ? 0.1 : y)), high: diverged.map((y, i) => y + (i < 20 ? 0.1 : y)) } };
   const moved = yAxis("val/loss", [mean], [{ y: diverged }], false, {});

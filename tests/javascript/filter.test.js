@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { nearest } from "../../api/lehr_api/dashboard/static/js/nearest.js";
 import { drawnOf } from "../../api/lehr_api/dashboard/static/js/runs/beside.js";
 import { bestOf, COLUMNS, parted, withValues, farOf } from "../../api/lehr_api/dashboard/static/js/runs/columns.js";
-import { columnOf, Configs, shortName, varyingPaths } from "../../api/lehr_api/dashboard/static/js/runs/configs.js";
+import { columnOf, Configs, shortName, varyingPaths, labelsOf } from "../../api/lehr_api/dashboard/static/js/runs/configs.js";
 import { completions, numberOf, parseFilter, unknownKey } from "../../api/lehr_api/dashboard/static/js/runs/filter.js";
 import { grouped, linesOf, unfolded, withRows } from "../../api/lehr_api/dashboard/static/js/runs/groups.js";
 import { markOf, ordersOf, pressed, RunList, textOf } from "../../api/lehr_api/dashboard/static/js/runs/list.js";
@@ -209,6 +209,19 @@ function pathsOf(differing, varied) {
   configs.take({ runs: ids, same: {}, differing, metrics: {} });
   return varyingPaths(ids.map((id, i) => run({ id, parameters_varied: Object.fromEntries(varied[i].map((path) => [path, 0])) })), configs);
 }
+
+test("lines have the names of their runs and what differs between them, trials of one sweep that alone", () => {
+  const configs = new Configs();
+  configs.take({ runs: ["a", "b", "c"], same: {}, differing: { [LR]: [1e-3, 2e-3, 1e-3], "train.steps": [9, 9, 8] }, metrics: {} });
+  const labels = (/** @type {(string | null)[]} */ sweeps, ids = ["a", "b", "c"]) => {
+    const runs = ids.map((id, i) => run({ id, name: `run-${id}`, sweep_id: sweeps[i] }));
+    return runs.map(labelsOf(runs, [LR, "train.steps"], configs));
+  };
+  assert.deepEqual(labels([null, null, null]), ["run-a · lr 1.0e-3 · steps 9", "run-b · lr 2.0e-3 · steps 9", "run-c · lr 1.0e-3 · steps 8"]);
+  assert.deepEqual(labels(["s", "t"], ["a", "b"]), ["run-a · lr 1.0e-3", "run-b · lr 2.0e-3"], "equal steps are left out");
+  assert.deepEqual(labels(["s", "s"], ["a", "b"]), ["lr 1.0e-3", "lr 2.0e-3"]);
+  assert.deepEqual(labels(["s"], ["a"]), ["run-a"]);
+});
 
 test("the seed comes last, though a sweep varies it", () => {
   const varied = [[LR, DECAY], [LR, DECAY], [LR, DECAY], [LR, DECAY], [SEED], [SEED]];

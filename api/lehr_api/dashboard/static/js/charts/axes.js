@@ -114,15 +114,10 @@ export function logOf(lines, wanted) {
  * @param {boolean} named whether several runs are named
  */
 function outsideOf({ above, below, outside }, lines, named) {
-  const runs = (/** @type {number[]} */ far, /** @type {string} */ where) => (
-    far.length
-      ? [
-        far.length === 1
-          ? `${lines[far[0]].label} is ${where}`
-          : `${far.length} are ${where}${named ? `: ${far.map((i) => lines[i].label).join("; ")}` : ""}`,
-      ]
-      : []
-  );
+  const runs = (/** @type {number[]} */ far, /** @type {string} */ where) => {
+    const names = named || far.length === 1 ? `: ${far.map((i) => lines[i].label).join("; ")}` : "";
+    return far.length ? [`${far.length} ${far.length === 1 ? "is" : "are"} ${where}${names}`] : [];
+  };
   return [...runs(above, "above"), ...runs(below, "below"), ...(outside ? [`${integer(outside)} outside`] : [])]
     .join(" · ");
 }

@@ -7,7 +7,7 @@ import { installPage } from "../page.js";
 import { Beside, edgeOf, MOST_LINES } from "../runs/beside.js";
 import { bestOf, COLUMNS, JUDGED } from "../runs/columns.js";
 import {
-  columnNamed, columnNames, columnsOf, Configs, forLabels, judgedBy, LOOKED_AT, varyingPaths,
+  columnNamed, columnNames, columnsOf, Configs, judgedBy, labelsOf, LOOKED_AT, varyingPaths,
 } from "../runs/configs.js";
 import { completions, parseFilter, parts, unknownKey } from "../runs/filter.js";
 import { cellOf, grouped, groupRow, Groups, headOf, linesOf, unfolded, withRows } from "../runs/groups.js";
@@ -221,10 +221,9 @@ function redraw(all = false) {
   const keys = (/** @type {Column[]} */ columns) => columns.map(({ key }) => key).join();
   const after = `${keys(state.columns)}; ${keys(state.alike)} ${[...best]} ${textOf(state.orders)}`;
   state.best = best;
-  const paths = forLabels(state.varying);
   // Their marks are in the rows.
   const marks = state.beside?.show(
-    linesOf(state.items), (run) => configs.label(run.id, paths) || run.name, state.colour, configs,
+    linesOf(state.items), (runs) => labelsOf(runs, state.varying, configs), state.colour, configs,
     [...state.varying, "val/loss", "train/loss", ...configs.paths],
     list.complete || (!state.orders.length && state.items.length >= MOST_LINES),
   );

@@ -72,14 +72,14 @@ export class Beside {
    * Show the curves of these rows.
    *
    * @param {Row[]} rows in the order of the table
-   * @param {(run: RunView) => string} label
+   * @param {(runs: RunView[]) => (run: RunView) => string} labels of those that have lines of their own
    * @param {string} colour the setting or metric that colours show; "" for a colour for each row
    * @param {import("./configs.js").Configs} configs
    * @param {string[]} offered what else colours can show
    * @param {boolean} settled whether the rows that are to come are below these
    * @returns {boolean} whether a mark in the rows is another
    */
-  show(rows, label, colour, configs, offered, settled) {
+  show(rows, labels, colour, configs, offered, settled) {
     const { drawn, note } = drawnOf(rows);
     this.rows = drawn;
     this.slots = slots(drawn.map(({ key }) => key));
@@ -96,6 +96,7 @@ export class Beside {
       return false;
     }
     const all = drawn.flatMap((row) => row.runs.map((run) => ({ run, row, hidden: this.hidden.has(row.key) })));
+    const label = labels(all.flatMap(({ run, row, hidden }) => (hidden || row.name !== null ? [] : [run])));
     const now = all.map(({ run, row, hidden }) => [
       run.id, label(run), row.name, this.colours.get(row.key), hidden, run.attempt, run.ended_at !== null,
     ].join(" ")).join();

@@ -247,8 +247,20 @@ export function separating(paths, rank, valuesOf) {
   return needed;
 }
 
-/** @param {string[]} varying */
-export const forLabels = (varying) => varying.slice(0, IN_LABELS);
+/**
+ * Label runs by their names, and by what differs between those that are drawn; trials of one sweep by that alone.
+ *
+ * @type {(drawn: RunView[], varying: string[], configs: Configs) => (run: RunView) => string}
+ */
+export function labelsOf(drawn, varying, configs) {
+  const several = (/** @type {(run: RunView) => unknown} */ of) => new Set(drawn.map(of)).size > 1;
+  const differing = varying.filter((path) => several(({ id }) => JSON.stringify(configs.value(id, path))));
+  const named = !drawn[0]?.sweep_id || several((run) => run.sweep_id);
+  return ({ id, name }) => {
+    const settings = configs.label(id, differing.slice(0, IN_LABELS));
+    return named && settings ? `${name} · ${settings}` : settings || name;
+  };
+}
 
 /**
  * @param {string} name a path of the config, or a metric
