@@ -173,6 +173,21 @@ def test_a_sort_keeps_groups_together_and_shows_the_best_run_of_each(look: Visit
     expect(page.locator("tr.member").first).to_contain_text("lr-grid-4")
 
 
+def test_no_run_is_the_best_until_all_are_there(visit: Visit, lehr: Lehr):
+    for i in range(61):  # The oldest, which the page lacks at first, is the best.
+        attempt = seeding.start(lehr.store, lehr.store.runs.create(seeding.run_spec(f"r{i}")))
+        attempt.evaluate(1, 2.0 + i)
+        attempt.flush()
+    held = []
+    visit.page.route(re.compile("/runs.*cursor="), lambda route: held.insert(0, route))
+    page = visit.open("/?curves=0")
+    page.get_by_role("button", name="val", exact=True).click()
+    expect(row(page, "r1")).to_be_visible()
+    expect(page.locator(".is-best")).to_have_count(0)
+    held.pop().continue_()
+    expect(row(page, "r0").locator(".col-val.is-best")).to_be_visible()
+
+
 def test_bands_of_many_groups_are_seen_at_the_nearest_line_only(visit: Visit, lehr: Lehr):
     for i in range(8):
         run = lehr.store.runs.create(seeding.run_spec(f"r{i}", lr=(1 + i % 4) * 1e-3))

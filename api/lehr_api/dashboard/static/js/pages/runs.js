@@ -217,7 +217,9 @@ function redraw(all = false) {
     state.looked = sign;
   }
   state.columns = columnsNow();
-  const best = bestOf(state.columns, state.shown);
+  // Of a part of the runs none is the best. What the server judges comes with the configs.
+  const judged = list.complete && state.shown.every(({ id }) => configs.runs.has(id));
+  const best = bestOf(state.columns.filter(({ key }) => judged || (list.complete && !key.includes(":"))), state.shown);
   const keys = (/** @type {Column[]} */ columns) => columns.map(({ key }) => key).join();
   const after = `${keys(state.columns)}; ${keys(state.alike)} ${[...best]} ${textOf(state.orders)}`;
   state.best = best;
