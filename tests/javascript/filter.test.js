@@ -153,10 +153,10 @@ test("a key that nothing has is named, with the nearest that there is", () => {
 });
 
 test("what differs between runs is their label, by names that tell the paths apart", () => {
-  const { configs } = known();
+  const { configs, a, b } = known();
   assert.deepEqual(configs.differing(["a", "b"]), ["train.optimizer.lr", "train.data.corpus.name"]);
-  assert.equal(configs.label("a", ["train.optimizer.lr", "train.data.corpus.name"]), "lr 3.0e-3 · corpus.name Books");
-  assert.equal(configs.label("b", ["train.optimizer.lr", "train.data.corpus.name"]), "lr 0.01");
+  const labels = [a, b].map(labelsOf([a, b], ["train.optimizer.lr", "train.data.corpus.name"], configs));
+  assert.deepEqual(labels, ["grid-1 · lr 3.0e-3 · corpus.name Books", "grid-2 · lr 0.01"]);
   assert.equal(shortName("train.model.name", ["train.model.name", "train.data.name"]), "model.name");
   assert.equal(shortName("train.optimizer.name", ["train.optimizer.name"]), "optimizer.name");
   const columns = ["train.optimizer.lr", "train.data.corpus.name"].map((path) => columnOf(path, [], configs));

@@ -172,14 +172,6 @@ export class Configs {
   isText(path) {
     return [...this.runs.keys()].some((id) => typeof this.#own(id, path) === "string");
   }
-
-  /** Describe a run by its values of these paths: "lr 3.0e-3 · wd 0.1". @param {string} id @param {string[]} paths */
-  label(id, paths) {
-    return paths
-      .filter((path) => this.value(id, path) !== undefined && this.value(id, path) !== null)
-      .map((path) => `${shortName(path, paths)} ${specValue(this.value(id, path), path)}`)
-      .join(" · ");
-  }
 }
 
 /**
@@ -254,11 +246,13 @@ export function separating(paths, rank, valuesOf) {
  */
 export function labelsOf(drawn, varying, configs) {
   const several = (/** @type {(run: RunView) => unknown} */ of) => new Set(drawn.map(of)).size > 1;
-  const differing = varying.filter((path) => several(({ id }) => JSON.stringify(configs.value(id, path))));
+  const differing = varying.filter((path) => several(({ id }) => JSON.stringify(configs.value(id, path))))
+    .slice(0, IN_LABELS);
   const named = !drawn[0]?.sweep_id || several((run) => run.sweep_id);
   return ({ id, name }) => {
-    const settings = configs.label(id, differing.slice(0, IN_LABELS));
-    return named && settings ? `${name} · ${settings}` : settings || name;
+    const settings = differing.filter((path) => (configs.value(id, path) ?? null) !== null)
+      .map((path) => `${shortName(path, differing)} ${specValue(configs.value(id, path), path)}`);
+    return (named || !settings.length ? [name, ...settings] : settings).join(" · ");
   };
 }
 
