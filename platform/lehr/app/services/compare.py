@@ -326,7 +326,7 @@ def values_of_runs(
     for i, group in enumerate(groups):
         members.setdefault(group, []).append(i)
     far: dict[str, list[str]] = {}
-    for name in sorted({name for values in newest for name in values}):
+    for name in filter(goal_of, sorted({name for values in newest for name in values})):
         for own in members.values():
             values = {ids[i]: newest[i].get(name) for i in own}
             if out := far_runs(values, goal_of(name)):
