@@ -292,10 +292,12 @@ def notes(
         if behind:
             where = f"step {verdict.step:,}" if unit == "step" else f"{verdict.step:,} tokens"
             found.append(f"Ranked at {where}; {_trials(len(behind))} not at that step yet.")
-    diverged = [one for one in standings if one.value is not None and not is_value(one.value)]
+    diverged = [one for one in standings if one.diverged]
     if diverged:
-        found.append(f"{metric} is not finite in {_trials(len(diverged))}: {_named(diverged)}.")
-    failed = [one for one in standings if one.state == "failed"]
+        shared = _shared(diverged, standings)
+        which = f", all at {shared}" if shared else f": {_named(diverged)}"
+        found.append(f"{len(diverged)} diverged{which}.")
+    failed = [one for one in standings if one.state == "failed" and not one.diverged]
     if failed:
         found.append(f"{_trials(len(failed))} failed: {_named(failed)}.")
     if len(verdict.ranks) == 1 < len(standings):
@@ -337,6 +339,17 @@ def _lives(one: TrialStatus) -> bool:
 
 def _trials(count: int) -> str:
     return f"{count} trial{'' if count == 1 else 's'}"
+
+
+def _shared(some: Sequence[TrialStatus], standings: Sequence[TrialStatus]) -> str:
+    """Return the settings that several of the trials have in common, and not all."""
+    common = [one for one in some[0].parameters.items() if len(some) > 1]
+    for one in some:
+        common = [setting for setting in common if setting in one.parameters.items()]
+    varied = {
+        path for one in standings for path, value in common if one.parameters.get(path) != value
+    }
+    return formats.point({path: value for path, value in common if path in varied})
 
 
 def _named(standings: Sequence[TrialStatus]) -> str:

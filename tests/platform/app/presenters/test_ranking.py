@@ -147,8 +147,22 @@ def test_notes_list_failed_and_diverged_trials():
         trial_status(3, 2.0, 10, "completed"),
     ]
     sentences = notes(trials, rank(trials, "minimize", never), metric="val/loss", tried={})
-    assert "val/loss is not finite in 1 trial: lr 2.0e-4." in sentences
-    assert "1 trial failed: lr 2.0e-4." in sentences
+    assert [one for one in sentences if "failed" in one or "diverged" in one] == [
+        "1 diverged: lr 2.0e-4."
+    ]
+
+
+def test_setting_that_all_diverged_trials_have_is_named_once():
+    trials = [
+        TrialStatus(
+            f"{lr} {w}", {LR: lr, "w": w, "v": 1}, "failed", 3.0 if lr < 0.01 else math.nan, 9
+        )
+        for lr in (1e-3, 1e-2)
+        for w in (1, 2)
+    ]
+    sentences = notes(trials, rank(trials, "minimize", never), metric="val/loss", tried={})
+    assert "2 diverged, all at lr 0.01." in sentences
+    assert "2 trials failed: lr 1.0e-3, w 1, v 1; lr 1.0e-3, w 2, v 1." in sentences
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=20))
