@@ -129,9 +129,8 @@ def parameter(value: Any, path: str = "") -> str:
 
 def point(parameters: Mapping[str, Any]) -> str:
     """Name a point of a sweep by its parameters: ``lr 1.0e-3, width 64``."""
-    return ", ".join(
-        f"{path.rpartition('.')[2]} {parameter(value, path)}" for path, value in parameters.items()
-    )
+    named = zip(short_paths(list(parameters)), parameters.items(), strict=True)
+    return ", ".join(f"{name} {parameter(value, path)}" for name, (path, value) in named)
 
 
 def scientific(value: float, digits: int = 4) -> str:

@@ -157,9 +157,9 @@ def test_a_sweep_that_waits_and_one_without_numbers_have_a_report(context: Conte
         attempt.evaluate(10, loss)
         attempt.end(RunState.COMPLETED, 10)
     text = page(report_sweep(context, made))
-    assert "Best name muon" in text
+    assert "Best optimizer.name muon" in text
     # Nothing else of the sweep says how much the difference is worth.
-    assert "name muon looks better than name adamw by 1 (one seed each)" in text
+    assert "optimizer.name muon looks better than optimizer.name adamw by 1 (one seed each)" in text
 
 
 def test_a_long_sweep_has_its_first_and_best_trials(
