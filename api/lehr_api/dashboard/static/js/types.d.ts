@@ -247,6 +247,7 @@ export interface RunGroupView {
   count: number;
   mean: number | null;
   deviation: number | null;
+  far: string[];
 }
 
 export interface ComparisonView {
@@ -553,6 +554,7 @@ export interface Series {
   members: number;
   counts: number[] | null;
   dropouts: string;
+  far: string[];
 }
 
 export interface LogStream {
