@@ -166,7 +166,7 @@ def test_sweep_has_best_frame_and_notes(server, client):
     assert list(frame["train.optimizer.lr"]) == [1e-4, 1e-3, 1e-2]
     assert list(frame["rank"].fillna(0)) == [2, 1, 0]
     assert frame["val/loss"].tolist()[:2] == [2.5, 2.1]
-    assert any("not finite" in note for note in sweep.notes)
+    assert any("1 diverged" in note for note in sweep.notes)
     assert client.find_sweep("grid").view.best_run_id == best.id
     assert client.sweeps()[0].view.best_value == 2.1
 
