@@ -60,10 +60,10 @@ def test_resume_shows_superseded_points(look: Visit, world: World):
     [old] = [trace for trace in drawn if trace["dash"] == "dot"]
     assert (old["x"][0], old["x"][-1]) == (201, 300)
     assert drawn[-1]["x"] == list(range(1, 401))
-    marks = page.evaluate(
-        """() => document.querySelector('[data-metric="train/loss"] .plot').figure.shapes
-            .map((s) => [s.x0, s.line.dash ?? "solid"])"""
-    )
+    marked = """() => document.querySelector('[data-metric="train/loss"] .plot').figure.shapes
+        .map((s) => [s.x0, s.line.dash ?? "solid"])"""
+    page.wait_for_function(f"() => ({marked})().length")  # Marks may come after the curve.
+    marks = page.evaluate(marked)
     assert [200, "solid"] in marks, "the checkpoint"
     assert [200, "dot"] in marks, "the resume"
     assert [350, "dash"] in marks, "the alert"
