@@ -16,7 +16,7 @@ from lehr.control.exits import sound_exit
 from lehr.control.nodes import LEFT
 from lehr.control.reconcile import AttemptPhase, NodeSeen
 from lehr.control.resources import Gpu, Node, cpu_places
-from lehr.store.records.cluster import FIGURES, MACHINE
+from lehr.store.records.cluster import FIGURES, MACHINE, short
 
 RayState = Literal["starting", "up", "down"]
 
@@ -178,10 +178,7 @@ class Cluster:
             sums, self._sums = self._sums, {}
         rows: dict[tuple[str, int], dict[str, Any]] = defaultdict(lambda: dict.fromkeys(FIGURES))
         for (node, gpu, name), values in sums.items():
-            mean = values[0] / values[1]
-            # SQLite stores a whole number in fewer bytes.
-            mean = round(mean, 3) if mean < 10 else round(mean)
-            rows[node, gpu] |= {"node": node, "gpu": gpu, name: mean}
+            rows[node, gpu] |= {"node": node, "gpu": gpu, name: short(values[0] / values[1])}
         return list(rows.values())
 
     def _add_up(self, member: Member) -> None:

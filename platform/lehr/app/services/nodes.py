@@ -27,7 +27,7 @@ from lehr.schemas.cluster import (
     SeenSpan,
     UnusedSpan,
 )
-from lehr.store.records.cluster import FIGURES, MACHINE, MINUTE_S, MINUTES_KEPT_S
+from lehr.store.records.cluster import FIGURES, MACHINE, MINUTE_S, MINUTES_KEPT_S, short
 
 FARTHEST_S = 2 * 366 * 86_400.0
 PARTS = 300  # The most points of a curve of a node.
@@ -52,13 +52,16 @@ def record_minute(context: Context) -> None:
     """Record the figures of all nodes, and which GPUs runs held in the last minute without use."""
     means = context.dispatcher.cluster.take_means()
     context.store.node_minutes.add(means)
-    use = {(one["node"], one["gpu"]): one["utilization"] for one in means}
+    use = {
+        (one["node"], one["gpu"]): one["utilization"]
+        for one in means
+        if one["utilization"] is not None
+    }
     unused = {
         f"{node.name} {gpu.index}": {"kind": UNUSED, "node": node.name, "gpu": gpu.index}
         for node in context.cluster_views.cluster().nodes
         for gpu in node.gpus
-        if gpu.run_id
-        and (1.0 if (now := use.get((node.name, gpu.index))) is None else now) < UNUSED_BELOW
+        if gpu.run_id and use.get((node.name, gpu.index), 1.0) < UNUSED_BELOW
     }
     context.store.cluster_spans.see(unused, for_s=MINUTE_S)
 
@@ -87,7 +90,7 @@ def show_figures(context: Context, name: str, since: float | None) -> NodeFigure
             if mean is not None:
                 of = OF_MACHINE.get(figure, figure) if gpu == MACHINE else f"gpu{gpu}_{figure}"
                 values = figures.setdefault(f"system/{of}", [None] * count)
-                values[part] = round(mean, 3 if mean < 10 else None)
+                values[part] = short(mean)
     return NodeFigures(node=name, began=began, part_s=part_s, figures=figures)
 
 

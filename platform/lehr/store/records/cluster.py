@@ -26,6 +26,11 @@ MACHINE = -1
 _PRUNED = 5000
 
 
+def short(mean: float) -> float:
+    """Round a figure to what is shown of it: SQLite stores a whole number in fewer bytes."""
+    return round(mean, 3) if mean < 10 else round(mean)
+
+
 class Nodes(Records):
     """The notes that exclude or readmit nodes, and why; the ends of nodes."""
 
