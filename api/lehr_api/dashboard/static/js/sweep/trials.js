@@ -26,13 +26,10 @@ export function inOrder(trials) {
  * @typedef {import("../types.js").TrialView} TrialView
  */
 
-/** @param {TrialView} trial */
-async function retry(trial) {
-  await tryTo(async () => {
-    await post(`/runs/${trial.run.id}/retry`);
-    toast(`${trial.run.name} is queued again.`);
-  });
-}
+const retry = (/** @type {TrialView} */ { run }) => tryTo(async () => {
+  await post(`/runs/${run.id}/retry`);
+  toast(`${run.name} is queued again.`);
+});
 
 /**
  * @param {SweepDetail} sweep
@@ -50,7 +47,7 @@ export function trialsTable(sweep, mark, hidden, onHide) {
       ? `at step ${f.integer(sweep.compared_at_step)}, where trials are compared`
       : ""),
     ...sweep.parameters.map((path) => head(shortName(path, sweep.parameters), path)),
-    "state", ...(newest ? [head("newest", "its newest value and step")] : []), "trend", head("tok/s"), "",
+    "state", ...(newest ? [head("newest", "its newest value and step")] : []), "trend", head("tok/s"),
   ];
   const rows = inOrder([...sweep.trials, ...sweep.repetitions]).map((trial) => {
     const { id, name } = trial.run;
@@ -73,15 +70,18 @@ export function trialsTable(sweep, mark, hidden, onHide) {
       sweep.parameters.map((path) => h(
         "td.num", { title: f.specValue(trial.parameters[path]) }, f.specValue(f.rounded(trial.parameters[path]), path),
       )),
-      h("td", {}, runState(trial.run), reason && h("span.reason", { title: reason }, reason)),
+      h(
+        "td", {}, runState(trial.run),
+        trial.run.state === "failed" && h("button.again", acts({
+          type: "button", "aria-label": "Run again", onclick: () => retry(trial),
+        }), "↻", h("span.word", {}, " Run again")),
+        reason && h("span.reason", { title: reason }, reason),
+      ),
       newest && h("td.num", {}, f.number(trial.value), trial.step !== null && h(
         "span.dim", {}, ` @ ${f.integer(trial.step)}`,
       )),
       h("td", {}, sparkline(trial.run.trend, `train/loss of ${name}`) ?? f.NONE),
       h("td.num", {}, f.si(trial.run.latest.tokens_per_s?.value)),
-      h("td", {}, trial.run.state === "failed" && h(
-        "button", acts({ type: "button", onclick: () => retry(trial) }), "Run again",
-      )),
     );
   });
   return dataTable("Trials", heads, rows, { kind: ".trials" });
