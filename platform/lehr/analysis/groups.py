@@ -57,22 +57,22 @@ def spread(values: Iterable[float | None]) -> tuple[int, float | None, float | N
 
 
 def far_runs(values: Mapping[str, float | None], goal: Goal | None) -> list[str]:
-    """Return the runs that end far worse than the others, as one does that diverged to a finite
-    value: no mean has them. Without a goal, or of few runs, none is far.
+    """Return the runs that end far worse than the others, the worst first, as one does that
+    diverged to a finite value: no mean has them. Without a goal, or of few runs, none is far.
+
+    ``values`` are of a metric of quality: a slow run (``is_speed``) is no outlier to hide.
     """
     known = {run: v for run, v in values.items() if v is not None and math.isfinite(v)}
+    if goal is None or len(known) <= _OTHERS:
+        return []
     sign = -1 if goal == "maximize" else 1
-    far: list[str] = []
-    for run in sorted(known, key=lambda run: -sign * known[run]):  # The worst first.
-        others = [value for other, value in known.items() if other != run]
-        if goal is None or len(others) < _OTHERS:
-            break
-        middle = statistics.median(others)
-        usual = statistics.median(abs(value - middle) for value in others)
-        if sign * (known[run] - middle) <= _FAR * max(usual, _USUAL * abs(middle)):
-            break
-        far.append(run)
-    return far
+    # Without any other run of the worse half, both medians would be the same.
+    others = sorted(sign * value for value in known.values())[:-1]
+    middle = statistics.median(others)
+    usual = statistics.median(abs(value - middle) for value in others)
+    reach = _FAR * max(usual, _USUAL * abs(middle))
+    far = [run for run, value in known.items() if sign * value - middle > reach]
+    return sorted(far, key=lambda run: -sign * known[run])
 
 
 def edges(values: Iterable[float]) -> list[float] | None:

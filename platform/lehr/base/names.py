@@ -67,6 +67,7 @@ _HIGHER_IS_BETTER = re.compile(
     r"_([a-z]*accuracy|acc\d*|f1|auc|auroc|bleu|rouge\d*|recall|exact_match|reward|[mh]fu|"
     r"throughput|utilization|per_s(ec(ond)?)?)_"
 )
+_SPEED = re.compile(r"_(step_time|[mh]fu|throughput|utilization|per_s(ec(ond)?)?)_")
 
 
 def goal_of(metric: str) -> Goal | None:
@@ -80,7 +81,7 @@ def goal_of(metric: str) -> Goal | None:
     if task_of(metric) == "mean":
         return "maximize"
     for part in reversed(metric.split("/")):
-        words = f"_{'_'.join(_WORD.findall(part)).lower()}_"
+        words = _words(part)
         if "_scale_" in words:
             return None  # A loss scale is no loss.
         if _LOWER_IS_BETTER.search(words):
@@ -88,6 +89,15 @@ def goal_of(metric: str) -> Goal | None:
         if _HIGHER_IS_BETTER.search(words):
             return "maximize"
     return None
+
+
+def is_speed(metric: str) -> bool:
+    """Return whether a metric has a goal, but measures a machine and no model."""
+    return _SPEED.search(_words(metric)) is not None
+
+
+def _words(name: str) -> str:
+    return f"_{'_'.join(_WORD.findall(name)).lower()}_"
 
 
 def task_of(metric: str) -> str | None:

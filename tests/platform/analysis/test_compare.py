@@ -18,7 +18,6 @@ from lehr.analysis.groups import (
     SeededRun,
     bin_name,
     edges,
-    far_runs,
     group_names,
     grouped,
     plain,
@@ -380,20 +379,3 @@ def test_repetitions_of_a_seed_are_one_value_their_mean():
     ]
     [group] = grouped(runs)
     assert dict(group.values) == {0: 3.5, 1: 5.0}
-
-
-@pytest.mark.parametrize(
-    ("values", "goal", "far"),
-    [
-        ([1.0, 1.1, 0.9, 3.2, 3.1], "minimize", [3, 4]),  # 20 times 0.1.
-        ([1.0, 1.1, 0.9, 2.9, math.nan, None], "minimize", []),
-        ([3.0, 3.0, 3.0, 4.1], "minimize", []),  # Equal ones are of 2 % at least.
-        ([3.0, 3.0, 3.0, 4.3], "minimize", [3]),
-        ([3.0, 3.0, 4.3], "minimize", []),
-        ([0.9, 0.9, 0.9, 0.1], "maximize", [3]),
-        ([0.9, 0.9, 0.9, 9.0], "maximize", []),
-        ([3.0, 3.0, 3.0, 4.3], None, []),
-    ],
-)
-def test_runs_that_end_far_worse_than_the_others_are_far(values, goal, far):
-    assert sorted(far_runs(dict(enumerate(values)), goal)) == far
