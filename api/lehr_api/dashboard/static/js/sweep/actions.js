@@ -54,11 +54,12 @@ function hoursOf(sweep, trials) {
 }
 
 /** Repeat the proposed trials. @param {SweepDetail} sweep @param {import("../types.js").NextTrials} next */
-function repeat(sweep, { repeat: left, trials }) {
-  const n = trials / left.length;
+function repeat(sweep, { repeat: runs, trials }) {
+  const n = trials / runs.length;
+  const left = [...runs];
   openForm({
     title: `Add ${trials} trials to ${sweep.name}`,
-    about: `${n} more seeds of ${left.length} of its trials. They are sweeps of their own, and count for this one.`,
+    about: `${n} more seeds of ${runs.length} of its trials. They are sweeps of their own, and count for this one.`,
     fields: [h("p.hint", {}, hoursOf(sweep, trials))],
     yes: "Add",
     act: async () => {
