@@ -20,7 +20,6 @@ def wait_for_step(page: Page, metric: str, step: float) -> None:
 def traces(page: Page, metric: str) -> list[dict]:
     return page.evaluate(
         """(name) => document.querySelector(`[data-metric="${name}"] .plot`).figure.traces
-            .map((t) => ({mode: t.mode, dash: t.line?.dash, x: [...t.x], y: [...t.y],
-              fill: t.fill, symbol: t.marker?.symbol}))""",
+            .map(({kind, dash, x, y, symbol}) => ({kind, dash, x, y, symbol}))""",
         metric,
     )

@@ -99,7 +99,7 @@ def test_several_are_ranked_with_intervals_and_grouped_by_what_explains_them(
     )
     page.wait_for_function(
         """() => new Set(document.querySelector('[data-metric="train/loss"] .plot')?.figure?.traces
-            .filter((t) => t.line?.width > 1).map((t) => t.line.color)).size === 2"""
+            .filter((t) => t.kind === "line").map((t) => t.colour)).size === 2"""
     )
     expect(page).to_have_url(re.compile("colour=weight_decay"))
     # One line for the baseline, and an interval for each run of another variant with a finite value.

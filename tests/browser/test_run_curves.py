@@ -61,7 +61,7 @@ def test_resume_shows_superseded_points(look: Visit, world: World):
     assert (old["x"][0], old["x"][-1]) == (201, 300)
     assert drawn[-1]["x"] == list(range(1, 401))
     marked = """() => document.querySelector('[data-metric="train/loss"] .plot').figure.shapes
-        .map((s) => [s.x0, s.line.dash ?? "solid"])"""
+        .map((s) => [s.x0, s.dash ?? "solid"])"""
     page.wait_for_function(f"() => ({marked})().length")  # Marks may come after the curve.
     marks = page.evaluate(marked)
     assert [200, "solid"] in marks, "the checkpoint"
@@ -72,7 +72,7 @@ def test_resume_shows_superseded_points(look: Visit, world: World):
     page.get_by_role("button", name="superseded").click()
     page.wait_for_function(
         """() => !document.querySelector('[data-metric="train/loss"] .plot').figure.traces
-            .some((t) => t.line?.dash === "dot")"""
+            .some((t) => t.dash === "dot")"""
     )
     expect(page).to_have_url(re.compile("old=0"))
 

@@ -40,11 +40,11 @@ def test_curves_are_coloured_by_parameter_and_hidden_by_a_click(look: Visit, wor
     page = look.open(f"/sweeps/{world.sweep.id}")
     page.locator(".charts").first.scroll_into_view_if_needed()
     count = """() => document.querySelector('[data-metric="train/loss"] .plot')?.figure?.traces
-        ?.filter((t) => t.fill === undefined && t.marker?.symbol === undefined && t.line.width > 1).length"""
+        ?.filter((t) => t.kind === "line").length"""
     page.wait_for_function(f"() => ({count})() === 5")
     colours = page.evaluate(
         """() => [...new Set(document.querySelector('[data-metric="train/loss"] .plot').figure.traces
-            .filter((t) => t.line?.width > 1.5).map((t) => t.line.color))]"""
+            .filter((t) => t.kind === "line").map((t) => t.colour))]"""
     )
     assert len(colours) == 5
     page.get_by_role("button", name="Hide the curves of lr-grid-1").click()
@@ -65,7 +65,7 @@ def test_several_parameters_have_a_selector_and_parallel_coordinates(visit: Visi
     expect(page.locator(".parallel path")).to_have_count(8)
     # One curve a point: the mean of its seeds, and a band of their noise.
     bands = """() => document.querySelector('[data-metric="train/loss"] .plot')?.figure?.traces
-        ?.filter((t) => t.fill === "tonexty").length"""
+        ?.filter((t) => t.kind === "band").length"""
     page.locator('[data-metric="train/loss"]').scroll_into_view_if_needed()
     page.wait_for_function(f"() => ({bands})() === 4")
     page.get_by_role("checkbox", name="one curve for all seeds").uncheck()

@@ -94,7 +94,7 @@ test("curves are drawn again when a trial ends or is tried again", () => {
 test("colours show the parameter beside the one on the axis, dashes another with few values; repetitions are as their trials", () => {
   const sweep = sweepOf([{}, {}, {}]);
   Object.assign(globalThis, { document: { documentElement: { dataset: {} } } });
-  const looks = () => boardRuns(sweep, looksOf(sweep, "train.optimizer.lr"), new Set()).map(({ stroke }) => stroke());
+  const looks = () => boardRuns(sweep, looksOf(sweep, "train.optimizer.lr"), new Set()).map(({ stroke }) => stroke);
   const colours = () => new Set(looks().map(({ colour }) => colour)).size;
   assert.deepEqual([colours(), looks().map(({ dash }) => dash)], [3, ["solid", "solid", "solid"]]);
   sweep.parameters.push("width", "name");

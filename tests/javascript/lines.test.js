@@ -60,7 +60,6 @@ test("the end of a growing axis has room for some points, and stays while they c
   }));
 });
 
-globalThis.document = /** @type {any} */ ({ documentElement: { dataset: { theme: "light" } } });
 
 const BOTH = "train/loss, val/loss";
 /** @type {Record<string, any>} */
@@ -68,7 +67,7 @@ const CURVES = { "r1 train/loss": curve([[1, 3]]), "r1 val/loss": curve([[1, 4]]
 /** @param {{id: string}} run @param {string} name */
 const curveOf = ({ id }, name) => CURVES[`${id} ${name}`];
 /** @param {string} id @param {Record<string, any>} [rest] @returns {any} */
-const run = (id, rest = {}) => ({ id, label: id, stroke: () => ({ colour: "#3f90da", dash: "solid" }), ...rest });
+const run = (id, rest = {}) => ({ id, label: id, stroke: { colour: "#3f90da", dash: "solid" }, ...rest });
 
 test("a chart has several metrics or expressions, with commas between them", () => {
   assert.deepEqual(partsOf(" train/loss ,val/loss "), ["train/loss", "val/loss"]);
@@ -165,9 +164,8 @@ test("a chart of several metrics has a key: colours for one run, dashes for seve
 });
 
 test("a metric of each layer is a line in the colour of its depth, or a row of a heat map", () => {
-  globalThis.document = /** @type {any} */ ({ documentElement: { dataset: { theme: "light" } } });
   const names = [0, 1, 2, 3, 10].map((layer) => `norm/${layer}.attn.q`);
-  const stroke = () => ({ colour: "red", dash: /** @type {const} */ ("dash") });
+  const stroke = { colour: "red", dash: /** @type {const} */ ("dash") };
   const lines = linesOf(names.join(), [{ id: "a", label: "a", stroke }], (_, part) => curve([[1, 0], [2, names.indexOf(part)]]));
   assert.deepEqual(lines.map(({ colour }) => colour), [0, 0.25, 0.5, 0.75, 1].map(along));
   assert.deepEqual(ownParts(names), ["0", "1", "2", "3", "10"]);
@@ -182,9 +180,9 @@ test("the ends of the values at the cursor are one where they read alike", () =>
 });
 
 test("a cross or a dot at the end of the axis is whole, and one beyond it stays outside", () => {
-  const right = (/** @type {number} */ x) => Math.max(...(symbol(x, 5, { symbol: "x", size: 8, color: "red" }, 100).match(/[\d.]+ /g) ?? []).map(Number));
+  const right = (/** @type {number} */ x) => Math.max(...(symbol(x, 5, { symbol: "cross", size: 8 }, 100).match(/[\d.]+ /g) ?? []).map(Number));
   assert.deepEqual([50, 98, 100, 120].map(right), [54, 99, 99, 124]);
-  assert.deepEqual([-1, 0, 50, 100].map((x) => symbol(x, 5, { size: 6, color: "red" }, 100)), ["M-1.0 5.0h0", "M3.0 5.0h0", "M50.0 5.0h0", "M97.0 5.0h0"]);
+  assert.deepEqual([-1, 0, 50, 100].map((x) => symbol(x, 5, { size: 6 }, 100)), ["M-1.0 5.0h0", "M3.0 5.0h0", "M50.0 5.0h0", "M97.0 5.0h0"]);
 });
 
 test("the usual groups come first, the others by name, and a digest is not drawn", () => {

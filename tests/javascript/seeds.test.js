@@ -17,12 +17,12 @@ const look = /** @type {any} */ ({ band: true });
 test("a mean is thin where not all of its runs have a value", () => {
   const [thin, main] = tracesOf(line, { ...look, band: false }, 1);
   assert.deepEqual([thin.y, main.y], [[4, 3], [4, NaN]]);
-  assert.ok((thin.line?.width ?? 9) < (main.line?.width ?? 0));
+  assert.ok((thin.size ?? 9) < (main.size ?? 0));
 });
 
 test("the band of a mean is drawn, or of many only while its line is the nearest", () => {
-  const bands = (/** @type {boolean} */ near) => tracesOf(line, look, 1, near).filter(({ fill }) => fill).map((one) => [one.y, one.run, one.near]);
-  assert.deepEqual([bands(false), bands(true)], [[[[5, 4], "a", false]], [[[5, 4], "a", true]]]);
+  const bands = (/** @type {boolean} */ near) => tracesOf(line, look, 1, near).filter(({ kind }) => kind === "band").map((one) => [one.low, one.y, one.run, one.near]);
+  assert.deepEqual([bands(false), bands(true)], [[[[3, 2], [5, 4], "a", false]], [[[3, 2], [5, 4], "a", true]]]);
 });
 
 test("groups are in the order of their first runs", () => {

@@ -26,7 +26,8 @@ const VIRIDIS = [
   "#440154", "#482878", "#3e4989", "#31688e", "#26828e", "#1f9e89", "#35b779", "#6ece58", "#b5de2b", "#fde725",
 ];
 
-export const isDark = () => document.documentElement.dataset.theme === "dark";
+/** A colour of each theme, in CSS: the page shows that of its own. @param {string} light @param {string} dark */
+const themed = (light, dark) => `light-dark(${light}, ${dark})`;
 
 const utf8 = new TextEncoder();
 
@@ -44,8 +45,8 @@ export function slot(id) {
 
 /** @param {number} index @returns {Stroke} */
 export function stroke(index) {
-  const colours = isDark() ? DARK : LIGHT;
-  return { colour: colours[index % COLOURS], dash: DASHES[Math.floor(index / COLOURS) % DASHES.length] };
+  const colour = themed(LIGHT[index % COLOURS], DARK[index % COLOURS]);
+  return { colour, dash: DASHES[Math.floor(index / COLOURS) % DASHES.length] };
 }
 
 /**
@@ -64,15 +65,17 @@ export function slots(ids) {
 
 /** Return a colour of a scale, for ordered values. @param {number} share from 0 to 1 */
 export function along(share) {
+  const between = (/** @type {number} */ from, /** @type {number} */ to) => {
+    const at = from + Math.min(1, Math.max(0, share)) * (to - from);
+    const i = Math.min(VIRIDIS.length - 2, Math.floor(at));
+    return mix(VIRIDIS[i], VIRIDIS[i + 1], at - i);
+  };
   // Leave out the ends, whose contrast with the page is below 3:1.
-  const [from, to] = isDark() ? [2.9, 9] : [0, 5.35];
-  const at = from + Math.min(1, Math.max(0, share)) * (to - from);
-  const i = Math.min(VIRIDIS.length - 2, Math.floor(at));
-  return mix(VIRIDIS[i], VIRIDIS[i + 1], at - i);
+  return themed(between(0, 5.35), between(2.9, 9));
 }
 
-/** Of no value and of one that is not finite: light, dark. As --wait and --bad, but charts make them see-through. */
-const [ABSENT, BROKEN] = [["#6e7781", "#8b96a3"], ["#c2281b", "#ff7f76"]];
+/** Of no value, and of one that is not finite. */
+export const [ABSENT, BROKEN] = ["var(--wait)", "var(--bad)"];
 /** So many values have a place each in the key; of more numbers there are the ends and the middle. */
 const MOST_TICKS = 6;
 
@@ -108,10 +111,10 @@ export function scaleOf(values, title = "", label = String) {
     return low === high ? 0.5 : (bend(value) - bend(low)) / (bend(high) - bend(low));
   };
   const colour = (/** @type {unknown} */ value) => {
-    if (value === null || value === undefined) return ABSENT[Number(isDark())];
+    if (value === null || value === undefined) return ABSENT;
     if (!isNumber) return stroke(taken.get(text(value)) ?? slot(text(value))).colour;
     const known = number(value) ?? NaN;
-    if (!Number.isFinite(known)) return BROKEN[Number(isDark())];
+    if (!Number.isFinite(known)) return BROKEN;
     return along(share(known));
   };
   const between = [low, back((bend(low) + bend(high)) / 2), high].map((value) => Number(value.toPrecision(3)));
@@ -143,11 +146,4 @@ function mix(a, b, t) {
   const part = (/** @type {string} */ hex, /** @type {number} */ i) => parseInt(hex.slice(1 + 2 * i, 3 + 2 * i), 16);
   const channel = (/** @type {number} */ i) => Math.round(part(a, i) + (part(b, i) - part(a, i)) * t);
   return `rgb(${channel(0)}, ${channel(1)}, ${channel(2)})`;
-}
-
-/** Return the colour with transparency. @param {string} colour @param {number} alpha */
-export function faded(colour, alpha) {
-  if (colour.startsWith("rgb(")) return colour.replace("rgb(", "rgba(").replace(")", `, ${alpha})`);
-  const part = (/** @type {number} */ i) => parseInt(colour.slice(1 + 2 * i, 3 + 2 * i), 16);
-  return `rgba(${part(0)}, ${part(1)}, ${part(2)}, ${alpha})`;
 }

@@ -10,9 +10,7 @@
     }
   };
   const apply = () => {
-    const theme = chosen() ?? (dark.matches ? "dark" : "light");
-    document.documentElement.dataset.theme = theme;
-    document.dispatchEvent(new CustomEvent("lehr:theme", { detail: theme }));
+    document.documentElement.dataset.theme = chosen() ?? (dark.matches ? "dark" : "light");
   };
   apply();
   dark.addEventListener("change", apply);

@@ -127,7 +127,7 @@ function outsideOf({ above, below, outside }, lines, named) {
  *
  * @param {string} name
  * @param {import("./chart.js").Line[]} lines
- * @param {{y: number[]}[]} traces
+ * @param {{y: number[], low?: number[]}[]} traces
  * @param {boolean} log
  * @param {import("./toolbar.js").Own} own
  * @returns {{axis: Axis, outside: string, named: string}} `outside`: in words, empty for none; `named`: with the names
@@ -137,8 +137,8 @@ export function yAxis(name, lines, traces, log, own) {
   const given = own.range;
   let low = Infinity;
   let high = -Infinity;
-  for (const { y } of traces) {
-    for (const value of y) {
+  for (const { y, low: bottom = [] } of traces) {
+    for (const value of [...y, ...bottom]) {
       if (!Number.isFinite(value) || (log && value <= 0)) continue;
       if (value < low) low = value;
       if (value > high) high = value;

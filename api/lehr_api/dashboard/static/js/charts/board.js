@@ -100,7 +100,6 @@ export class Board {
     }, options.pauseMs ?? TICK_MS);
     this.left = new AbortController();
     document.addEventListener("keydown", (event) => event.key === "Escape" && this.release(), this.left);
-    document.addEventListener("lehr:theme", () => this.redraw(), this.left);
   }
 
   destroy() {

@@ -5,35 +5,10 @@
  * well under a millisecond, and can be printed as it is.
  */
 
-import { along, isDark } from "../colour.js";
+import { along } from "../colour.js";
 import { s } from "../dom.js";
 import { fromWire } from "../format.js";
 import { scaleOf } from "./axes.js";
-
-/** @type {{theme: string, values: Record<string, string>} | null} */
-let inks = null;
-
-/** @returns {Record<string, string>} */
-export function ink() {
-  const theme = isDark() ? "dark" : "light";
-  if (inks?.theme !== theme) {
-    const style = getComputedStyle(document.documentElement);
-    const value = (/** @type {string} */ name) => style.getPropertyValue(name).trim();
-    inks = {
-      theme,
-      values: {
-        ink: value("--ink"),
-        dim: value("--ink-2"),
-        strong: value("--rule-strong"),
-        grid: value("--grid"),
-        bg: value("--bg"),
-        bad: value("--bad"),
-        sans: value("--sans"),
-      },
-    };
-  }
-  return inks.values;
-}
 
 /**
  * @typedef {import("./axes.js").Axis} Axis
@@ -112,85 +87,64 @@ export function bandPath(x, low, high) {
   return found;
 }
 
-/** @param {number} x @param {number} y @param {NonNullable<Trace["marker"]>} marker @param {number} width its end */
-export function symbol(x, y, { symbol: kind, size }, width) {
+/**
+ * Return the path of a mark.
+ *
+ * @param {number} x pixels
+ * @param {number} y pixels
+ * @param {Pick<Trace, "symbol" | "size">} mark
+ * @param {number} width where the axis ends
+ */
+export function symbol(x, y, { symbol: kind, size = 0 }, width) {
   const half = size / 2;
   // A cross or a dot at an end of the axis is whole.
-  const edge = kind === "x" ? half + 1 : kind === "line-ns-open" ? 0 : half;
+  const edge = kind === "cross" ? half + 1 : kind === "bar" ? 0 : half;
   const middle = x < 0 || x > width ? x : Math.max(edge, Math.min(x, width - edge));
   const at = (/** @type {number} */ dx, /** @type {number} */ dy) =>
     `${(middle + dx).toFixed(1)} ${(y + dy).toFixed(1)}`;
-  if (kind === "x") return `M${at(-half, -half)}L${at(half, half)}M${at(-half, half)}L${at(half, -half)}`;
-  if (kind === "line-ns-open") return `M${at(0, -half)}L${at(0, half)}`;
+  if (kind === "cross") return `M${at(-half, -half)}L${at(half, half)}M${at(-half, half)}L${at(half, -half)}`;
+  if (kind === "bar") return `M${at(0, -half)}L${at(0, half)}`;
   // A line without length, whose round ends are a dot.
   return `M${at(0, 0)}h0`;
 }
 
-/** @param {Trace[]} traces @param {(x: number) => number} px @param {(y: number) => number} py @param {number} width */
-function linesOf(traces, px, py, width) {
-  /** @type {SVGElement[]} */
-  const found = [];
-  /** @type {number[]} */
-  let before = [];
-  // A line and its band have the same x.
-  /** @type {Map<number[], number[]>} */
-  const placed = new Map();
-  const columns = (/** @type {number[]} */ x) => {
-    const known = placed.get(x) ?? x.map(px);
-    placed.set(x, known);
-    return known;
-  };
-  for (const { mode, x, y, line, marker, fill, fillcolor, run, near, row = 0 } of traces) {
-    const xs = columns(x);
-    if (mode === "cells") {
-      const [top, height] = [py(row + 0.5), py(row - 0.5) - py(row + 0.5)];
-      found.push(s("g", { "shape-rendering": "crispEdges" }, xs.map((at, i) => Number.isFinite(y[i]) && s("rect", {
-        x: at, y: top, width: Math.max(1, (xs[i + 1] ?? width) - at), height, fill: along(y[i]),
-      }))));
-      continue;
-    }
-    const ys = y.map(py);
-    const of = { "data-run": run ?? null };
-    if (fill) {
-      found.push(
-        s("path", {
-          class: near ? "trace band if-near" : "trace band", ...of, d: bandPath(xs, before, ys),
-          fill: fillcolor ?? "none", stroke: "none",
-        })
-      );
-    }
-    else if (mode !== "markers" && line && line.width > 0) {
-      found.push(s("path", {
-        class: "trace line", ...of, d: path(xs, ys), fill: "none", stroke: line.color ?? "none",
-        "stroke-width": line.width, "stroke-linejoin": "round", "stroke-dasharray": DASHES[line.dash ?? ""] ?? null,
-      }));
-    }
-    if (mode !== "lines" && marker) {
-      const dots = xs
-        .map((at, i) => (Number.isFinite(at) && Number.isFinite(ys[i]) ? symbol(at, ys[i], marker, width) : ""))
-        .join("");
-      found.push(s("path", {
-        class: "trace marks", ...of, d: dots, fill: "none", stroke: marker.color,
-        "stroke-width": marker.symbol && marker.symbol !== "circle" ? 2 : marker.size, "stroke-linecap": "round",
-      }));
-    }
-    before = ys;
+/** @param {Trace} trace @param {(x: number) => number} px @param {(y: number) => number} py @param {number} width */
+function drawTrace(trace, px, py, width) {
+  const { kind, x, y, low = [], colour, opacity, size, dash = "", symbol: sign, run, near, row = 0 } = trace;
+  const xs = x.map(px);
+  if (kind === "cells") {
+    const [top, height] = [py(row + 0.5), py(row - 0.5) - py(row + 0.5)];
+    return s("g", { "shape-rendering": "crispEdges" }, xs.map((at, i) => Number.isFinite(y[i]) && s("rect", {
+      x: at, y: top, width: Math.max(1, (xs[i + 1] ?? width) - at), height, fill: along(y[i]),
+    })));
   }
-  return found;
+  const ys = y.map(py);
+  const of = { class: `trace ${kind}${near ? " if-near" : ""}`, "data-run": run };
+  if (kind === "band") {
+    return s("path", { ...of, d: bandPath(xs, low.map(py), ys), fill: colour, "fill-opacity": opacity });
+  }
+  const drawn = { ...of, fill: "none", stroke: colour, "stroke-opacity": opacity };
+  if (kind === "line") {
+    return s("path", {
+      ...drawn, d: path(xs, ys), "stroke-width": size, "stroke-linejoin": "round", "stroke-dasharray": DASHES[dash],
+    });
+  }
+  const there = (/** @type {number} */ at, /** @type {number} */ i) => Number.isFinite(at) && Number.isFinite(ys[i]);
+  const d = xs.map((at, i) => (there(at, i) ? symbol(at, ys[i], trace, width) : "")).join("");
+  return s("path", { ...drawn, d, "stroke-width": sign ? 2 : size, "stroke-linecap": "round" });
 }
 
 /** @param {Figure} figure @returns {SVGElement} */
 export function drawing(figure) {
   const { width, height, x, y, traces, shapes } = figure;
-  const colours = ink();
   const area = areaOf(figure);
   const px = scaleOf(x, area.width).pixel;
   const py = scaleOf(y, area.height, true).pixel;
   const text = (/** @type {string | undefined} */ words, /** @type {object} */ props) =>
-    s("text", { fill: colours.dim, "font-size": 11, "font-family": colours.sans, ...props }, words);
+    s("text", { fill: "var(--ink-2)", "font-size": 11, "font-family": "var(--sans)", ...props }, words);
   const rule = (
     /** @type {number} */ x1, /** @type {number} */ x2, /** @type {number} */ y1, /** @type {number} */ y2,
-  ) => s("line", { x1, x2, y1, y2, stroke: colours.grid });
+  ) => s("line", { x1, x2, y1, y2, stroke: "var(--grid)" });
   const right = area.left + area.width;
   const bottom = area.top + area.height;
   const columns = x.ticks.map(({ value, text: words }) => ({ at: Math.round(area.left + px(value)) + 0.5, words }));
@@ -206,15 +160,15 @@ export function drawing(figure) {
     s(
       "svg",
       { class: "lines", x: area.left, y: area.top, width: area.width, height: area.height, overflow: "hidden" },
-      shapes.map(({ x0, y1, line }) => s("line", {
+      shapes.map(({ x0, y1, width: thick, colour, dash = "" }) => s("line", {
         class: "mark", x1: px(x0).toFixed(1), x2: px(x0).toFixed(1), y1: area.height,
-        y2: (area.height * (1 - y1)).toFixed(1), stroke: line.color, "stroke-width": line.width,
-        "stroke-dasharray": DASHES[line.dash ?? ""] ?? null,
+        y2: (area.height * (1 - y1)).toFixed(1), stroke: colour, "stroke-width": thick,
+        "stroke-dasharray": DASHES[dash],
       })),
       shapes.filter(({ name }) => name).map(({ x0, name }) => text(name, {
         class: "mark-name", x: (px(x0) + 4).toFixed(1), y: 10,
       })),
-      linesOf(traces, px, py, area.width),
+      traces.map((trace) => drawTrace(trace, px, py, area.width)),
     ),
   );
 }
@@ -226,20 +180,27 @@ export function drawing(figure) {
  * @param {string} title
  */
 export function fileOf(figure, title) {
-  const colours = ink();
   const head = 26;
   const drawn = drawing(figure);
   drawn.setAttribute("y", String(head));
   const whole = s(
     "svg",
     { width: figure.width, height: figure.height + head, viewBox: `0 0 ${figure.width} ${figure.height + head}` },
-    s("rect", { width: "100%", height: "100%", fill: colours.bg }),
+    s("rect", { width: "100%", height: "100%", fill: "var(--bg)" }),
     s(
-      "text", { x: 12, y: 19, "font-size": 14, "font-weight": 600, "font-family": colours.sans, fill: colours.ink },
+      "text", { x: 12, y: 19, "font-size": 14, "font-weight": 600, "font-family": "var(--sans)", fill: "var(--ink)" },
       title,
     ),
     drawn,
   );
+  // Other programs know neither the page's variables nor its theme.
+  document.body.append(whole);
+  for (const one of whole.querySelectorAll("*")) {
+    for (const name of ["fill", "stroke", "font-family"].filter((attribute) => one.hasAttribute(attribute))) {
+      one.setAttribute(name, getComputedStyle(one).getPropertyValue(name));
+    }
+  }
+  whole.remove();
   return new XMLSerializer().serializeToString(whole);
 }
 
@@ -248,7 +209,7 @@ export function swatch({ colour, dash }) {
   return s(
     "svg",
     { class: "swatch", viewBox: "0 0 18 8", width: "18", height: "8", "aria-hidden": "true" },
-    s("line", { x1: 0, x2: 18, y1: 4, y2: 4, stroke: colour, "stroke-dasharray": DASHES[dash] ?? null }),
+    s("line", { x1: 0, x2: 18, y1: 4, y2: 4, stroke: colour, "stroke-dasharray": DASHES[dash] }),
   );
 }
 

@@ -35,7 +35,7 @@ import { continued } from "./points.js";
  * @typedef {object} BoardRun
  * @property {string} id
  * @property {string} label
- * @property {() => import("../colour.js").Stroke} stroke called for each drawing, because the theme may change
+ * @property {import("../colour.js").Stroke} stroke
  * @property {boolean} [hidden]
  * @property {boolean} [faint] whether it is only compared with the others
  * @property {number | null} [flopsPerToken]
@@ -237,7 +237,7 @@ const labelOf = (run, part, count) => (count === 1 ? part : `${run.label} · ${p
  */
 function strokeOf(run, metric, count, of) {
   if (count === 1 && of > FAMILY) return { colour: along(metric / (of - 1)), dash: "solid" };
-  const own = run.stroke();
+  const own = run.stroke;
   if (metric === 0) return own;
   if (count > 1) return { colour: own.colour, dash: DASHES[(metric + DASHES.indexOf(own.dash)) % DASHES.length] };
   const others = Array.from({ length: 10 }, (_, i) => stroke(i)).filter(({ colour }) => colour !== own.colour);

@@ -1,8 +1,6 @@
 /** What a chart draws: a line for each run, its band, and the marks of its steps. */
 
-import { faded } from "../colour.js";
 import { integer } from "../format.js";
-import { ink } from "./drawing.js";
 import { ownParts } from "./lines.js";
 import { xOfStep } from "./points.js";
 
@@ -20,26 +18,32 @@ import { xOfStep } from "./points.js";
 /** The most checkpoints that have a tick each: more ticks would be one grey bar. */
 const TICKS = 40;
 const FEW_POINTS = 40;
+/** Opacity of a line that others are only compared with. */
+const FAINT = 0.55;
 /** How far from the end of the axis a forecast stands, whole: as a share of the axis. */
 const INSIDE = 0.01;
 
 /**
  * @typedef {object} Trace
- * @property {"lines" | "markers" | "lines+markers" | "cells"} mode
+ * @property {"line" | "band" | "marks" | "cells"} kind
  * @property {number[]} x
- * @property {number[]} y a gap where it is not finite
- * @property {{width: number, color?: string, dash?: string}} [line]
- * @property {{symbol?: "circle" | "x" | "line-ns-open", size: number, color: string}} [marker]
- * @property {"tonexty"} [fill] fill the area between it and the trace before
- * @property {string} [fillcolor]
+ * @property {number[]} y a gap where it is not finite; of cells, whose colours show it, from 0 to 1
+ * @property {number[]} [low] of a band, whose upper edge is `y`
+ * @property {string} [colour]
+ * @property {number} [opacity]
+ * @property {number} [size] width of a line, diameter of a mark
+ * @property {string} [dash]
+ * @property {"cross" | "bar"} [symbol] of marks, which are dots without it
  * @property {string} [run] the run whose line it belongs to
  * @property {boolean} [near] whether it is seen only while its line is the nearest
- * @property {number} [row] of the cells, whose colours show `y`, from 0 to 1
+ * @property {number} [row] of cells
  *
  * @typedef {object} Shape a line across the plot, at one x
  * @property {number} x0
  * @property {number} y1 its height, as a share of the plot's
- * @property {{width: number, color: string, dash?: string}} line
+ * @property {number} width
+ * @property {string} colour
+ * @property {string} [dash]
  * @property {string} [name] written beside it
  */
 
@@ -58,7 +62,7 @@ export function heatTraces(lines, unit) {
   return lines.map(({ run, curve: { x, y } }, row) => {
     const kept = x.flatMap((_, i) => (i % Math.ceil(x.length / CELLS) ? [] : i));
     const share = (/** @type {number} */ i) => (y[i] - low) / (high - low || 1);
-    return { mode: "cells", run, row, x: kept.map((i) => x[i] / unit), y: kept.map(share) };
+    return { kind: "cells", run, row, x: kept.map((i) => x[i] / unit), y: kept.map(share) };
   });
 }
 
@@ -77,57 +81,43 @@ export function heatAxis(lines) {
  * @returns {Trace[]}
  */
 export function tracesOf(line, look, unit, near = false) {
-  const { curve, colour, dash } = line;
+  const { curve, colour, dash, run, faint } = line;
   const scaled = (/** @type {number[]} */ x) => (unit === 1 ? x : x.map((v) => v / unit));
-  const base = { mode: /** @type {const} */ ("lines") };
   const x = scaled(curve.x);
-  const few = curve.step.filter((step) => step >= (curve.forkedAt ?? 0)).length < FEW_POINTS;
   /** @type {Trace[]} */
   const traces = [];
   const shown = curve.raw ?? curve;
-  if (look.band && shown.low && shown.high && shown.low.some((v, i) => v < (shown.high ?? [])[i])) {
-    const bandX = curve.raw ? scaled(curve.raw.x) : x;
-    const part = { ...base, near, run: line.run, x: bandX, line: { width: 0 } };
-    traces.push({ ...part, y: shown.low }, { ...part, y: shown.high, fill: "tonexty", fillcolor: faded(colour, 0.16) });
+  const { low, high } = shown;
+  if (look.band && low && high && low.some((v, i) => v < high[i])) {
+    traces.push({ kind: "band", near, run, x: scaled(shown.x), y: high, low, colour, opacity: 0.16 });
   }
   for (const old of curve.superseded) {
-    traces.push({ ...base, x: scaled(old.x), y: old.y, line: { width: 1.25, color: ink().strong, dash: "dot" } });
+    traces.push({ kind: "line", x: scaled(old.x), y: old.y, colour: "var(--rule-strong)", size: 1.25, dash: "dot" });
   }
-  if (curve.raw) {
-    traces.push({ ...base, x: scaled(curve.raw.x), y: curve.raw.y, line: { width: 1, color: faded(colour, 0.35) } });
-  }
+  if (curve.raw) traces.push({ kind: "line", x: scaled(shown.x), y: shown.y, colour, opacity: 0.35, size: 1 });
   // The curve of a run that this one was forked from leads to it, lighter.
-  const fork = curve.forkedAt === undefined ? 0 : curve.step.findIndex((step) => step >= (curve.forkedAt ?? 0));
-  if (fork > 0) {
-    traces.push({ ...base, x: x.slice(0, fork + 1), y: curve.y.slice(0, fork + 1), line: {
-      width: 1.5, color: faded(colour, 0.6), dash: "dot",
-    } });
+  const fork = Math.max(0, curve.step.findIndex((step) => step >= (curve.forkedAt ?? 0)));
+  if (fork) {
+    const before = { x: x.slice(0, fork + 1), y: curve.y.slice(0, fork + 1) };
+    traces.push({ kind: "line", ...before, colour, opacity: 0.6, size: 1.5, dash: "dot" });
   }
   const { whole } = curve;
   // A mean is thin where some of its runs have no value.
-  if (whole?.includes(false)) {
-    traces.push({ ...base, run: line.run, x, y: curve.y, line: { width: 0.75, color: colour, dash } });
-  }
-  traces.push({
-    ...base,
-    run: line.run,
-    mode: few ? "lines+markers" : "lines",
-    x: fork === 0 ? x : x.slice(fork),
+  if (whole?.includes(false)) traces.push({ kind: "line", run, x, y: curve.y, colour, size: 0.75, dash });
+  const own = {
+    run, colour, opacity: faint ? FAINT : 1, x: x.slice(fork),
     y: (whole ? curve.y.map((y, i) => (whole[i] ? y : NaN)) : curve.y).slice(fork),
-    line: { width: 1.75, color: colour, dash },
-    marker: { size: 4.5, color: colour },
-  });
-  if (line.cut && curve.step.length) {
-    traces.push({ ...base, mode: "markers", x: x.slice(-1), y: curve.y.slice(-1), marker: {
-      symbol: "line-ns-open", size: 12, color: colour,
-    } });
+  };
+  traces.push({ kind: "line", ...own, size: 1.75, dash });
+  if (own.x.length < FEW_POINTS) traces.push({ kind: "marks", ...own, size: 4.5 });
+  if (line.cut && x.length) {
+    traces.push({ kind: "marks", x: x.slice(-1), y: curve.y.slice(-1), symbol: "bar", size: 12, colour });
   }
   const broken = curve.y.findIndex((value) => !Number.isFinite(value));
   if (broken > 0 && look.x !== "clock") {
     // A non-finite value has no position, but users look for it: mark its step.
-    traces.push({ ...base, mode: "markers", x: [x[broken]], y: [curve.y[broken - 1]], marker: {
-      symbol: "x", size: 8, color: ink().bad,
-    } });
+    const last = { x: [x[broken]], y: [curve.y[broken - 1]] };
+    traces.push({ kind: "marks", ...last, symbol: "cross", size: 8, colour: "var(--bad)" });
   }
   return traces;
 }
@@ -145,31 +135,28 @@ export function forecastTraces(forecast, colour, [first, last]) {
   const { value, likely, sure } = forecast ?? {};
   if (typeof value !== "number" || !likely || !sure) return [];
   const x = last - (last - first) * INSIDE;
-  const bar = (/** @type {number[]} */ y, /** @type {number} */ width, /** @type {number} */ depth) =>
-    ({ mode: /** @type {const} */ ("lines"), x: [x, x], y, line: { width, color: faded(colour, depth) } });
-  const middle = { mode: /** @type {const} */ ("markers"), x: [x], y: [value], marker: { size: 7, color: colour } };
-  return [bar(sure, 2, 0.6), bar(likely, 7, 0.4), middle];
+  return [
+    { kind: "line", x: [x, x], y: sure, colour, opacity: 0.6, size: 2 },
+    { kind: "line", x: [x, x], y: likely, colour, opacity: 0.4, size: 7 },
+    { kind: "marks", x: [x], y: [value], colour, size: 7 },
+  ];
 }
 
 /** @param {Marks} marks @param {import("./points.js").Curve} curve @param {number} unit @returns {Shape[]} */
 export function shapesOf(marks, curve, unit) {
-  const colours = ink();
   /** @type {Shape[]} */
   const shapes = [];
-  const at = (
-    /** @type {number} */ step, /** @type {number} */ y1, /** @type {Shape["line"]} */ line, name = "",
-  ) => {
+  const add = (/** @type {number} */ step, /** @type {Omit<Shape, "x0">} */ shape) => {
     // The mark of a fork is one step before its first point: draw it at that point.
     const x = xOfStep(curve, step) ?? (step + 1 === curve.step[0] ? curve.x[0] : null);
-    if (x === null) return;
-    shapes.push({ x0: x / unit, y1, line, name });
+    if (x !== null) shapes.push({ x0: x / unit, ...shape });
   };
-  for (const { step, name } of marks.stages) at(step, 1, { width: 1, color: colours.dim }, name);
+  for (const { step, name } of marks.stages) add(step, { y1: 1, width: 1, colour: "var(--ink-2)", name });
   for (const step of marks.checkpoints.length > TICKS ? marks.checkpoints.slice(-1) : marks.checkpoints) {
-    at(step, 0.05, { width: 1.5, color: colours.strong });
+    add(step, { y1: 0.05, width: 1.5, colour: "var(--rule-strong)" });
   }
-  for (const { step } of marks.resumes) at(step, 1, { width: 1, color: colours.strong, dash: "dot" });
-  for (const { step } of marks.alerts) at(step, 1, { width: 1.25, color: colours.bad, dash: "dash" });
+  for (const { step } of marks.resumes) add(step, { y1: 1, width: 1, colour: "var(--rule-strong)", dash: "dot" });
+  for (const { step } of marks.alerts) add(step, { y1: 1, width: 1.25, colour: "var(--bad)", dash: "dash" });
   return shapes;
 }
 

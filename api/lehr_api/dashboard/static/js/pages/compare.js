@@ -225,7 +225,7 @@ function drawCurves() {
     id,
     label: factorsOf(state.comparison, id) || runs.get(id)?.name || id,
     group: state.by ? groupName(id) : null,
-    stroke: () => strokeOf(id),
+    stroke: strokeOf(id),
     parent: runs.get(id)?.forked_from,
     flopsPerToken: runs.get(id)?.flops_per_token ?? null,
     metrics: [...(known.get(id)?.keys() ?? [])],
@@ -353,5 +353,4 @@ onCatchUp(() => {
   board.reload();
   again();
 });
-document.addEventListener("lehr:theme", drawLooks);
 load();

@@ -394,7 +394,6 @@ onCatchUp(() => {
   refresh();
   state.beside?.board.reload();
 });
-document.addEventListener("lehr:theme", () => redraw(true));
 bar.set(parts(read("filter") ?? ""));
 selection.learn();
 learnProjects().then(drawOptionsNow);

@@ -386,6 +386,5 @@ onCatchUp(async () => {
   await load();
   board.reload();
 });
-document.addEventListener("lehr:theme", drawLooks);
 new ResizeObserver(throttled(refit, 200)).observe(figurePlace);
 load();

@@ -2,7 +2,7 @@
 
 import { get } from "../api.js";
 import { Board } from "../charts/board.js";
-import { faded, scaleOf, slot, stroke } from "../colour.js";
+import { ABSENT, slot, stroke } from "../colour.js";
 import { fill, h, mount, throttled } from "../dom.js";
 import { empty } from "../notices.js";
 import { ENDED } from "../status.js";
@@ -21,7 +21,7 @@ export function openCurves(place, run, onLog) {
   const tailPlace = h("div");
   const board = new Board(charts, [{
     id: run.id, label: run.name, parent: run.forked_from, flopsPerToken: run.flops_per_token,
-    stroke: () => stroke(slot(run.id)),
+    stroke: stroke(slot(run.id)),
   }], { onLog });
   board.bar.offer([run]);
   // Not before the charts, which would push it away.
@@ -70,7 +70,7 @@ export function openCurves(place, run, onLog) {
     if (!star) return;
     board.faint = [{
       id: star.id, label: `★ ${star.name}`, faint: true, parent: star.forked_from, flopsPerToken: star.flops_per_token,
-      stroke: () => ({ colour: faded(scaleOf([]).colour(null), 0.55), dash: "solid" }),
+      stroke: { colour: ABSENT, dash: "solid" },
     }];
     board.tick(true);
   }, () => undefined);

@@ -106,7 +106,7 @@ export class Beside {
     this.board.bar.offer(runs);
     this.board.means = drawn.some(({ name }) => name !== null) ? "runs" : null;
     this.board.setRuns(all.map(({ run, row, hidden }) => ({
-      id: run.id, label: label(run), group: row.name, hidden, stroke: () => this.strokeOf(row.key),
+      id: run.id, label: label(run), group: row.name, hidden, stroke: this.strokeOf(row.key),
       metrics: Object.keys(run.latest), parent: run.forked_from, flopsPerToken: run.flops_per_token,
       attempt: run.attempt, ended: run.ended_at !== null,
     })));

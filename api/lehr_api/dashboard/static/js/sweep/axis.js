@@ -134,7 +134,7 @@ export function boardRuns(sweep, { of }, hidden) {
     flopsPerToken: trial.run.flops_per_token,
     attempt: trial.run.attempt,
     ended: trial.run.ended_at !== null,
-    stroke: () => ({ colour: of(trial).colour, dash: DASHES[of(trial).shape] }),
+    stroke: { colour: of(trial).colour, dash: DASHES[of(trial).shape] },
   }));
 }
 
@@ -144,4 +144,4 @@ export function boardRuns(sweep, { of }, hidden) {
  * @param {BoardRun[]} runs
  */
 export const boardSign = (runs) => runs
-  .map(({ id, cut, attempt, ended, stroke }) => `${id} ${cut} ${attempt} ${ended} ${JSON.stringify(stroke())}`).join();
+  .map(({ id, cut, attempt, ended, stroke }) => `${id} ${cut} ${attempt} ${ended} ${JSON.stringify(stroke)}`).join();
