@@ -13,6 +13,7 @@ LONGEST_LINE = 1_000
 _DIGITS = r"\d++(?:,\d{3}(?!\d))*"
 NUMBER = rf"[-+]?(?:{_DIGITS}(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d++)?|[-+]?(?i:nan|inf)\b"
 _WHOLE = rf"{_DIGITS}(?!\.\d)"
+_OF = re.compile(rf"\s*/\s*({_DIGITS})")
 _NAME = re.compile(r"[A-Za-z_][\w./-]{0,199}")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
@@ -89,7 +90,8 @@ class PrintedLines:
     """From lines, one after another, to values with their step.
 
     The longest pattern that matches a line reads it. A line without ``{step}`` belongs to the step
-    of the line before it. If no pattern has one, the lines of the first pattern are counted.
+    of the line before it. If no pattern has one, the lines of the first pattern are counted. A step
+    that begins again in a later ``{epoch}`` counts on from the epoch before.
     """
 
     def __init__(self, texts: Sequence[str], step: int = 0) -> None:
@@ -97,6 +99,8 @@ class PrintedLines:
         stepless = not any(STEP in one.names for one in self._patterns)
         self._counted = texts[0] if texts and stepless else None
         self._step = step
+        self._before = 0  # Steps of the epochs before.
+        self._last = (0, 0, 0.0)  # Step within its epoch, steps of that epoch, and the epoch.
         self.unmatched = list(texts)
 
     def row(self, line: str) -> tuple[int, dict[str, float]] | None:
@@ -107,6 +111,19 @@ class PrintedLines:
                 numbers = (float(number.replace(",", "")) for number in match.groups())
                 values = dict(zip(names, numbers, strict=True))
                 self.unmatched = [other for other in self.unmatched if other != text]
-                self._step = int(values.pop(STEP, self._step + (text == self._counted)))
+                if STEP in values:
+                    rest = line[match.end(names.index(STEP) + 1) :]
+                    self._step = self._counted_on(int(values.pop(STEP)), rest, values)
+                else:
+                    self._step += text == self._counted
                 return (self._step, values) if values else None
         return None
+
+    def _counted_on(self, step: int, rest: str, values: dict[str, float]) -> int:
+        before, length, epoch = self._last
+        if step < before + (before == length) and values.get("epoch", 0.0) > epoch:
+            self._before += max(before, length)  # Its last steps may not be printed: 60/72.
+        of = _OF.match(rest)
+        length = int(of[1].replace(",", "")) if of else 0
+        self._last = (step, length, values.get("epoch", epoch))
+        return self._before + step

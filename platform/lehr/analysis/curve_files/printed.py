@@ -81,11 +81,14 @@ def propose(lines: Iterable[str]) -> list[str]:
         if usual or (metrics and STEP in names):
             counts[usual][text] += 1
     texts = [text for text, _ in (counts[True] or counts[False]).most_common()]
+    if not any("{val/" in text for text in texts):  # The only held-out set, as of MNIST's example.
+        texts = [text.replace("{test/", "{val/") for text in texts]
     if any("{loss}" in text for text in texts):
         # The loss of each step is the curve, not the mean that an evaluation prints beside its own.
         own = ("{train/loss}", "{eval/train_loss}")
         texts = [text.replace(*own) if "{val/" in text else text for text in texts]
-    return sorted(texts, key=lambda text: "{val/" in text and "{step}" not in text)[:_MOST]
+    held_out = re.compile(r"(?!.*\{step\}).*\{(val|test)/")
+    return sorted(texts, key=lambda text: held_out.match(text) is not None)[:_MOST]
 
 
 def _pattern(line: str) -> tuple[str, set[str]]:
@@ -116,10 +119,13 @@ def _name(label: str, before: str) -> str:
     words = label.lower().split()
     if words[-1] in NAMES:
         return STEP
+    sets = _HELD_OUT.findall(before)
+    if words[-1] in _SCORES and sets and sets[-1].lower() == "test":
+        return f"test/{words[-1]}"
     known = metric_of("_".join(words)) if words[1:] else None
     if known is not None:
         return known[0]
-    if words[-1] in _SCORES and _HELD_OUT.search(before):
+    if words[-1] in _SCORES and sets:
         return f"val/{words[-1]}"
     return words[-1].strip("./-")
 

@@ -31,6 +31,12 @@ print('Train Epoch: {} [{}/{} ({:.0f}%)]\\tLoss: {:.6f}'.format(
     epoch, batch_idx * len(data), len(train_loader.dataset), percent, loss.item()))
 print('\\nTest set: Average loss: {:.4f}, Accuracy: {}/{} ({:.0f}%)\\n'.format(a, b, c, d))
 """
+WORD_LM = """
+print('| epoch {:3d} | {:5d}/{:5d} batches | lr {:02.2f} | ms/batch {:5.2f} | '
+      'loss {:5.2f}'.format(epoch, batch, batches, lr, ms, cur_loss))
+print('| end of epoch {:3d} | valid loss {:5.2f} | valid ppl {:8.2f}'.format(epoch, val_loss, ppl))
+print('| End of training | test loss {:5.2f} | test ppl {:8.2f}'.format(test_loss, ppl))
+"""
 PLAIN = 'print("step", step, "loss:", loss)\nprint("lr " + str(lr) + " at step %d" % step)'
 
 
@@ -51,6 +57,14 @@ PLAIN = 'print("step", step, "loss:", loss)\nprint("lr " + str(lr) + " at step %
             [
                 "Train Epoch: {epoch} [{}/{} ({}%)] Loss: {loss}",
                 "Average loss: {val/loss}, Accuracy: {val/accuracy}",
+            ],
+        ),
+        (
+            WORD_LM,
+            [
+                "epoch {epoch} | {step}/{} batches | lr {lr} | ms/batch {ms/batch} | loss {loss}",
+                "of epoch {epoch} | valid loss {val/loss} | valid ppl {val/ppl}",
+                "test loss {test/loss} | test ppl {test/ppl}",
             ],
         ),
         (PLAIN, ["step {step} loss: {loss}", "lr {lr} at step {step}"]),
