@@ -85,7 +85,7 @@ text { fill: #1f2328; font: 12px system-ui, "Segoe UI", Helvetica, Arial, sans-s
 
 def series_frame(series: Sequence[Series]) -> pd.DataFrame:
     """Return one row per step: a column ``step`` and one per metric, NaN where a value is
-    missing.
+    missing. A metric with the name ``step`` is ``program/step``, as in an export.
     """
     import pandas as pd
 
@@ -96,7 +96,7 @@ def series_frame(series: Sequence[Series]) -> pd.DataFrame:
         columns = {one.name: pd.Series(one.y, index=one.step, dtype="float64") for one in series}
         frame = pd.DataFrame(columns).sort_index()
     frame.index = frame.index.astype("int64").rename("step")
-    return frame.reset_index()
+    return frame.rename(columns={"step": "program/step"}).reset_index()
 
 
 def trials_frame(trials: Sequence[TrialView], metric: str) -> pd.DataFrame:

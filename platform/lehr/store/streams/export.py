@@ -47,7 +47,7 @@ def table(series: SeriesReader, run_id: str) -> ExportTable:
     """Build the table of every point that is not superseded by a later attempt.
 
     ``tokens`` counts the tokens trained on so far, if they are known. ``time`` counts the seconds
-    since the first point.
+    since the first point. A metric of one of these names, or ``step``, gets ``program/`` before it.
     """
     curves, axes = series.curves(run_id)
     if (tokens := axes.get("tokens")) and np.array_equal(tokens.values, tokens.steps):
@@ -55,7 +55,8 @@ def table(series: SeriesReader, run_id: str) -> ExportTable:
     empty = np.empty(0, np.int64)
     steps = np.unique(np.concatenate([empty, *(curve.steps for curve in curves.values())]))
     found = []
-    for name, curve in (*axes.items(), *curves.items()):
+    own = ((f"program/{n}" if n in {"step", *axes} else n, curve) for n, curve in curves.items())
+    for name, curve in (*axes.items(), *own):
         there = np.isin(curve.steps, steps) & (np.isfinite(curve.values) | (name not in axes))
         at = curve.steps[there]
         found.append(ExportColumn(name, np.searchsorted(steps, at), curve.values[there]))

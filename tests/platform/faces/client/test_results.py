@@ -12,6 +12,8 @@ import pytest
 
 from lehr import Client
 from lehr.errors import Conflict, NotFound
+from lehr.faces.client.notebook import series_frame
+from lehr.schemas.streams import Series
 from lehr_testing import cli
 from lehr_testing.api import RUN_SPEC, SWEEP_SPEC, TOKEN, served
 from lehr_testing.trained import train
@@ -91,6 +93,11 @@ def test_importance_of_each_parameter_is_known_and_shown(server, client, tmp_pat
 def test_a_run_without_metrics_has_no_figure(client):
     with pytest.raises(NotFound, match="has not logged any metric yet"):
         client.submit(RUN_SPEC).plot()
+
+
+def test_metric_with_the_name_of_the_step_has_a_column_of_its_own():
+    logged = Series(run_id="r", name="step", exact=True, total_points=1, step=[2], x=[2], y=[7])
+    assert series_frame([logged]).to_dict("records") == [{"step": 2, "program/step": 7.0}]
 
 
 def test_sweep_figure_accepts_a_varied_parameter(sweep):
