@@ -2,41 +2,33 @@
 
 import { h, s } from "./dom.js";
 
-/** @type {Record<string, [string, Record<string, string>][]>} */
-const SHAPES = {
-  queued: [["circle", { cx: "5", cy: "5", r: "4", fill: "none", stroke: "currentColor", "stroke-width": "1.5" }]],
-  starting: [
-    ["circle", { cx: "5", cy: "5", r: "4", fill: "none", stroke: "currentColor", "stroke-width": "1.5" }],
-    ["path", { d: "M5 1a4 4 0 0 1 0 8z", fill: "currentColor" }],
-  ],
-  running: [["circle", { cx: "5", cy: "5", r: "4.5", fill: "currentColor" }]],
-  external: [
-    ["circle", { cx: "5", cy: "5", r: "4", fill: "none", stroke: "currentColor", "stroke-width": "1.5" }],
-    ["circle", { cx: "5", cy: "5", r: "2", fill: "currentColor" }],
-  ],
-  stopping: [["rect", {
-    x: "1.5", y: "1.5", width: "7", height: "7", fill: "none", stroke: "currentColor", "stroke-width": "1.5",
-  }]],
-  paused: [["path", { d: "M2 1h2v8H2zM6 1h2v8H6z", fill: "currentColor" }]],
-  completed: [["path", { d: "M1 5.500l2.800 2.800L9 2", fill: "none", stroke: "currentColor", "stroke-width": "1.8" }]],
-  failed: [
-    ["path", { d: "M1.500 1.500l7 7M8.500 1.500l-7 7", fill: "none", stroke: "currentColor", "stroke-width": "1.8" }],
-  ],
-  cancelled: [
-    ["circle", { cx: "5", cy: "5", r: "4", fill: "none", stroke: "currentColor", "stroke-width": "1.5" }],
-    ["path", { d: "M2.200 7.800l5.600-5.600", stroke: "currentColor", "stroke-width": "1.5" }],
-  ],
-  pruned: [["path", { d: "M1 5h8", stroke: "currentColor", "stroke-width": "2" }]],
+/**
+ * @typedef {object} Look
+ * @property {string} [line] its icon, as a path that is drawn
+ * @property {string} [fill] and as one that is filled
+ * @property {string} [width] of the line
+ * @property {string} sign before the title of a tab
+ * @property {string} icon of a tab
+ */
+
+const RING = "M1 5a4 4 0 1 0 8 0a4 4 0 1 0-8 0z";
+const WAITS = { line: RING, sign: "…", icon: "waiting" };
+const RUNS = { sign: "▶", icon: "running" };
+const DONE = { line: "M1 5.5l2.8 2.8L9 2", width: "1.8", sign: "✓", icon: "done" };
+const NONE = { line: "M1 5h8", width: "2", sign: "–", icon: "waiting" };
+const QUESTION = "M2.5 3.5a2.5 2.5 0 1 1 3.6 2.2q-1.1.6-1.1 1.3M5 8.7v.6";
+/** @type {Record<string, Look>} */
+const LOOKS = {
+  queued: WAITS, waiting: WAITS, completed: DONE, finished: DONE, passed: DONE, pruned: NONE, skipped: NONE, off: NONE,
+  starting: { ...RUNS, line: RING, fill: "M5 1a4 4 0 0 1 0 8z" },
+  running: { ...RUNS, fill: "M.5 5a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0-9 0z" },
+  external: { ...RUNS, line: RING, fill: "M3 5a2 2 0 1 0 4 0a2 2 0 1 0-4 0z" },
+  stopping: { ...RUNS, line: "M1.5 1.5h7v7h-7z" },
+  paused: { fill: "M2 1h2v8H2zM6 1h2v8H6z", sign: "‖", icon: "waiting" },
+  failed: { line: "M1.5 1.5l7 7M8.5 1.5l-7 7", width: "1.8", sign: "✕", icon: "failed" },
+  cancelled: { ...NONE, line: `${RING}M2.2 7.8l5.6-5.6`, width: "1.5" },
+  not_judged: { ...NONE, line: QUESTION, width: "1.4" },
 };
-SHAPES.waiting = SHAPES.queued;
-SHAPES.finished = SHAPES.completed;
-SHAPES.passed = SHAPES.completed;
-SHAPES.skipped = SHAPES.pruned;
-SHAPES.off = SHAPES.pruned;
-SHAPES.not_judged = [["path", {
-  d: "M2.5 3.5a2.500 2.500 0 1 1 3.600 2.200q-1.100.6-1.100 1.300M5 8.700v.6", fill: "none", stroke: "currentColor",
-  "stroke-width": "1.4",
-}]];
 
 export const ENDED = new Set(["completed", "failed", "cancelled", "pruned"]);
 export const ACTIVE = new Set(["starting", "running", "stopping"]);
@@ -48,8 +40,12 @@ const WORDS = { queued: "waits", not_judged: "not judged" };
 
 /** @param {string} state @param {import("./dom.js").Child} [word] */
 export function stateMark(state, word = WORDS[state] ?? state) {
-  const icon = s("svg", { viewBox: "0 0 10 10", "aria-hidden": "true" });
-  for (const [tag, attributes] of SHAPES[state] ?? SHAPES.queued) icon.append(s(tag, attributes));
+  const { line = "", fill = "", width = "1.5" } = LOOKS[state] ?? WAITS;
+  const icon = s(
+    "svg", { viewBox: "0 0 10 10", "aria-hidden": "true" },
+    line && s("path", { d: line, fill: "none", stroke: "currentColor", "stroke-width": width }),
+    fill && s("path", { d: fill, fill: "currentColor" }),
+  );
   return h(`span.state.state-${state}`, {}, icon, h("span", {}, word));
 }
 
@@ -105,23 +101,6 @@ export function timeHeld(run) {
   return taken.length ? taken.reduce((a, b) => a + b, 0) : null;
 }
 
-/** @type {Record<string, [sign: string, icon: string]>} */
-const LOOKS = {
-  queued: ["…", "waiting"],
-  waiting: ["…", "waiting"],
-  starting: ["▶", "running"],
-  running: ["▶", "running"],
-  stopping: ["▶", "running"],
-  external: ["▶", "running"],
-  paused: ["‖", "waiting"],
-  completed: ["✓", "done"],
-  finished: ["✓", "done"],
-  passed: ["✓", "done"],
-  failed: ["✕", "failed"],
-  cancelled: ["–", "waiting"],
-  pruned: ["–", "waiting"],
-};
-
 /**
  * Return the title of a tab.
  *
@@ -130,7 +109,7 @@ const LOOKS = {
  * @param {number | null} [done] share of what it does, while it runs
  */
 export function tabTitle(name, state, done = null) {
-  const sign = LOOKS[state]?.[0];
+  const sign = LOOKS[state]?.sign;
   const share = state === "running" && done !== null ? ` ${Math.floor(done * 100)} %` : "";
   return `${sign ? `${sign}${share} ` : ""}${name} · Lehr`;
 }
@@ -140,7 +119,7 @@ export function showTabState(name, state, done = null) {
   const title = tabTitle(name, state, done);
   if (document.title !== title) document.title = title;
   const link = /** @type {HTMLLinkElement | null} */ (document.querySelector("link[rel=icon]"));
-  const icon = LOOKS[state]?.[1];
+  const icon = LOOKS[state]?.icon;
   if (!link || !icon || link.dataset.state === icon) return;
   link.dataset.state = icon;
   link.href = link.href.replace(/icon(-\w+)?\.svg$/, `icon-${icon}.svg`);
