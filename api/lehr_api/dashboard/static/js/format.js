@@ -19,57 +19,51 @@ export function fromWire(wire) {
   return typeof wire === "number" ? wire : Number(wire);
 }
 
-/** Format a difference of losses: +0.012. @param {unknown} wire */
-export function signed(wire) {
-  const value = fromWire(wire);
-  return value === null ? NONE : `${value > 0 ? "+" : ""}${Math.abs(value) < 1e3 ? minus(value.toFixed(3)) : number(value)}`;
-}
-
-/** @param {number} value */
-function notFinite(value) {
-  if (Number.isNaN(value)) return "NaN";
-  return value > 0 ? "∞" : "−∞";
-}
-
 /** @param {string} text */
 const minus = (text) => text.replace("-", "−");
 
-/** Format with four significant digits, for losses and norms. @param {unknown} wire @param {number} [digits] */
-export function number(wire, digits = 4) {
+/**
+ * Return a formatter of numbers as they travel: it writes what is not known, or not finite, in one way.
+ *
+ * @template {any[]} Rest
+ * @param {(value: number, ...rest: Rest) => string} write
+ * @returns {(wire: unknown, ...rest: Rest) => string}
+ */
+const formatter = (write) => (wire, ...rest) => {
   const value = fromWire(wire);
   if (value === null) return NONE;
-  if (!Number.isFinite(value)) return notFinite(value);
+  if (Number.isFinite(value)) return write(value, ...rest);
+  return Number.isNaN(value) ? "NaN" : value > 0 ? "∞" : "−∞";
+};
+
+/** Format a difference of losses: +0.012. */
+export const signed = formatter((value) => (
+  `${value > 0 ? "+" : ""}${Math.abs(value) < 1e3 ? minus(value.toFixed(3)) : number(value)}`
+));
+
+/** Format with four significant digits, for losses and norms. */
+export const number = formatter((value, digits = 4) => {
   if (value === 0) return "0";
   const size = Math.abs(value);
   if (size < 1e-3 || size >= 1e7) return scientific(value, digits - 1);
   const text = value.toPrecision(digits);
   // 999.96 rounds up to 1,000, which has no decimals.
   return minus(Math.abs(Number(text)) >= 10 ** (digits - 1) ? WHOLE.format(value) : text);
-}
+});
 
 /**
- * Format a learning rate: 3.0e-4, 3.16e-4; from 0.01 to 9,999 a plain number, as `lehr/base/formats.py` does.
- *
- * @param {unknown} wire
- * @param {number} [decimals] maximum; the minimum is one
+ * Format a learning rate: 3.0e-4, 3.16e-4; from 0.01 to 9,999 a plain number, as `lehr/base/formats.py` does. It has
+ * at most `decimals`, and at least one.
  */
-export function scientific(wire, decimals = 2) {
-  const value = fromWire(wire);
-  if (value === null) return NONE;
-  if (!Number.isFinite(value)) return notFinite(value);
+export const scientific = formatter((value, decimals = 2) => {
   const size = Math.abs(value);
   if (!size || (size >= 0.01 && size < 1e4)) return minus(String(Number(value.toPrecision(Math.max(4, decimals + 1)))));
   const [mantissa, exponent] = value.toExponential(decimals).split("e");
   const short = mantissa.replace(/(\.\d)(\d*?)0+$/, "$1$2");
   return minus(`${short}e`) + exponent.replace("+", "");
-}
+});
 
-/** @param {unknown} wire */
-export function integer(wire) {
-  const value = fromWire(wire);
-  if (value === null) return NONE;
-  return Number.isFinite(value) ? minus(WHOLE.format(value)) : notFinite(value);
-}
+export const integer = formatter((value) => minus(WHOLE.format(value)));
 
 /**
  * Return what follows a step: " of 1,000"; nothing where the number of steps is not known.
@@ -95,40 +89,25 @@ function thousands(value, most) {
   return Math.abs(scaled) >= 1000 && power < most ? [scaled / 1000, power + 1] : [scaled, power];
 }
 
-/**
- * Format with three significant digits and an SI prefix: 402k, 31.2k, 1.24G.
- *
- * @param {unknown} wire
- * @param {string} [unit]
- */
-export function si(wire, unit = "") {
-  const value = fromWire(wire);
-  if (value === null) return NONE;
-  if (!Number.isFinite(value)) return notFinite(value);
+/** Format with three significant digits and an SI prefix: 402k, 31.2k, 1.24G. */
+export const si = formatter((value, unit = "") => {
   const [scaled, power] = thousands(value, SI.length - 1);
   const whole = Number.isInteger(value) && power === 0;
   const tiny = value !== 0 && Math.abs(value) < 1e-3;
   const digits = whole ? integer(value) : tiny ? scientific(value) : minus(scaled.toPrecision(3));
   return digits + SI[power] + (unit ? ` ${unit}` : "");
-}
+});
 
-/** @param {unknown} wire */
-export function bytes(wire) {
-  const value = fromWire(wire);
-  if (value === null) return NONE;
-  if (!Number.isFinite(value)) return notFinite(value);
+export const bytes = formatter((value) => {
   const [scaled, power] = thousands(value, BYTES.length - 1);
   return `${minus(String(scaled))} ${BYTES[power]}`;
-}
+});
 
-/** Format a share as a percentage. @param {unknown} wire */
-export function percent(wire) {
-  const value = fromWire(wire);
-  if (value === null) return NONE;
-  if (!Number.isFinite(value)) return notFinite(value);
+/** Format a share as a percentage. */
+export const percent = formatter((value) => {
   const hundred = value * 100;
   return `${minus(Math.abs(hundred) < 10 && hundred !== 0 ? hundred.toPrecision(2) : hundred.toFixed(0))} %`;
-}
+});
 
 /** Format a duration: 9 h 12 m. @param {unknown} wire seconds */
 export function duration(wire) {
