@@ -11,18 +11,18 @@ const target = new EventTarget();
 const heard = new Set();
 /** @type {Connection} */
 let connection = "connecting";
-let wasLost = false;
+/** Whether events may have been missed: they are caught up with when the stream is open. */
+let missed = false;
 
 /** @param {Connection} next */
 function become(next) {
   if (next === connection) return;
-  if (next === "lost") wasLost = true;
   connection = next;
-  target.dispatchEvent(new CustomEvent("connection", { detail: next }));
-  if (next === "live" && wasLost) {
-    wasLost = false;
-    target.dispatchEvent(new CustomEvent("catchup"));
-  }
+  target.dispatchEvent(new CustomEvent("connection"));
+  if (next === "lost") missed = true;
+  if (next !== "live" || !missed) return;
+  missed = false;
+  target.dispatchEvent(new CustomEvent("catchup"));
 }
 
 /** @param {string} name @param {any} detail */
@@ -57,33 +57,17 @@ function leave() {
   source?.close();
   source = null;
   connection = "connecting";
+  missed = true;
 }
 
-let joined = false;
-/** Whether listeners have missed events because the page was hidden. */
-let slept = false;
-
 function attend() {
-  const wanted = !document.hidden;
-  if (document.hidden) slept = true;
-  if (wanted !== joined) {
-    joined = wanted;
-    if (wanted) join();
-    else leave();
-  }
-  if (document.hidden || !slept) return;
-  slept = false;
-  // Listeners have received no events while the page was hidden: catch up.
-  if (connection === "live") target.dispatchEvent(new CustomEvent("catchup"));
-  else wasLost = true;
+  // Listeners receive no events while the page is hidden.
+  if (document.hidden) leave();
+  else if (!source) join();
 }
 
 document.addEventListener("visibilitychange", attend);
-addEventListener("pagehide", () => {
-  leave();
-  joined = false;
-  slept = true;
-});
+addEventListener("pagehide", leave);
 addEventListener("pageshow", attend);
 // Connect after this turn of the event loop, so that importers can add listeners before the first message.
 queueMicrotask(attend);
