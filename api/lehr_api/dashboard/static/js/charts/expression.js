@@ -10,6 +10,8 @@ import { indexAt } from "./points.js";
 
 /** @type {Record<string, (v: number) => number>} */
 const FUNCTIONS = { exp: Math.exp, log: Math.log, log2: Math.log2, log10: Math.log10, sqrt: Math.sqrt, abs: Math.abs };
+/** Those that bind least are first. @type {Record<string, (a: number, b: number) => number>[]} */
+const OPERATORS = [{ "+": (a, b) => a + b, "-": (a, b) => a - b }, { "*": (a, b) => a * b, "/": (a, b) => a / b }];
 // A slash between names belongs to a metric; a division has spaces around it, or follows a bracket or a number.
 const TOKEN = /\s*(?:(\d+\.?\d*(?:e[-+]?\d+)?|\.\d+)|([A-Za-z_][\w.]*(?:\/[\w.]+)*)|([-+*/()]))/y;
 
@@ -82,25 +84,15 @@ export function parseExpression(text) {
     metrics.add(token);
     return (of) => of(token);
   };
-  /** @returns {Value} */
-  const product = () => {
-    let left = atom();
-    while (list[at] === "*" || list[at] === "/") {
-      const times = list[at] === "*";
+  /** Read operands between operators of a rank, from the left. @param {number} [rank] @returns {Value} */
+  function sum(rank = 0) {
+    if (rank === OPERATORS.length) return atom();
+    let left = sum(rank + 1);
+    while (list[at] in OPERATORS[rank]) {
+      const act = OPERATORS[rank][list[at]];
       at += 1;
-      const [a, b] = [left, atom()];
-      left = times ? (of) => a(of) * b(of) : (of) => a(of) / b(of);
-    }
-    return left;
-  };
-  /** @returns {Value} */
-  function sum() {
-    let left = product();
-    while (list[at] === "+" || list[at] === "-") {
-      const plus = list[at] === "+";
-      at += 1;
-      const [a, b] = [left, product()];
-      left = plus ? (of) => a(of) + b(of) : (of) => a(of) - b(of);
+      const [a, b] = [left, sum(rank + 1)];
+      left = (of) => act(a(of), b(of));
     }
     return left;
   }
