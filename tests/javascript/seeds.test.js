@@ -4,7 +4,6 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { Chart } from "../../api/lehr_api/dashboard/static/js/charts/chart.js";
-import { inGroups } from "../../api/lehr_api/dashboard/static/js/charts/lines.js";
 import { around, asExact, roomFor } from "../../api/lehr_api/dashboard/static/js/charts/tip.js";
 import { tracesOf } from "../../api/lehr_api/dashboard/static/js/charts/traces.js";
 import { curve, fc } from "./support.js";
@@ -23,10 +22,6 @@ test("a mean is thin where not all of its runs have a value", () => {
 test("the band of a mean is drawn, or of many only while its line is the nearest", () => {
   const bands = (/** @type {boolean} */ near) => tracesOf(line, look, 1, near).filter(({ kind }) => kind === "band").map((one) => [one.low, one.y, one.run, one.near]);
   assert.deepEqual([bands(false), bands(true)], [[[[3, 2], [5, 4], "a", false]], [[[3, 2], [5, 4], "a", true]]]);
-});
-
-test("groups are in the order of their first runs", () => {
-  assert.deepEqual([...inGroups([3, 1, 4, 5], (n) => (n % 2 ? "odd" : "even"))], [["odd", [3, 1, 5]], ["even", [4]]]);
 });
 
 test("a deviation has the decimals of its mean", () => {

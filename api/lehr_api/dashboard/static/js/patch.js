@@ -135,12 +135,7 @@ export function renew(old, fresh) {
  * @param {Node[]} fresh
  */
 export function patch(parent, fresh) {
-  /** @type {Map<string, Node[]>} */
-  const there = new Map();
-  for (const node of parent.childNodes) {
-    const type = signature(node);
-    if (type !== null) there.set(type, [...(there.get(type) ?? []), node]);
-  }
+  const there = Map.groupBy(parent.childNodes, signature);
   const wanted = fresh.map((node) => {
     const type = signature(node);
     const old = type === null ? undefined : there.get(type)?.shift();

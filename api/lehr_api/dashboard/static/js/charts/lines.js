@@ -127,21 +127,6 @@ export function alike(before, now) {
 /** @typedef {import("./points.js").Curve} Curve */
 
 /**
- * Return the members of each group, in the order of their first ones.
- *
- * @template T
- * @param {T[]} runs
- * @param {(run: T) => string} key
- * @returns {Map<string, T[]>}
- */
-export function inGroups(runs, key) {
-  /** @type {Map<string, T[]>} */
-  const groups = new Map();
-  for (const run of runs) groups.set(key(run), [...(groups.get(key(run)) ?? []), run]);
-  return groups;
-}
-
-/**
  * Return what has lines of its own: of each group one run, whose curves are the means of its members'.
  *
  * @param {BoardRun[]} runs
@@ -150,7 +135,7 @@ export function inGroups(runs, key) {
  */
 export function gathered(runs, means) {
   if (!means) return runs;
-  return [...inGroups(runs, ({ id, group }) => group ?? id).values()].map((all) => {
+  return [...Map.groupBy(runs, ({ id, group }) => group ?? id).values()].map((all) => {
     const [first] = all;
     if (!first.group) return first;
     const same = (/** @type {"parent" | "flopsPerToken"} */ key) => (

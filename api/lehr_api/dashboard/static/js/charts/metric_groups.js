@@ -25,15 +25,12 @@ const ORDER = { train: 0, val: 1, speed: 2, memory: 3 };
  * @returns {[string, string[]][]}
  */
 export function grouped(names) {
-  /** @type {Map<string, string[]>} */
-  const groups = new Map();
-  for (const name of names.filter((one) => one !== DIGEST)) {
-    groups.set(groupOf(name), [...(groups.get(groupOf(name)) ?? []), name]);
-  }
+  const groups = Map.groupBy(names.filter((one) => one !== DIGEST), groupOf);
   return [...groups].sort(([a], [b]) => (ORDER[a] ?? 9) - (ORDER[b] ?? 9) || byNumber(a, b));
 }
 
-const closed = () => new Set(memory.get("closed-groups", /** @type {string[]} */ ([])));
+/** @returns {string[]} */
+const closed = () => memory.get("closed-groups", []);
 
 /** The elements of the groups: made once, so that what is folded stays folded. */
 export class MetricGroups {
@@ -48,22 +45,17 @@ export class MetricGroups {
   of(name) {
     const known = this.made.get(name);
     if (known) return known;
-    const open = this.open ? this.open.includes(name) : !closed().has(name);
+    const open = this.open ? this.open.includes(name) : !closed().includes(name);
     const count = h("span.count");
     const charts = h("div.charts");
-    const ontoggle = (/** @type {Event} */ event) => this.#remember(name, /** @type {any} */ (event.target).open);
+    const ontoggle = (/** @type {any} */ { target }) => {
+      const others = closed().filter((one) => one !== name);
+      memory.set("closed-groups", target.open ? others : [...others, name]);
+    };
     const group = {
       count, charts, element: h("details.group", { open, ontoggle }, h("summary", {}, name, " ", count), charts),
     };
     this.made.set(name, group);
     return group;
-  }
-
-  /** @param {string} group @param {boolean} open */
-  #remember(group, open) {
-    const names = closed();
-    if (open) names.delete(group);
-    else names.add(group);
-    memory.set("closed-groups", [...names]);
   }
 }
