@@ -1,7 +1,8 @@
 /** Dialogs and menus, and buttons that change something: disabled for those whose role may not press them. */
 
+import { post } from "./api.js";
 import { h } from "./dom.js";
-import { message } from "./notices.js";
+import { message, toast } from "./notices.js";
 
 /** In order: each may do what those before it may. */
 const ROLES = ["viewer", "researcher", "admin"];
@@ -31,12 +32,37 @@ export function acts(props, needed = "researcher") {
 }
 
 /**
- * @param {{title: string, about?: import("./dom.js").Child, fields: HTMLElement[], yes: string,
- *   act: () => Promise<unknown>}} options `act` throws on invalid input; the dialog shows the error and stays open
+ * Open a dialog.
+ *
+ * @param {string} title
+ * @param {...import("./dom.js").Child} body
+ * @returns {HTMLDialogElement}
  */
-export function openForm({ title, about, fields, yes, act }) {
+function opened(title, ...body) {
+  const dialog = /** @type {HTMLDialogElement} */ (h(
+    "dialog", { "aria-labelledby": "dialog-title", onclose: () => dialog.remove() },
+    h("h2", { id: "dialog-title" }, title), body,
+  ));
+  document.body.append(dialog);
+  dialog.showModal();
+  return dialog;
+}
+
+/** Show something in a dialog that asks nothing. @param {string} title @param {import("./dom.js").Child} body */
+export const inform = (title, body) => opened(
+  title, h("div", {}, body), h("form.actions", { method: "dialog" }, h("button", {}, "Close")),
+);
+
+/**
+ * Ask for what an action needs, or whether it is meant.
+ *
+ * @param {{title: string, about?: import("./dom.js").Child, fields: import("./dom.js").Child, yes: string,
+ *   danger?: boolean, act: () => Promise<unknown>}} options `act` throws on invalid input; the dialog shows the error
+ *   and stays open
+ */
+export function openForm({ title, about, fields, yes, danger = false, act }) {
   const problem = h("p.problem", { role: "alert", hidden: true });
-  const send = /** @type {HTMLButtonElement} */ (h("button.main", {}, yes));
+  const send = /** @type {HTMLButtonElement} */ (h(danger ? "button.danger" : "button.main", {}, yes));
   const submit = async (/** @type {Event} */ event) => {
     event.preventDefault();
     problem.hidden = true;
@@ -51,23 +77,18 @@ export function openForm({ title, about, fields, yes, act }) {
       send.disabled = false;
     }
   };
-  const dialog = /** @type {HTMLDialogElement} */ (
-    h(
-      "dialog",
-      { "aria-labelledby": "form-title", onclose: () => dialog.remove() },
-      h(
-        "form",
-        { onsubmit: submit },
-        h("h2", { id: "form-title" }, title),
-        about && h("p.hint", {}, about),
-        fields,
-        problem,
-        h("div.actions", {}, h("button", { type: "button", onclick: () => dialog.close() }, "Cancel"), send),
-      ),
-    )
+  const no = h(
+    "button", { type: "button", onclick: () => dialog.close() }, yes.startsWith("Cancel") ? "Keep" : "Cancel",
   );
-  document.body.append(dialog);
-  dialog.showModal();
+  const dialog = opened(title, h(
+    "form", { onsubmit: submit }, about && h("p.hint", {}, about), fields, problem, h("div.actions", {}, no, send),
+  ));
+}
+
+/** Have the server do something, and say so. @param {string} path @param {string} done @param {object} [body] */
+export async function order(path, done, body) {
+  await post(path, body);
+  toast(done);
 }
 
 /** @param {string} label @param {HTMLElement} control @param {string} [hint] */

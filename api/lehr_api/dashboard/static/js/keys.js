@@ -1,7 +1,7 @@
 /** Keyboard shortcuts, in one table. `?` shows it. */
 
 import { h } from "./dom.js";
-import { inform } from "./notices.js";
+import { inform } from "./form.js";
 
 /** @typedef {{keys: string, what: string, act: (event: KeyboardEvent) => void}} Shortcut */
 

@@ -1,4 +1,4 @@
-/** Toasts, errors in place of content, and confirmation dialogs. */
+/** Toasts, errors in place of content, and empty states. */
 
 import { byId, fill, h } from "./dom.js";
 
@@ -60,41 +60,3 @@ export function showFailure(place, error) {
 export function empty(title, ...rest) {
   return h("div.empty", {}, h("h2", {}, title), ...rest);
 }
-
-/**
- * Show a dialog.
- *
- * @param {string} title
- * @param {import("./dom.js").Child} body
- * @param {HTMLElement[]} buttons
- * @returns {Promise<string>} the value of the button that closed it
- */
-function asked(title, body, ...buttons) {
-  return new Promise((answer) => {
-    const close = () => {
-      answer(dialog.returnValue);
-      dialog.remove();
-    };
-    const form = h(
-      "form", { method: "dialog" }, h("h2", { id: "dialog-title" }, title), h("div", {}, body),
-      h("div.actions", {}, buttons),
-    );
-    const dialog = /** @type {HTMLDialogElement} */ (h(
-      "dialog", { "aria-labelledby": "dialog-title", onclose: close }, form,
-    ));
-    document.body.append(dialog);
-    dialog.showModal();
-  });
-}
-
-/**
- * @param {{title: string, body: import("./dom.js").Child, yes: string, danger?: boolean}} options
- * @returns {Promise<boolean>}
- */
-export const confirmed = async ({ title, body, yes, danger = false }) =>
-  (await asked(title, body, h("button", { value: "no" }, yes.startsWith("Cancel") ? "Keep" : "Cancel"), h(
-    danger ? "button.danger" : "button.main", { value: "yes" }, yes,
-  ))) === "yes";
-
-/** Show something in a dialog that asks nothing. @param {string} title @param {import("./dom.js").Child} body */
-export const inform = (title, body) => asked(title, body, h("button", {}, "Close"));

@@ -1,9 +1,9 @@
 /** The page of the cluster: what each GPU did and will do, why others are idle, and the queue. */
 
-import { get, post, put } from "../api.js";
+import { get, put } from "../api.js";
 import { ABOUT, alike, expectation, memoryUsed, temperature } from "../cluster.js";
 import { byId, dataTable, fill, h, input, throttled } from "../dom.js";
-import { acts, field, openForm } from "../form.js";
+import { acts, field, openForm, order } from "../form.js";
 import * as f from "../format.js";
 import { empty, showFailure, toast, tryTo } from "../notices.js";
 import { installPage } from "../page.js";
@@ -13,8 +13,7 @@ import { axis, percentOf, queueOf, strip } from "../strips.js";
 
 /** @param {NodeView} node @param {string} verb @param {object} body @param {string} done what to say then */
 async function change(node, verb, body, done) {
-  await post(`/cluster/nodes/${encodeURIComponent(node.name)}/${verb}`, body);
-  toast(`${node.name} ${done}.`);
+  await order(`/cluster/nodes/${encodeURIComponent(node.name)}/${verb}`, `${node.name} ${done}.`, body);
   reload();
 }
 

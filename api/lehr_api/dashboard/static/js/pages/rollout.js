@@ -1,11 +1,11 @@
 /** The page of a rollout: its result, its stages, each gate with its evidence. */
 
-import { get, post } from "../api.js";
+import { get } from "../api.js";
 import { byId, fill, h, mount, throttled } from "../dom.js";
-import { acts, chip, factList } from "../form.js";
+import { acts, chip, factList, openForm, order } from "../form.js";
 import * as f from "../format.js";
 import { noteBox } from "../note.js";
-import { confirmed, showFailure, toast, tryTo } from "../notices.js";
+import { showFailure, tryTo } from "../notices.js";
 import { installPage } from "../page.js";
 import { keep } from "../patch.js";
 import { stagePart, stagesLine } from "../rollout/stages.js";
@@ -36,32 +36,27 @@ function verdict(it) {
   return `Stopped at ${where}: ${at?.reason ?? it.reason ?? "a gate failed"}`;
 }
 
-/** @param {RolloutDetail} it */
-async function cancel(it) {
-  const yes = await confirmed({
-    title: `Cancel ${it.name}?`,
-    body: h(
-      "p", {}, "No more runs are started, and the current one is stopped without saving. Recorded verdicts stay.",
-    ),
-    yes: "Cancel the rollout",
-    danger: true,
-  });
-  if (!yes) return;
-  await tryTo(async () => {
-    await post(`/rollouts/${it.id}/cancel`);
-    toast("Cancelling.");
-    reload();
-  });
+/** @param {RolloutDetail} it @param {string} verb @param {string} done */
+async function change(it, verb, done) {
+  await order(`/rollouts/${it.id}/${verb}`, done);
+  reload();
 }
 
 /** @param {RolloutDetail} it */
-async function putAway(it) {
-  await tryTo(async () => {
-    await post(`/rollouts/${it.id}/${it.archived ? "unarchive" : "archive"}`);
-    toast(it.archived ? "It is listed again." : "Archived: hidden from lists. Its runs stay listed.");
-    reload();
-  });
-}
+const cancel = (it) => openForm({
+  title: `Cancel ${it.name}?`,
+  fields: h(
+    "p", {}, "No more runs are started, and the current one is stopped without saving. Recorded verdicts stay.",
+  ),
+  yes: "Cancel the rollout",
+  danger: true,
+  act: () => change(it, "cancel", "Cancelling."),
+});
+
+/** @param {RolloutDetail} it */
+const putAway = (it) => tryTo(() => (it.archived
+  ? change(it, "unarchive", "It is listed again.")
+  : change(it, "archive", "Archived: hidden from lists. Its runs stay listed.")));
 
 /** @param {RolloutDetail} it */
 function drawHead(it) {

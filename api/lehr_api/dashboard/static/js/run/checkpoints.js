@@ -2,9 +2,9 @@
 
 import { get, post, remove, url } from "../api.js";
 import { dataTable, h } from "../dom.js";
-import { acts } from "../form.js";
+import { acts, inform, openForm } from "../form.js";
 import * as f from "../format.js";
-import { confirmed, empty, inform, toast, tryTo } from "../notices.js";
+import { empty, toast, tryTo } from "../notices.js";
 import { listTab } from "./details.js";
 import { fork } from "./fork.js";
 
@@ -73,20 +73,21 @@ function discard(run, one, again) {
     const would = /** @type {import("../types.js").CheckpointDeletion} */ (await get(
       `${address(one)}/deletion`, { attempt: one.attempt },
     ));
-    const yes = await confirmed({
+    openForm({
       title: `Delete ${titleOf(one)} of ${run.name}?`,
-      body: [
+      fields: [
         h("p", {}, h("b", {}, `Frees ${f.bytes(would.bytes)}. `), "This cannot be undone."),
         would.places.map((place) => h("p.mono", {}, place)),
         would.notes.map((note) => h("p.note", {}, note)),
       ],
       yes: "Delete for good",
       danger: true,
+      act: async () => {
+        const freed = /** @type {import("../types.js").CheckpointDeletion} */ (await remove(ofAttempt(one)));
+        toast(`${titleOf(one)} is deleted: ${f.bytes(freed.bytes)} freed.`);
+        again();
+      },
     });
-    if (!yes) return;
-    const freed = /** @type {import("../types.js").CheckpointDeletion} */ (await remove(ofAttempt(one)));
-    toast(`${titleOf(one)} is deleted: ${f.bytes(freed.bytes)} freed.`);
-    again();
   });
 }
 

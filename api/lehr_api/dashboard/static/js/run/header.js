@@ -1,13 +1,12 @@
 /** The head of a run's page: state, progress, place in the queue, main figures, actions, alerts. */
 
-import { post } from "../api.js";
 import { sparkline } from "../charts/drawing.js";
 import { expectation } from "../cluster.js";
 import { fill, h } from "../dom.js";
-import { acts, chip, closing, factList } from "../form.js";
+import { acts, chip, closing, factList, openForm, order } from "../form.js";
 import { integer } from "../format.js";
 import * as f from "../format.js";
-import { confirmed, toast, tryTo } from "../notices.js";
+import { tryTo } from "../notices.js";
 import { ACTIVE, ENDED, progress, runReason, runState, timeHeld } from "../status.js";
 import { fork, repeat } from "./fork.js";
 import { archive, deleteRun, editTags, referenceWord, setReference, unarchive } from "./tags_archive.js";
@@ -89,30 +88,30 @@ function alertChips(run, warnings, go) {
 }
 
 /** @param {RunDetail} run @param {string} verb @param {string} done */
-const order = (run, verb, done) => tryTo(async () => {
-  await post(`/runs/${run.id}/${verb}`);
-  toast(`${done}.`);
-});
+const change = (run, verb, done) => order(`/runs/${run.id}/${verb}`, `${done}.`);
+
+/** @param {RunDetail} run @param {string} verb @param {string} done */
+const now = (run, verb, done) => tryTo(() => change(run, verb, done));
 
 /** @param {RunDetail} run */
-async function cancel(run) {
+function cancel(run) {
   const saved = run.state === "running"
     ? "It is stopped without saving a checkpoint; existing ones stay. To save first, pause it."
     : run.state === "external"
       ? "Lehr did not start it, so its process goes on, unless it asks lehr_log.should_stop()."
       : "It will not start.";
-  if (await confirmed({ title: `Cancel ${run.name}?`, body: h("p", {}, saved), yes: "Cancel the run", danger: true })) {
-    order(run, "cancel", "Cancelling");
-  }
+  const act = () => change(run, "cancel", "Cancelling");
+  openForm({ title: `Cancel ${run.name}?`, fields: h("p", {}, saved), yes: "Cancel the run", danger: true, act });
 }
 
 /** @param {RunDetail} run */
-async function pause(run) {
+function pause(run) {
   const saves = run.spec.trainer
     ? "It gets SIGTERM, and frees its GPUs. It resumes from what it has saved."
     : "It saves a checkpoint and frees its GPUs.";
-  const body = h("p", {}, `${saves} Resuming puts it back into the queue.`);
-  if (await confirmed({ title: `Pause ${run.name}?`, body, yes: "Pause the run" })) order(run, "pause", "Pausing");
+  const fields = h("p", {}, `${saves} Resuming puts it back into the queue.`);
+  const act = () => change(run, "pause", "Pausing");
+  openForm({ title: `Pause ${run.name}?`, fields, yes: "Pause the run", act });
 }
 
 /** @param {RunDetail} run @param {boolean} canFork */
@@ -127,8 +126,8 @@ function actions(run, canFork) {
   const item = (/** @type {string} */ label, /** @type {() => void} */ act, danger = false) =>
     button(label, closing(act), danger);
   const main = (/** @type {typeof item} */ made) => [
-    run.state === "paused" && made("Resume", () => order(run, "resume", "Queued again")),
-    run.state === "failed" && own && made("Retry", () => order(run, "retry", "Queued again")),
+    run.state === "paused" && made("Resume", () => now(run, "resume", "Queued again")),
+    run.state === "failed" && own && made("Retry", () => now(run, "retry", "Queued again")),
     live && made("Pause", () => pause(run)),
     canFork && made("Fork", () => fork(run)),
     !run.archived && !run.forked_from && own && made("Seeds", () => repeat(run)),
@@ -139,7 +138,7 @@ function actions(run, canFork) {
         // On a phone the buttons beside the menu have no room.
         "div.menu-list", {}, h("div.phone", {}, main(item)),
         h("a.button", { href: `/api/v1/reports/${run.id}`, target: "_blank", rel: "noopener" }, "Report"),
-        live && item("Save checkpoint", () => order(run, "checkpoint", "A checkpoint is saved at the next step")),
+        live && item("Save checkpoint", () => now(run, "checkpoint", "A checkpoint is saved at the next step")),
         item(referenceWord(run), () => setReference(run)),
         item(run.tags.length ? "Edit tags" : "Add tags", () => editTags(run)),
         ended && (run.archived ? item("Unarchive", () => unarchive(run)) : item("Archive", () => archive([run]))),

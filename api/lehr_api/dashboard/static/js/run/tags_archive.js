@@ -4,7 +4,7 @@ import { get, post, put, remove } from "../api.js";
 import { h, input } from "../dom.js";
 import { field, openForm } from "../form.js";
 import { bytes, integer } from "../format.js";
-import { confirmed, message, toast, toastNext, tryTo } from "../notices.js";
+import { message, toast, toastNext, tryTo } from "../notices.js";
 
 /** @typedef {import("../types.js").RunView} RunView */
 
@@ -43,22 +43,20 @@ export const setReference = (run) => tryTo(async () => {
 /** @param {RunView} run */
 export const referenceWord = (run) => (run.tags.includes(REFERENCE) ? "No reference" : "★ Reference");
 
-/** @param {RunView[]} runs ended runs @returns {Promise<boolean>} whether they were archived */
-export async function archive(runs) {
-  const what = runs.length === 1 ? runs[0].name : `${runs.length} runs`;
-  const yes = await confirmed({
-    title: `Archive ${what}?`,
-    body: h(
-      "p", {},
-      "Hidden from lists; the filter archived:yes shows it. Curves, logs and checkpoints stay; no space is freed.",
-    ),
-    yes: "Archive",
-  });
-  if (!yes) return false;
-  const results = await Promise.allSettled(runs.map((run) => post(`/runs/${run.id}/archive`)));
-  for (const result of results) if (result.status === "rejected") toast(message(result.reason), { bad: true });
-  return true;
-}
+/** @param {RunView[]} runs ended runs @param {() => void} [done] called when they were archived */
+export const archive = (runs, done) => openForm({
+  title: `Archive ${runs.length === 1 ? runs[0].name : `${runs.length} runs`}?`,
+  fields: h(
+    "p", {},
+    "Hidden from lists; the filter archived:yes shows it. Curves, logs and checkpoints stay; no space is freed.",
+  ),
+  yes: "Archive",
+  act: async () => {
+    const results = await Promise.allSettled(runs.map((run) => post(`/runs/${run.id}/archive`)));
+    for (const result of results) if (result.status === "rejected") toast(message(result.reason), { bad: true });
+    done?.();
+  },
+});
 
 /** @param {RunView} run */
 export const unarchive = (run) => tryTo(() => post(`/runs/${run.id}/unarchive`));
@@ -72,19 +70,20 @@ export async function deleteRun(run) {
       `${bytes(would.streams_bytes)} of metrics and logs`,
       would.copies_bytes > 0 && `${bytes(would.copies_bytes)} of copies in storage`,
     ].filter(Boolean);
-    const yes = await confirmed({
+    openForm({
       title: `Delete ${run.name}?`,
-      body: [
+      fields: [
         h("p", {}, h("b", {}, `Frees ${bytes(would.bytes)}: `), `${parts.join(", ")}. This cannot be undone.`),
         would.notes.map((/** @type {string} */ note) => h("p.note", {}, note)),
         h("p.hint", {}, "Its record stays, archived: config, provenance and events."),
       ],
       yes: "Delete for good",
       danger: true,
+      act: async () => {
+        const freed = await remove(`/runs/${run.id}`);
+        toastNext(`${run.name} is deleted: ${bytes(freed.bytes)} freed.`);
+        location.assign("/");
+      },
     });
-    if (!yes) return;
-    const freed = await remove(`/runs/${run.id}`);
-    toastNext(`${run.name} is deleted: ${bytes(freed.bytes)} freed.`);
-    location.assign("/");
   });
 }

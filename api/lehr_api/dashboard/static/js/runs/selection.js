@@ -2,10 +2,10 @@
 
 import { get, post } from "../api.js";
 import { checkbox, fill, h } from "../dom.js";
-import { acts } from "../form.js";
+import { acts, openForm } from "../form.js";
 import { integer, NONE } from "../format.js";
 import { rowKeys, shortcut } from "../keys.js";
-import { confirmed, message, toast } from "../notices.js";
+import { message, toast } from "../notices.js";
 import { addTags, archive, referenceWord, setReference } from "../run/tags_archive.js";
 import { ENDED } from "../status.js";
 import { read, write } from "../urlstate.js";
@@ -148,31 +148,28 @@ export class Selection {
   }
 
   /** @param {RunView[]} runs */
-  async #archive(runs) {
-    if (!(await archive(runs))) return;
-    this.clear();
-    this.onArchived();
+  #archive(runs) {
+    archive(runs, () => {
+      this.clear();
+      this.onArchived();
+    });
   }
 
   /** @param {RunView[]} runs */
-  async #cancel(runs) {
-    const yes = await confirmed({
+  #cancel(runs) {
+    openForm({
       title: `Cancel ${runs.length === 1 ? "this run" : `${integer(runs.length)} runs`}?`,
-      body: h("p", {}, `${namesOf(runs)}. Cancelling does not save a checkpoint; existing checkpoints stay.`),
+      fields: h("p", {}, `${namesOf(runs)}. Cancelling does not save a checkpoint; existing checkpoints stay.`),
       yes: "Cancel them",
       danger: true,
+      act: async () => {
+        const results = await Promise.allSettled(runs.map((run) => post(`/runs/${run.id}/cancel`)));
+        const bad = results.filter((result) => result.status === "rejected");
+        if (!bad.length) return;
+        const of = runs.length === 1 ? "" : `${bad.length} of ${runs.length} could not be cancelled: `;
+        throw new Error(`${of}${message(bad[0].reason)}`);
+      },
     });
-    if (!yes) return;
-    const results = await Promise.allSettled(runs.map((run) => post(`/runs/${run.id}/cancel`)));
-    const bad = results.filter((result) => result.status === "rejected");
-    if (bad.length) {
-      toast(
-        bad.length === 1
-          ? message(bad[0].reason)
-          : `${bad.length} of ${results.length} could not be cancelled: ${message(bad[0].reason)}`,
-        { bad: true },
-      );
-    }
   }
 }
 

@@ -2,9 +2,9 @@
 
 import { post } from "../api.js";
 import { h, input } from "../dom.js";
-import { acts, closing, field, openForm } from "../form.js";
+import { acts, closing, field, openForm, order } from "../form.js";
 import * as f from "../format.js";
-import { confirmed, toast, tryTo } from "../notices.js";
+import { tryTo } from "../notices.js";
 import { gpuHours } from "../run/fork.js";
 import { ENDED } from "../status.js";
 import { inOrder } from "./trials.js";
@@ -18,28 +18,18 @@ const COMPARED = 20;
 const living = (sweep) => Object.entries(sweep.counts).reduce((sum, [state, n]) => sum + (ENDED.has(state) ? 0 : n), 0);
 
 /** @param {SweepDetail} sweep */
-async function cancel(sweep) {
-  const live = living(sweep);
-  const yes = await confirmed({
-    title: `Cancel ${sweep.name}?`,
-    body: h("p", {}, `${live} of its ${sweep.trials_total} runs have not ended; they are stopped without saving.`),
-    yes: "Cancel the sweep",
-    danger: true,
-  });
-  if (!yes) return;
-  await tryTo(async () => {
-    await post(`/sweeps/${sweep.id}/cancel`);
-    toast("Cancelling.");
-  });
-}
+const cancel = (sweep) => openForm({
+  title: `Cancel ${sweep.name}?`,
+  fields: h(
+    "p", {}, `${living(sweep)} of its ${sweep.trials_total} runs have not ended; they are stopped without saving.`,
+  ),
+  yes: "Cancel the sweep",
+  danger: true,
+  act: () => order(`/sweeps/${sweep.id}/cancel`, "Cancelling."),
+});
 
 /** @param {SweepDetail} sweep */
-async function retry(sweep) {
-  await tryTo(async () => {
-    await post(`/sweeps/${sweep.id}/retry`);
-    toast("The failed trials are queued again.");
-  });
-}
+const retry = (sweep) => tryTo(() => order(`/sweeps/${sweep.id}/retry`, "The failed trials are queued again."));
 
 /** Parse a value as a spec does: a number if it is one. @param {string} text */
 const value = (text) => (

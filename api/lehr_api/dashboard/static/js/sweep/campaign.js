@@ -2,9 +2,9 @@
 
 import { get, post } from "../api.js";
 import { dataTable, fill, h } from "../dom.js";
-import { acts } from "../form.js";
+import { acts, openForm } from "../form.js";
 import { percent } from "../format.js";
-import { confirmed, toast, tryTo } from "../notices.js";
+import { toast } from "../notices.js";
 import { showFigure } from "./figure.js";
 
 /** @typedef {{run_id: string, number: number, rung: number, state: string, text: string, why: string}} Trial */
@@ -27,17 +27,15 @@ export function evidence(title, figures, facts) {
 }
 
 /** Launch the recommended rollout. @param {any} view of the campaign */
-async function launch({ cost, facts, rollout_spec: spec }) {
-  const yes = await confirmed({
-    title: `Launch ${spec.name}?`,
-    body: h(
-      "div", {}, h("p", {}, facts[0][1]),
-      h("p", {}, `Estimated for the run itself: ${cost ?? "not known yet"}. A failed gate of a stage stops it.`),
-    ),
-    yes: "Launch the rollout",
-  });
-  if (yes) await tryTo(async () => location.assign(`/rollouts/${(await post("/rollouts", { spec })).id}`));
-}
+const launch = ({ cost, facts, rollout_spec: spec }) => openForm({
+  title: `Launch ${spec.name}?`,
+  fields: [
+    h("p", {}, facts[0][1]),
+    h("p", {}, `Estimated for the run itself: ${cost ?? "not known yet"}. A failed gate of a stage stops it.`),
+  ],
+  yes: "Launch the rollout",
+  act: async () => location.assign(`/rollouts/${(await post("/rollouts", { spec })).id}`),
+});
 
 /** Make a table with a line for each rung, and its trials. @param {{rung_table: string[][], trials: Trial[]}} view */
 function rungs({ rung_table: [head, ...rows], trials }) {

@@ -1,11 +1,10 @@
 /** The table of a sweep's trials, best first. */
 
-import { post } from "../api.js";
 import { sparkline } from "../charts/drawing.js";
 import { dataTable, h } from "../dom.js";
-import { acts } from "../form.js";
+import { acts, order } from "../form.js";
 import * as f from "../format.js";
-import { toast, tryTo } from "../notices.js";
+import { tryTo } from "../notices.js";
 import { shortName } from "../runs/configs.js";
 import { runReason, runState } from "../status.js";
 
@@ -26,10 +25,9 @@ export function inOrder(trials) {
  * @typedef {import("../types.js").TrialView} TrialView
  */
 
-const retry = (/** @type {TrialView} */ { run }) => tryTo(async () => {
-  await post(`/runs/${run.id}/retry`);
-  toast(`${run.name} is queued again.`);
-});
+const retry = (/** @type {TrialView} */ { run }) => tryTo(
+  () => order(`/runs/${run.id}/retry`, `${run.name} is queued again.`),
+);
 
 /**
  * @param {SweepDetail} sweep
