@@ -22,10 +22,6 @@ test("a mean says where not all of its runs have a value, also behind the curve 
   assert.deepEqual(continued(curve([[1, 9], [2, 8]]), { ...mean, raw: null, superseded: [] })?.whole, [true, true, true, false]);
 });
 
-test("an axis of another unit is multiplied by what one costs", () => {
-  assert.deepEqual(points({ step: [1, 2], x: [10, 20], y: [1, 1], low: null, high: null }, 6).x, [60, 120]);
-});
-
 test("new points come after the old ones, and the goal stays", () => {
   assert.equal(joined(curve([[1, 10]]), { ...curve([[3, 30]]), goal: "maximize" }).goal, "maximize");
   assert.deepEqual(pairs(joined(curve([[1, 10], [2, 20]]), curve([[3, 30]]))), [[1, 10], [2, 20], [3, 30]]);

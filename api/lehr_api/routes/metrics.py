@@ -11,7 +11,7 @@ from starlette.responses import Response, StreamingResponse
 
 from lehr.app.presenters.series import series_view
 from lehr.app.presenters.streams import metric_info
-from lehr.app.services.many_runs import curves_of_runs, find_runs, refuse_too_many
+from lehr.app.services.many_runs import curves_of_runs, find_runs, read_curve, refuse_too_many
 from lehr.schemas.streams import MetricInfo, MetricsOfRun, Series
 from lehr.store import Store
 from lehr.store.streams import export
@@ -47,8 +47,8 @@ Names = Annotated[
     ),
 ]
 Axis = Annotated[
-    Literal["step", "tokens", "time"],
-    Query(description="time: seconds since the run's first point."),
+    Literal["step", "tokens", "time", "flops"],
+    Query(description="time: seconds since the run's first point; flops: tokens times their cost."),
 ]
 PointCount = Annotated[
     int, Query(ge=2, le=10_000, description="Reduce to at most so many buckets.")
@@ -97,8 +97,9 @@ def series(
     if exact:
         refuse_too_many(store, run.id, name)
     read = partial(
-        store.series.read,
-        run.id,
+        read_curve,
+        store,
+        run,
         x_axis=x,
         points=points,
         exact=exact,

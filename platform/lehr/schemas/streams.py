@@ -30,16 +30,16 @@ class MetricsOfRun(View):
 class Series(View):
     """One metric of one run, reduced to at most ``points`` buckets unless ``exact``.
 
-    ``x`` is by ``x_axis``: step, tokens, or seconds since the run's first point. In a reduced
-    series each bucket has its last point in ``x``/``y`` and its range in ``low``/``high``, values
-    to seven digits.
+    ``x`` is by ``x_axis``: step, tokens, FLOPs, or seconds since the run's first point. In a
+    reduced series each bucket has its last point in ``x``/``y`` and its range in ``low``/``high``,
+    values to seven digits.
     """
 
     run_id: str
     name: str
     goal: Goal | None = None
     """As of ``MetricInfo``."""
-    x_axis: Literal["step", "tokens", "time"] = "step"
+    x_axis: Literal["step", "tokens", "time", "flops"] = "step"
     exact: bool
     total_points: int
     step: list[int]

@@ -6,6 +6,7 @@ import json
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal
 
 from lehr.analysis.batches import DIGEST, is_measured
@@ -15,9 +16,8 @@ from lehr.analysis.compare import note as metric_note
 from lehr.analysis.curve import Curve
 from lehr.analysis.groups import GroupedRun, UnknownKey, far_runs, group_names, spread
 from lehr.app.presenters.runs import CORE_METRICS
-from lehr.app.presenters.streams import flops_per_token
 from lehr.app.services.context import Context
-from lehr.app.services.many_runs import find_runs, specs_with_configs
+from lehr.app.services.many_runs import find_runs, read_curve, specs_with_configs
 from lehr.base.names import Goal, goal_of, task_of
 from lehr.control.lifecycle import RunState
 from lehr.errors import NotFound, UserError, did_you_mean
@@ -146,24 +146,16 @@ def _points(
     last: float | None = None,
     most: int = 500,
 ) -> ComparedPoints:
-    """Read a curve. FLOPs are tokens times the cost of one. It is empty without a known cost, and
-    for a program that declares no tokens: then each step counts as one.
+    """Read a curve. It is empty without a known cost of a token, and for a program that declares
+    no tokens: then each step counts as one.
     """
-    cost = None if x_axis == "tokens" and run.stored.tokens_per_step <= 1 else 1.0
-    if x_axis == "flops":
-        train = run.spec.get("train")
-        cost = flops_per_token(train) if train else None
-    if cost is None:
+    if x_axis == "tokens" and run.stored.tokens_per_step <= 1:
         return []
-    series = store.series.read(
-        run.id,
-        metric,
-        x_axis="tokens" if x_axis == "flops" else "step" if x_axis == "end" else x_axis,
-        points=most,
-        # Half a token more, so that rounding does not leave out the last point.
-        last=None if last is None else last / cost + (0.5 if x_axis == "flops" else 0.0),
-    )
-    return [(at * cost, value) for at, value in zip(series.x, series.y, strict=True)]
+    axis = "step" if x_axis == "end" else x_axis
+    with suppress(NotFound):
+        series = read_curve(store, run, metric, x_axis=axis, points=most, last=last)
+        return list(zip(series.x, series.y, strict=True))
+    return []
 
 
 def _groups(

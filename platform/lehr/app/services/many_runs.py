@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, Literal
 
 from lehr.analysis.groups import far_runs
 from lehr.app.presenters.series import mean_view, series_view
+from lehr.app.presenters.streams import flops_per_token
 from lehr.base.names import ARGUMENTS, goal_of, is_neutral_argument
 from lehr.errors import NotFound, UserError
 from lehr.schemas.streams import Series
 from lehr.store import Store
-from lehr.store.streams.series_query import SeriesAxis, SeriesData
+from lehr.store.streams.series_query import SeriesData
 from lehr.store.tables import RunRow
 
 
@@ -51,6 +53,49 @@ def specs_with_configs(
     return [*specs.values()]
 
 
+CurveAxis = Literal["step", "tokens", "time", "flops"]
+
+
+def read_curve(
+    store: Store,
+    run: RunRow,
+    name: str,
+    *,
+    x_axis: CurveAxis = "step",
+    first: float | None = None,
+    last: float | None = None,
+    **options: Any,
+) -> SeriesData:
+    """Read a metric of a run, as ``store.series.read`` does. FLOPs are tokens times their cost.
+
+    Raises:
+        NotFound: it has no such metric, or a token's cost is not known.
+    """
+    if x_axis != "flops":
+        return store.series.read(run.id, name, x_axis=x_axis, first=first, last=last, **options)
+    cost = _cost(run)
+    if cost is None:
+        raise NotFound(
+            f"{run.name}: its FLOPs per token are not known, or changed during the run.",
+            hint="Take its tokens: x=tokens",
+        )
+    # Half a token more, so that rounding does not leave out the first or the last point.
+    first = None if first is None else first / cost - 0.5
+    last = None if last is None else last / cost + 0.5
+    found = store.series.read(run.id, name, x_axis="tokens", first=first, last=last, **options)
+    return _times(found, cost)
+
+
+def _cost(run: RunRow) -> float | None:
+    train = run.spec.get("train")
+    return flops_per_token(train) if train else None
+
+
+def _times(curve: SeriesData, cost: float) -> SeriesData:
+    old = [_times(one, cost) for one in curve.superseded]
+    return replace(curve, x_axis="flops", x=[tokens * cost for tokens in curve.x], superseded=old)
+
+
 MOST_POINTS = 2_000_000  # Of one answer: about 60 MB, and several times that while it is made.
 
 
@@ -60,7 +105,7 @@ def curves_of_runs(
     names: Sequence[str],
     *,
     firsts: Sequence[float] = (),
-    x_axis: SeriesAxis = "step",
+    x_axis: CurveAxis = "step",
     points: int = 500,
     last: float | None = None,
     smoothing: float | None = None,
@@ -86,7 +131,8 @@ def curves_of_runs(
     begins: list[float | None] = [*firsts] if firsts else [None]
     starts = dict(zip(refs, begins * len(refs) if len(begins) == 1 else begins, strict=True))
     read = partial(
-        store.series.read,
+        read_curve,
+        store,
         x_axis=x_axis,
         points=points,
         last=last,
@@ -99,11 +145,13 @@ def curves_of_runs(
     found: list[Series] = []
     total = 0
     for group, first in zip(groups, starts.values(), strict=True):
+        if x_axis == "flops" and len({_cost(by_ref[ref]) for ref in group}) > 1:
+            continue  # At a step its members are at different places of the axis.
         for name in dict.fromkeys(names):
             members: list[tuple[RunRow, SeriesData]] = []
             for run in {by_ref[ref].id: by_ref[ref] for ref in group}.values():
                 with suppress(NotFound):  # The run has no such metric.
-                    members.append((run, read(run.id, name, first=first)))
+                    members.append((run, read(run, name, first=first)))
             curves = [curve for _, curve in members]
             total += sum(len(curve.x) for curve in curves)
             if total > MOST_POINTS:

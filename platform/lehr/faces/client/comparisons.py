@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any, Self
 from pydantic import PrivateAttr, TypeAdapter
 
 from lehr.base.formats import loss
-from lehr.errors import UserError
 from lehr.faces.client.notebook import Drawing, compared_at, comparison_frame, import_pandas
 from lehr.schemas.comparisons import ComparisonView
-from lehr.schemas.runs import RunView
 from lehr.schemas.streams import Series
 
 if TYPE_CHECKING:
@@ -49,12 +47,10 @@ class Comparison(ComparisonView):
         """Return the metric of each run over the comparison's x axis, in the runs' order."""
         found = []
         for run_id in self.runs:
-            axis = {"flops": "tokens", "end": "step"}.get(self.x_axis, self.x_axis)
+            axis = "step" if self.x_axis == "end" else self.x_axis
             params = {"name": self.metric, "x": axis, "points": _POINTS}
             answer = self._transport.get(f"/runs/{run_id}/series", params)
             [series] = TypeAdapter(list[Series]).validate_json(answer)
-            if self.x_axis == "flops":
-                series = self._by_flops(series)
             found.append(series)
         return found
 
@@ -67,16 +63,6 @@ class Comparison(ComparisonView):
         curves = curves_figure(self.metric, list(zip(names, self.curves(), strict=True)))
         drawn = draw(replace(curves, x=Axis(self.x_axis)), self.metric)
         return Drawing([drawn], self.held_out_note or "")
-
-    def _by_flops(self, series: Series) -> Series:
-        answer = self._transport.get(f"/runs/{series.run_id}")
-        per_token = RunView.model_validate_json(answer).flops_per_token
-        if per_token is None:
-            raise UserError(
-                f"{series.run_id}: its FLOPs per token changed during the run.",
-                hint="Compare by tokens: x='tokens'",
-            )
-        return series.model_copy(update={"x": [tokens * per_token for tokens in series.x]})
 
     def __repr__(self) -> str:
         text = f"{len(self.runs)} runs by {self.metric}{compared_at(self)}"

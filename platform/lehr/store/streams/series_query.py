@@ -31,7 +31,7 @@ class SeriesData:
 
     run_id: str
     name: str
-    x_axis: SeriesAxis
+    x_axis: SeriesAxis | Literal["flops"]
     exact: bool
     total_points: int
     step: list[int]

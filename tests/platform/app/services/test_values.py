@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from lehr.app.presenters.streams import flops_per_token
 from lehr.app.services.compare import compare_runs, values_of_runs
 from lehr.app.services.context import Context
 from lehr.app.services.many_runs import curves_of_runs
@@ -120,6 +121,24 @@ def test_refs_with_commas_are_the_mean_of_their_runs(context: Context, two: list
     assert (mean.low or [])[2] == mean.y[2] == (mean.high or [])[2], "of one value"
     with pytest.raises(NotFound, match="nosuch"):
         curves_of_runs(context.store, [f"{short},nosuch"], ["train/loss"])
+
+
+def test_flops_are_tokens_times_their_cost_and_have_no_mean_where_costs_differ(context: Context):
+    runs = []
+    for name, layers in (("small", 1), ("large", 3)):
+        model = {"preset": "llama-1b", "num_hidden_layers": layers}
+        runs.append(context.store.runs.create(seeding.run_spec(name, model=model)))
+        seeding.start(context.store, runs[-1]).train(range(1, 6))
+    costs = [flops_per_token(run.spec["train"]) or 0.0 for run in runs]
+    refs = [*(run.id for run in runs), ",".join(run.id for run in runs)]
+    whole = curves_of_runs(context.store, refs, ["train/loss"], x_axis="flops")
+    assert [one.x for one in whole] == [
+        [step * seeding.TOKENS_PER_STEP * cost for step in range(1, 6)] for cost in costs
+    ]
+    part = curves_of_runs(
+        context.store, refs[:1], ["train/loss"], x_axis="flops", firsts=[whole[0].x[3]]
+    )
+    assert part[0].step == [4, 5]
 
 
 def test_values_are_rounded_and_buckets_lose_their_ranges_on_request(

@@ -31,8 +31,10 @@ export class Board {
    * @param {HTMLElement} place
    * @param {BoardRun[]} runs
    * @param {{onLine?: (run: string | null) => void, onData?: () => void, superseded?: boolean, pins?: string,
-   *   open?: string[], charts?: string, pauseMs?: number, onLog?: (step: number) => void}} options
-   *   `charts`: those to begin with, of several metrics; `onLog`: shows the log of its run;
+   *   open?: string[], charts?: string, pauseMs?: number, onLog?: (step: number) => void,
+   *   tools?: HTMLElement[]}} options
+   *   `charts`: those to begin with, of several metrics; `onLog`: shows the log of its run; `tools`: of the page, in
+   *   the toolbar
    *   `onData`: called when another axis, range or smoothing was chosen;
    *   `superseded`: whether earlier attempts can be drawn; `open`: prefixes that are open at first; all by default
    */
@@ -40,14 +42,16 @@ export class Board {
     this.place = place;
     this.view = viewFromAddress();
     this.options = options;
+    this.search = new Search(() => this.#arrange(), options.charts);
+    const { superseded = true, tools = [] } = options;
     this.bar = toolbar(this.view, (kind) => {
       if (kind === "look") this.redraw();
       else {
         this.reload();
         options.onData?.();
       }
-    }, options);
-    if (options.superseded === false) this.view.old = false;
+    }, [...tools, this.search.element], superseded);
+    this.view.old &&= superseded;
     /** @type {BoardRun[]} */
     this.runs = runs;
     /** Those that have lines of their own: groups, and the runs in none; without hidden ones. */
@@ -82,8 +86,6 @@ export class Board {
     this.lit = null;
     this.trouble = h("div");
     this.own = ownFromAddress(read("chart"));
-    this.search = new Search(() => this.#arrange(), options.charts);
-    this.bar.element.querySelector(".menu")?.before(this.search.element);
     /** The step that the cursor goes to once there are points. @type {number | null} */
     this.sought = read("at") === null ? null : Number(read("at"));
     this.tip = h("div.tip", { hidden: true });

@@ -70,15 +70,13 @@ async function fetchAll(params, wanted) {
 /** How many generations of forks are drawn. */
 const MOST = 6;
 
-/** @typedef {{id: string, flopsPerToken: number | null}} Ancestor */
-
-/** @type {Map<string, Promise<{id: string, flopsPerToken: number | null, parent: string | null} | null>>} */
+/** @type {Map<string, Promise<{id: string, parent: string | null} | null>>} */
 const ancestorsRead = new Map();
 
 /** @param {string} id */
 function read(id) {
   const found = ancestorsRead.get(id) ?? get(`/runs/${id}`).then(
-    (run) => ({ id, flopsPerToken: run.flops_per_token, parent: run.forked_from }),
+    (run) => ({ id, parent: run.forked_from }),
     // It was deleted, or the server is away: the fork's own curve is there all the same.
     (error) => {
       if (error.status !== 404) ancestorsRead.delete(id);
@@ -89,15 +87,15 @@ function read(id) {
   return found;
 }
 
-/** @param {string | null | undefined} parent @returns {Promise<Ancestor[]>} */
-export async function ancestorsOf(parent) {
-  /** @type {Ancestor[]} */
+/** @param {string | null | undefined} parent @returns {Promise<string[]>} ids */
+async function ancestorsOf(parent) {
+  /** @type {string[]} */
   const found = [];
   let next = parent ?? null;
   while (next && found.length < MOST) {
     const run = await read(next);
     if (!run) break;
-    found.push(run);
+    found.push(run.id);
     next = run.parent;
   }
   return found;
@@ -108,14 +106,9 @@ export async function ancestorsOf(parent) {
  * @typedef {import("./points.js").Curve} Curve
  * @typedef {import("./lines.js").BoardRun} BoardRun
  *
- * @typedef {object} Reading what to read, as set in the toolbar
- * @property {"step" | "tokens" | "time" | "flops"} x
- * @property {number} smooth weight of earlier points; 0 for no smoothing
- * @property {boolean} old whether to include superseded attempts
- * @property {[number, number | null] | null} range first and last step
- * @property {number} [points] the most of a curve
- * @property {number} [digits] of its values
- * @property {string | null} [ranges] "false" without those of its buckets
+ * @typedef {Pick<import("./toolbar.js").View, "x" | "smooth" | "old" | "range">
+ *   & {points?: number, digits?: number, ranges?: string | null}} Reading what to read, as set in the toolbar
+ *   `points`: the most of a curve; `digits`: of its values; `ranges`: "false" without those of its buckets
  */
 
 const POINTS = 500;
@@ -128,16 +121,9 @@ const DIGITS = 5;
 /** How long a metric that a run does not have is not asked for again. */
 const ABSENT_MS = 10_000;
 
-/** @param {Reading} reading the axis to request from the server */
-const axisOf = (reading) => (reading.x === "flops" ? "tokens" : reading.x);
-
 export class Feed {
-  /**
-   * @param {string} ref a run, or the members of a group with commas between them
-   * @param {number | null} [flopsPerToken]
-   */
-  constructor(ref, flopsPerToken = null) {
-    this.flopsPerToken = flopsPerToken;
+  /** @param {string} ref a run, or the members of a group with commas between them */
+  constructor(ref) {
     this.ref = ref;
     /** @type {Map<string, Curve>} */
     this.curves = new Map();
@@ -246,16 +232,6 @@ export class Feed {
   }
 
   /**
-   * Return the factor from the fetched axis to the drawn one: FLOPs are tokens times the cost of a token.
-   *
-   * @param {Reading} reading
-   * @returns {number} NaN if the run has no such figure
-   */
-  #cost(reading) {
-    return reading.x === "flops" ? (this.flopsPerToken ?? NaN) : 1;
-  }
-
-  /**
    * Return the range of steps in units of the x axis.
    *
    * @param {string[]} names
@@ -266,11 +242,11 @@ export class Feed {
     if (!reading.range || reading.x === "step") return reading.range ?? [null, null];
     if (!this.scale) {
       const found = /** @type {import("../types.js").Series[]} */ (await ask(
-        this.ref, { name: names, x: axisOf(reading), points: POINTS },
+        this.ref, { name: names, x: reading.x, points: POINTS },
       ));
       if (!found.length) return [null, null];
       const longest = found.reduce((a, b) => (b.step.length > a.step.length ? b : a));
-      this.scale = points(longest, this.#cost(reading));
+      this.scale = points(longest);
     }
     const [first, last] = reading.range;
     return [xOfStep(this.scale, first), last === null ? null : xOfStep(this.scale, last)];
@@ -284,13 +260,11 @@ export class Feed {
    * @returns {Promise<[string, Curve][]>}
    */
   async #fetch(names, reading, from, to) {
-    const cost = this.#cost(reading);
-    if (!names.length || Number.isNaN(cost)) return [];
+    if (!names.length) return [];
     const common = {
-      name: names, x: axisOf(reading), points: reading.points ?? POINTS, to: to === null ? null : to / cost,
-      digits: reading.digits, ranges: reading.ranges,
+      name: names, x: reading.x, points: reading.points ?? POINTS, to, digits: reading.digits, ranges: reading.ranges,
     };
-    const first = from ? from / cost : null;
+    const first = from || null;
     // Evaluations are few and cover all held-out tokens: draw them without smoothing.
     const rough = names.filter((name) => !name.startsWith("val/"));
     const smooth = reading.smooth && rough.length > 0;
@@ -308,8 +282,7 @@ export class Feed {
     return series.map((/** @type {import("../types.js").Series} */ one) => {
       const behind = raw?.find((/** @type {any} */ other) => other.name === one.name);
       return [one.name, {
-        ...points(one, cost), raw: behind ? points(behind, cost) : null,
-        superseded: (one.superseded ?? []).map((old) => points(old, cost))
+        ...points(one), raw: behind ? points(behind) : null, superseded: (one.superseded ?? []).map(points),
       }];
     });
   }
@@ -329,9 +302,9 @@ export async function fetchCurves({ feeds, ancestors }, runs, names, reading) {
     points: Math.min(EACH, Math.max(FEWEST, Math.round(ALL / runs.length))), digits: DIGITS,
     ranges: few ? null : "false",
   });
-  /** @param {Pick<BoardRun, "id" | "members" | "metrics" | "flopsPerToken" | "ended" | "attempt">} run */
+  /** @param {Pick<BoardRun, "id" | "members" | "metrics" | "ended" | "attempt">} run */
   const follow = async (run) => {
-    const feed = feeds.get(feedOf(run)) ?? new Feed(run.members?.join() ?? run.id, run.flopsPerToken);
+    const feed = feeds.get(feedOf(run)) ?? new Feed(run.members?.join() ?? run.id);
     feeds.set(feedOf(run), feed);
     await feed.follow(names, reading, run);
   };
@@ -339,9 +312,9 @@ export async function fetchCurves({ feeds, ancestors }, runs, names, reading) {
     await follow(run);
     // The clock of a fork begins again, so its parent has no place before it.
     const before = reading.x === "time" ? [] : await ancestorsOf(run.parent);
-    ancestors.set(feedOf(run), before.map(({ id }) => id));
-    const unseen = before.filter(({ id }) => !runs.some((other) => other.id === id && !other.members));
-    await Promise.all(unseen.map((one) => follow({ ...one, ended: true })));
+    ancestors.set(feedOf(run), before);
+    const unseen = before.filter((id) => !runs.some((other) => other.id === id && !other.members));
+    await Promise.all(unseen.map((id) => follow({ id, ended: true })));
   }));
 }
 

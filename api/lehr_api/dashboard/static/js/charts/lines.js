@@ -38,7 +38,6 @@ import { continued } from "./points.js";
  * @property {import("../colour.js").Stroke} stroke
  * @property {boolean} [hidden]
  * @property {boolean} [faint] whether it is only compared with the others
- * @property {number | null} [flopsPerToken]
  * @property {boolean} [cut] whether it was pruned
  * @property {string | null} [group] the key shared by runs that can be one line
  * @property {string[]} [members] of a group: its runs; `noun`: what they are
@@ -48,6 +47,18 @@ import { continued } from "./points.js";
  * @property {boolean} [ended] whether it has no more points to come
  * @property {number} [attempt] the newest attempt: another one may go back in steps
  */
+
+/**
+ * Return a run as charts know it.
+ *
+ * @param {import("../types.js").RunView} run
+ * @param {Pick<BoardRun, "label" | "stroke"> & Partial<BoardRun>} drawn how it is drawn
+ * @returns {BoardRun}
+ */
+export const boardRun = (run, drawn) => ({
+  id: run.id, parent: run.forked_from, attempt: run.attempt, ended: run.ended_at !== null,
+  metrics: Object.keys(run.latest), ...drawn,
+});
 
 /**
  * Return a run's curve, continuing those of the runs that it was forked from.
@@ -138,13 +149,10 @@ export function gathered(runs, means) {
   return [...Map.groupBy(runs, ({ id, group }) => group ?? id).values()].map((all) => {
     const [first] = all;
     if (!first.group) return first;
-    const same = (/** @type {"parent" | "flopsPerToken"} */ key) => (
-      all.every((one) => one[key] === first[key]) ? first[key] : null
-    );
     return /** @type {BoardRun} */ ({
       ...first, label: first.group, noun: means, cut: false, members: all.map(({ id }) => id),
-      metrics: all.flatMap(({ metrics = [] }) => metrics), parent: same("parent"),
-      flopsPerToken: same("flopsPerToken"), ended: all.every(({ ended }) => ended),
+      metrics: all.flatMap(({ metrics = [] }) => metrics), ended: all.every(({ ended }) => ended),
+      parent: all.every(({ parent }) => parent === first.parent) ? first.parent : null,
       attempt: all.reduce((sum, { attempt = 0 }) => sum + attempt, 0),
     });
   });

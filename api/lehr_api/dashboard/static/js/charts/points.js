@@ -24,14 +24,12 @@ const numbers = (wire) => wire.map((value) => (typeof value === "number" ? value
 /**
  * @param {Pick<import("../types.js").Series, "step" | "x" | "y" | "low" | "high"> &
  *   Partial<import("../types.js").Series>} series
- * @param {number} [cost] factor from the series' axis to the chart's
  * @returns {Points}
  */
-export function points(series, cost = 1) {
-  const x = numbers(series.x);
+export function points(series) {
   return {
     step: series.step,
-    x: cost === 1 ? x : x.map((value) => value * cost),
+    x: numbers(series.x),
     y: numbers(series.y),
     low: series.low && numbers(series.low),
     high: series.high && numbers(series.high),

@@ -1,7 +1,8 @@
 /** One toolbar for all charts of a page: x axis, smoothing, scales, range. The URL keeps its state. */
 
-import { h, input } from "../dom.js";
+import { fill, h, input } from "../dom.js";
 import { integer } from "../format.js";
+import { keep } from "../patch.js";
 import { read, write } from "../urlstate.js";
 
 /** @typedef {Pick<import("../types.js").RunView, "tokens_per_step" | "flops_per_token">} Counted */
@@ -68,83 +69,66 @@ function toAddress(view, step = false) {
   }, { step });
 }
 
+/** @type {[View["x"], string][]} */
+const AXES = [["step", "step"], ["tokens", "tokens"], ["time", "time"], ["flops", "FLOPs"]];
+/** @type {["logx" | "logy" | "band" | "old" | "wide", string, string][]} */
+const TOGGLES = [
+  ["logx", "log x", "Logarithmic x axis"], ["logy", "log y", "Logarithmic y axis"],
+  ["band", "band", "The range of all points that a drawn point represents"],
+  ["old", "superseded", "Points of earlier attempts that a resume replaced"], ["wide", "wide", "Larger charts"],
+];
+
 /**
  * @param {View} view changed in place
  * @param {(change: "data" | "look") => void} onChange "data" if points must be fetched again
- * @param {{superseded?: boolean}} [options]
+ * @param {HTMLElement[]} tools of other modules, in the same line
+ * @param {boolean} superseded whether earlier attempts can be drawn
  * @returns {{element: HTMLElement, show: () => void, offer: (runs: Counted[]) => void}}
  *   call `show` after other code has changed `view`, and `offer` with the runs that are drawn
  */
-export function toolbar(view, onChange, options = {}) {
-  const { superseded = true } = options;
-  /** @param {"data" | "look"} kind */
-  const changed = (kind) => {
+export function toolbar(view, onChange, tools, superseded) {
+  const element = h("div.toolbar", { role: "toolbar", "aria-label": "Charts" });
+  /** @type {Counted[]} */
+  let drawn = [];
+  /** @param {Partial<View>} changes @param {"data" | "look"} kind */
+  const set = (changes, kind) => {
+    Object.assign(view, changes);
     toAddress(view);
-    show();
+    draw();
     onChange(kind);
   };
-  const axes = /** @type {const} */ ([["step", "step"], ["tokens", "tokens"], ["time", "time"], ["flops", "FLOPs"]])
-    .map(([x, label]) =>
-    h("button", { type: "button", "data-x": x, onclick: () => {
-      view.x = x;
-      changed("data");
-    } }, label),
+  const axis = (/** @type {(typeof AXES)[number]} */ [x, label]) => {
+    const why = whyNot(x, drawn);
+    const props = { key: x, type: "button", "aria-pressed": String(x === view.x), disabled: why !== null, title: why };
+    return h("button", { ...props, onclick: () => set({ x }, "data") }, label);
+  };
+  const toggle = (/** @type {(typeof TOGGLES)[number]} */ [key, label, title]) => h("button", {
+    type: "button", "data-key": key, title, "aria-pressed": String(view[key]),
+    onclick: () => set({ [key]: !view[key] }, key === "old" ? "data" : "look"),
+  }, label);
+  const reset = (/** @type {[number, number | null]} */ [first, last]) => {
+    const steps = `steps ${integer(first)} to ${last === null ? "now" : integer(last)}`;
+    const props = { key: "reset", type: "button", title: steps, "aria-label": "Show all steps" };
+    return h("button", { ...props, onclick: () => set({ range: null }, "data") }, (
+      view.x === "step" ? `${steps} ×` : "zoomed ×"
+    ));
+  };
+  const draw = () => fill(
+    element,
+    h("span.field", {}, "x", h("span.segments", {}, AXES.map(axis))),
+    h("label.field", {}, "smooth", input({
+      type: "range", min: "0", max: "0.99", step: "0.01", "aria-label": "Smoothing", value: view.smooth,
+      oninput: (/** @type {any} */ { target }) => fill(target.nextElementSibling, target.value),
+      onchange: (/** @type {any} */ { target }) => set({ smooth: Number(target.value) }, "data"),
+    }), h("output", {}, view.smooth || "off")),
+    view.range && reset(view.range),
+    tools.map(keep),
+    h("details.menu", {}, h("summary", {}, "Chart view"), h(
+      "div.menu-list", {}, TOGGLES.filter(([key]) => superseded || key !== "old").map(toggle),
+      h("button", { type: "button", onclick: () => print() }, "Print"),
+    )),
   );
-  const smoothOut = h("output", {}, "");
-  const smooth = input({ type: "range", min: "0", max: "0.99", step: "0.01", "aria-label": "Smoothing",
-      oninput: () => {
-        smoothOut.textContent = smooth.value;
-      },
-      onchange: () => {
-        view.smooth = Number(smooth.value);
-        changed("data");
-      } });
-  const toggles = /** @type {["logx" | "logy" | "band" | "old" | "wide", string, string][]} */ ([
-    ["logx", "log x", "Logarithmic x axis"], ["logy", "log y", "Logarithmic y axis"],
-    ["band", "band", "The range of all points that a drawn point represents"],
-    ["old", "superseded", "Points of earlier attempts that a resume replaced"], ["wide", "wide", "Larger charts"],
-  ]).filter(([key]) => superseded || key !== "old").map(([key, label, title]) =>
-    h("button", { type: "button", "data-key": key, title, onclick: () => {
-      view[key] = !view[key];
-      changed(key === "old" ? "data" : "look");
-    } }, label));
-  const reset = h("button", { type: "button", onclick: () => {
-    view.range = null;
-    changed("data");
-  } }, "");
-
-  function show() {
-    for (const button of axes) button.setAttribute("aria-pressed", String(button.dataset.x === view.x));
-    for (const button of toggles) {
-      button.setAttribute("aria-pressed", String(view[/** @type {"logx"} */ (button.dataset.key)]));
-    }
-    smooth.value = String(view.smooth);
-    smoothOut.textContent = view.smooth ? String(view.smooth) : "off";
-    reset.hidden = view.range === null;
-    const steps = view.range && `${integer(view.range[0])} to ${view.range[1] === null ? "now" : integer(view.range[1])}`;
-    reset.textContent = view.x === "step" ? `steps ${steps} ×` : "zoomed ×";
-    reset.title = `steps ${steps}`;
-    reset.setAttribute("aria-label", "Show all steps");
-  }
-  show();
-  /** @param {Counted[]} runs */
-  function offer(runs) {
-    for (const button of axes) {
-      const why = whyNot(button.dataset.x ?? "", runs);
-      /** @type {HTMLButtonElement} */ (button).disabled = why !== null;
-      button.title = why ?? "";
-    }
-  }
-  const element = h(
-    "div.toolbar",
-    { role: "toolbar", "aria-label": "Charts" },
-    h("span.field", {}, "x", h("span.segments", {}, axes)),
-    h("label.field", {}, "smooth", smooth, smoothOut),
-    reset,
-    h("details.menu", {}, h("summary", {}, "Chart view"), h("div.menu-list", {}, toggles, h(
-      "button", { type: "button", onclick: () => print() }, "Print",
-    ))),
-  );
+  draw();
   const back = () => {
     if (!element.isConnected) {
       removeEventListener("popstate", back);
@@ -152,14 +136,21 @@ export function toolbar(view, onChange, options = {}) {
     }
     const { old } = view;
     Object.assign(view, viewFromAddress(), superseded ? {} : { old });
-    show();
+    draw();
     onChange("data");
   };
   addEventListener("popstate", back);
-  return { element, offer, show: () => {
-    toAddress(view, true);
-    show();
-  } };
+  return {
+    element,
+    offer(runs) {
+      drawn = runs;
+      draw();
+    },
+    show() {
+      toAddress(view, true);
+      draw();
+    },
+  };
 }
 
 /**

@@ -3,6 +3,7 @@
 import { ApiError, get } from "../api.js";
 import { Board, SEVERAL_MS } from "../charts/board.js";
 import { swatch as swatchOf } from "../charts/drawing.js";
+import { boardRun } from "../charts/lines.js";
 import { byNumber } from "../charts/metric_groups.js";
 import { CodeDifferences } from "../code.js";
 import { slots, stroke } from "../colour.js";
@@ -32,14 +33,12 @@ const [groups, table] = [h("div.results"), h("div.results", { onpointerleave: ()
 /** What is said of the row under the pointer, or with the focus. */
 const said = h("p.hint.said", { "aria-live": "polite" });
 const [code, media] = [new CodeDifferences(), new MediaBoard()];
+const colours = new Colours(() => drawLooks());
 const board = new Board(charts, [], {
   onLine: (run) => light(run, false), onData: () => compare(), superseded: false, pins: "compare-pins",
-  open: ["train", "val"], pauseMs: SEVERAL_MS,
+  open: ["train", "val"], pauseMs: SEVERAL_MS, tools: [colours.place],
 });
 const { view } = board;
-
-const colours = new Colours(() => drawLooks());
-board.search.element.before(colours.place);
 
 /** The look of a run's line; of a group, that of its mean. @param {string} id */
 function strokeOf(id) {
@@ -221,16 +220,11 @@ function drawCurves() {
   state.slots = slots(state.by ? state.ids.map((id) => firstOf(groupName(id))) : state.ids);
   board.means = state.by === "" ? null : "runs";
   board.bar.offer(state.ids.flatMap((id) => runs.get(id) ?? []));
-  board.setRuns(state.ids.filter((id) => runs.has(id)).map((id) => ({
-    id,
-    label: factorsOf(state.comparison, id) || runs.get(id)?.name || id,
-    group: state.by ? groupName(id) : null,
-    stroke: strokeOf(id),
-    parent: runs.get(id)?.forked_from,
-    flopsPerToken: runs.get(id)?.flops_per_token ?? null,
-    metrics: [...(known.get(id)?.keys() ?? [])],
-    attempt: runs.get(id)?.attempt,
-    ended: (runs.get(id)?.ended_at ?? null) !== null,
+  board.setRuns(state.ids.flatMap((id) => runs.get(id) ?? []).map((run) => boardRun(run, {
+    label: factorsOf(state.comparison, run.id) || run.name,
+    group: state.by ? groupName(run.id) : null,
+    stroke: strokeOf(run.id),
+    metrics: [...(known.get(run.id)?.keys() ?? [])],
   })));
 }
 

@@ -2,6 +2,7 @@
 
 import { get } from "../api.js";
 import { Board } from "../charts/board.js";
+import { boardRun } from "../charts/lines.js";
 import { ABSENT, slot, stroke } from "../colour.js";
 import { fill, h, mount, throttled } from "../dom.js";
 import { empty } from "../notices.js";
@@ -20,8 +21,7 @@ export function openCurves(place, run, onLog) {
   const charts = h("div");
   const tailPlace = h("div");
   const board = new Board(charts, [{
-    id: run.id, label: run.name, parent: run.forked_from, flopsPerToken: run.flops_per_token,
-    stroke: stroke(slot(run.id)),
+    id: run.id, label: run.name, parent: run.forked_from, stroke: stroke(slot(run.id)),
   }], { onLog });
   board.bar.offer([run]);
   // Not before the charts, which would push it away.
@@ -68,10 +68,8 @@ export function openCurves(place, run, onLog) {
   const { project, tags } = run;
   if (!tags.includes(REFERENCE)) get("/runs", { project, tag: REFERENCE, limit: 1 }).then(({ items: [star] }) => {
     if (!star) return;
-    board.faint = [{
-      id: star.id, label: `★ ${star.name}`, faint: true, parent: star.forked_from, flopsPerToken: star.flops_per_token,
-      stroke: { colour: ABSENT, dash: "solid" },
-    }];
+    const grey = { colour: ABSENT, dash: /** @type {const} */ ("solid") };
+    board.faint = [boardRun(star, { label: `★ ${star.name}`, faint: true, stroke: grey })];
     board.tick(true);
   }, () => undefined);
 

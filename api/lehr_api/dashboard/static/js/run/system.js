@@ -105,7 +105,7 @@ export function openSystem(place, run) {
   const facts = h("div");
   const breakdown = h("div");
   const board = new Board(
-    charts, [{ id: run.id, label: run.name, flopsPerToken: run.flops_per_token, stroke: stroke(slot(run.id)) }],
+    charts, [{ id: run.id, label: run.name, stroke: stroke(slot(run.id)) }],
     { pins: "system-pins", charts: run.latest.data_wait_s ? SPLIT : "" },
   );
   board.bar.offer([run]);

@@ -3,10 +3,10 @@
 import { get } from "../api.js";
 import { Board, SEVERAL_MS } from "../charts/board.js";
 import { swatch } from "../charts/drawing.js";
+import { boardRun } from "../charts/lines.js";
 import { keyOf, slots, stroke } from "../colour.js";
 import { colourField, scaleBy } from "../colour_by.js";
 import { fill, h, mount, throttled } from "../dom.js";
-import { keep } from "../patch.js";
 import { memory, read, write } from "../urlstate.js";
 
 /** @typedef {import("../types.js").RunView} RunView */
@@ -49,7 +49,7 @@ export class Beside {
     /** What is said of the rows that are not drawn. */
     this.note = "";
     this.key = h("div");
-    this.choice = keep(h("span"));
+    this.choice = h("span");
     /** @type {Row[]} */
     this.rows = [];
     /** @type {Map<string, number>} */
@@ -61,9 +61,10 @@ export class Beside {
     this.patient = 0;
     const charts = h("div");
     this.board = new Board(
-      charts, [], { onLine, superseded: false, open: ["train", "val"], pins: "runs-pins", pauseMs: SEVERAL_MS },
+      charts, [], {
+        onLine, superseded: false, open: ["train", "val"], pins: "runs-pins", pauseMs: SEVERAL_MS, tools: [this.choice],
+      },
     );
-    this.board.search.element.before(this.choice);
     mount(place, this.board.bar.element, this.key, charts);
     this.learn = throttled(() => this.#learn(), 5000);
   }
@@ -105,10 +106,8 @@ export class Beside {
     const runs = all.map(({ run }) => run);
     this.board.bar.offer(runs);
     this.board.means = drawn.some(({ name }) => name !== null) ? "runs" : null;
-    this.board.setRuns(all.map(({ run, row, hidden }) => ({
-      id: run.id, label: label(run), group: row.name, hidden, stroke: this.strokeOf(row.key),
-      metrics: Object.keys(run.latest), parent: run.forked_from, flopsPerToken: run.flops_per_token,
-      attempt: run.attempt, ended: run.ended_at !== null,
+    this.board.setRuns(all.map(({ run, row, hidden }) => boardRun(run, {
+      label: label(run), group: row.name, hidden, stroke: this.strokeOf(row.key),
     })));
     if (runs.length) this.learn();
     else this.board.setMetrics([]);

@@ -1,5 +1,6 @@
 /** Positions of values on a scale, for a parameter's axis and a trial's colour; the trials as runs of the charts. */
 
+import { boardRun } from "../charts/lines.js";
 import { DASHES, scaleOf } from "../colour.js";
 import { fromWire, specValue } from "../format.js";
 import * as f from "../format.js";
@@ -125,15 +126,11 @@ export function boardRuns(sweep, { of }, hidden) {
   const text = (/** @type {TrialView} */ trial, /** @type {string[]} */ paths) =>
     paths.map((path) => `${path.split(".").at(-1)} ${f.specValue(trial.parameters[path], path)}`).join(", ");
   const paths = sweep.parameters.filter((path) => !f.isSeed(path));
-  return [...sweep.trials, ...sweep.repetitions].map((trial) => ({
-    id: trial.run.id,
+  return [...sweep.trials, ...sweep.repetitions].map((trial) => boardRun(trial.run, {
     label: text(trial, [...paths, ...Object.keys(trial.parameters).filter(f.isSeed)]),
     hidden: hidden.has(trial.run.id),
     cut: trial.run.state === "pruned",
     group: text(trial, paths),
-    flopsPerToken: trial.run.flops_per_token,
-    attempt: trial.run.attempt,
-    ended: trial.run.ended_at !== null,
     stroke: { colour: of(trial).colour, dash: DASHES[of(trial).shape] },
   }));
 }
