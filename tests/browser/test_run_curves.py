@@ -158,9 +158,17 @@ def test_system_tab_divides_a_step_over_the_axis_of_the_loss_and_finds_packages(
             total_steps=1000, versions={}, host={"distributions": packages}, startup_s={},
         )
     )  # fmt: skip
+    use = {f"system/gpu{gpu}_utilization": 0.9 for gpu in range(8)}
+    attempt.add_record(records.Metrics(time=attempt.at, step=100, tokens=1, values=use))
     attempt.flush()
     page = visit.open(f"/runs/{attempt.run.id}?tab=system")
-    split = page.locator('[data-metric="step_time_s - data_wait_s, data_wait_s"]')
+    expect(page.locator('[data-metric="system/gpu*_utilization"] .colour-key')).to_be_visible()
+    expect(page.locator('[data-metric^="system/"]')).to_have_count(1)
+    search = page.get_by_label("Find or add charts")
+    search.fill("gpu7")
+    expect(page.locator('[data-metric="system/gpu7_utilization"]')).to_be_visible()
+    search.fill("")
+    split = page.locator('[data-metric="step_time_s, data_wait_s"]')
     loss = page.locator('[data-metric="train/loss"]')
     expect(split.locator(".trace.line")).to_have_count(2)
     assert split.locator(".xtick").all_inner_texts() == loss.locator(".xtick").all_inner_texts()

@@ -33,7 +33,7 @@ test("labels have the unit of the metric and the decimals that tell ticks apart"
   assert.deepEqual(labels([0, 0.05, 0.1], "mfu"), ["0%", "5%", "10%"]);
   assert.deepEqual(labels([0, 10000, 20000], "tokens_per_s"), ["0", "10k", "20k"]);
   assert.deepEqual(labels([-0.02, 0], "val/loss - train/loss"), ["−0.02", "0.00"]);
-  assert.deepEqual(labels([1e-4, 2e-4, 3e-4], "lr"), ["0.0001", "0.0002", "0.0003"]);
+  assert.deepEqual(labels([0, 1e-4, 2e-4, 3e-4], "train/lr"), ["0", "1.0e-4", "2.0e-4", "3.0e-4"]);
   assert.deepEqual(labels([1e-6, 2e-6], "lr"), ["1.0e-6", "2.0e-6"]);
 });
 

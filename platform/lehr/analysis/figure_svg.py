@@ -16,6 +16,7 @@ from typing import Any
 
 from lehr.analysis.figure import STRIP, Axis, Band, Figure, FigurePoints, Mark
 from lehr.analysis.figure_labels import Point, around, arranged
+from lehr.base.formats import scientific
 
 WIDTH, HEIGHT = 640, 280
 _RIGHT, _TOP, _BOTTOM = 14, 14, 48
@@ -58,6 +59,8 @@ class _Scale:
         apart = _APART_X if self.last > self.first else _APART_Y
         most = max(2, round(abs(self.last - self.first) / apart))
         rounded = ticks(self.axis.kind, self.low, self.high, most)
+        if self.axis.kind == "log" and max(rounded, default=1.0) < 1e4:
+            return [(value, scientific(value)) for value in rounded]
         return [(value, _EXPONENT.sub(r"e\1", f"{value:.6g}")) for value in rounded]
 
 

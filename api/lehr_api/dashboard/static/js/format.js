@@ -176,6 +176,7 @@ export function metric(name, wire) {
   const value = fromWire(wire);
   if (name === "top1_acc" && value !== null && Number.isFinite(value)) return `${number(value * 100)} %`;
   if (isShare(name)) return percent(wire);
+  if (name === "data/epoch") return si(wire);
   if (name.endsWith("_bytes")) return bytes(wire);
   if (name.endsWith("_s")) return duration2(wire);
   if (name.endsWith("/lr") || name === "lr") return scientific(wire);
@@ -221,11 +222,6 @@ export function change(wire, base, name) {
   return share === null ? size : `${size} (${sign}${share})`;
 }
 
-/** Return a value with three digits if it is a number that is not whole. @param {unknown} value */
-export const rounded = (value) => (
-  typeof value === "number" && !Number.isInteger(value) ? Number(value.toPrecision(3)) : value
-);
-
 /** How many digits a value of a spec has, if it is not whole. */
 const DIGITS = 6;
 const short = (/** @type {number} */ value) => (Number.isInteger(value) ? value : Number(value.toPrecision(DIGITS)));
@@ -247,10 +243,10 @@ export function isSeed(path) {
 export function specValue(value, path = "") {
   if (value === null || value === undefined) return NONE;
   if (typeof value === "number") {
-    if (/(^|[._-])(lr|eps|learning[_-]rate)$/.test(path)) return scientific(value);
+    if (/(^|[._-])(lr|eps|learning[_-]rate)$/.test(path)) return scientific(value, 3);
     if (isSeed(path)) return String(value);
     if (Number.isInteger(value)) return integer(value);
-    return Math.abs(value) < 1e-3 && value !== 0 ? scientific(value) : String(short(value));
+    return Math.abs(value) < 1e-3 && value !== 0 ? scientific(value, 3) : String(short(value));
   }
   if (typeof value === "string") return path === "code.digest" ? value.slice(0, 12) : value;
   return JSON.stringify(value, shortOf);

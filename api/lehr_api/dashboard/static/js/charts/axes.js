@@ -47,6 +47,7 @@ export function labels(values, name) {
   const step = values.length > 1 ? Math.abs(values[1] - values[0]) : Math.abs(values[0]) || 1;
   const largest = Math.max(...values.map(Math.abs));
   if (name.endsWith("_bytes")) return values.map((value) => prefixed(value, step, largest, "B"));
+  if (/(^|\/)lr$/.test(name)) return values.map((value) => scientific(value));
   if (isShare(name)) return values.map((value) => `${plain(value * 100, step * 100)}%`);
   if (name.endsWith("per_s")) return values.map((value) => prefixed(value, step, largest, ""));
   if (name.endsWith("_s")) return values.map((value) => prefixed(value, step, largest, "s"));

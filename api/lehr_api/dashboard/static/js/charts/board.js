@@ -24,7 +24,7 @@ const TICK_MS = 1000;
 /** The pause between two updates of pages with the curves of several runs: as between those of their tables. */
 export const SEVERAL_MS = 2000;
 
-const PINNED = ["train/loss", "val/loss", "tokens_per_s"];
+const PINNED = ["train/loss", "loss", "val/loss", "tokens_per_s"];
 
 export class Board {
   /**

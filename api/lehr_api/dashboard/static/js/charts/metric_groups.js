@@ -16,7 +16,7 @@ export const byNumber = (a, b) => a.localeCompare(b, "en", { numeric: true });
 /** The digest of a batch shows equal data by equal numbers, and nothing as a curve. */
 const DIGEST = "data/digest";
 /** @type {Record<string, number>} */
-const ORDER = { train: 0, val: 1, speed: 2, memory: 3 };
+const ORDER = { train: 0, val: 1, other: 2, speed: 3, memory: 4 };
 
 /**
  * Return each group with its metrics, the usual groups first.

@@ -48,6 +48,7 @@ export class Search {
   /** @param {() => void} onChange @param {string} [first] the charts to begin with, where the address names none */
   constructor(onChange, first = "") {
     this.onChange = onChange;
+    this.first = first.split(";");
     /** All metrics of the page. @type {string[]} */
     this.names = [];
     this.text = read("metrics") ?? "";
@@ -91,7 +92,7 @@ export class Search {
   }
 
   #drawChips() {
-    fill(this.chips, this.expressions.map((one) => h(
+    fill(this.chips, this.expressions.filter((one) => !this.first.includes(one)).map((one) => h(
       "button.quiet",
       { key: one, type: "button", "aria-label": `Remove the chart ${one}`, onclick: () => this.#set(
         this.expressions.filter((other) => other !== one)
@@ -100,10 +101,18 @@ export class Search {
     )));
   }
 
-  /** Return the charts to show: the added ones whatever is looked for, and the metrics that match. */
+  /**
+   * Return the charts to show: the added ones whatever is looked for, and the metrics that match; if nothing is looked
+   * for, those that are not in an added chart of a family.
+   */
   shown() {
-    const readable = this.expressions.filter((one) => problemOf(spread(one, this.names)) === null);
-    const { pattern } = meaningOf(this.text.trim(), this.names);
-    return [...readable, ...this.names.filter((name) => pattern?.test(name) ?? true)];
+    const readable = this.expressions.map((one) => ({ one, text: spread(one, this.names) }))
+      .filter(({ one, text }) => problemOf(text) === null && !(this.first.includes(one) && unknownIn(text, this.names)))
+      .map(({ one }) => one);
+    const text = this.text.trim();
+    const { pattern } = meaningOf(text, this.names);
+    const inFamilies = partsOf(spread(readable.filter((one) => one.includes("*")).join(), this.names));
+    const isShown = (/** @type {string} */ name) => (text ? pattern?.test(name) ?? true : !inFamilies.includes(name));
+    return [...readable, ...this.names.filter(isShown)];
   }
 }

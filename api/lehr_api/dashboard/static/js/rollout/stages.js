@@ -13,7 +13,7 @@ import { progress, runReason, runState, stateMark } from "../status.js";
 /** @param {GateView} gate @param {Map<string, string>} names names of the runs by id */
 function where(gate, names) {
   const run = gate.run_id && h("a", { href: `/runs/${gate.run_id}` }, names.get(gate.run_id) ?? gate.run_id);
-  return [run, run && gate.step !== null && h("span.dim", {}, ` @ ${f.integer(gate.step)}`), !run && f.NONE];
+  return [run, run && gate.step !== null && h("span.dim", {}, ` @ ${f.integer(gate.step)}`)];
 }
 
 /** @param {StageView} stage */
@@ -26,7 +26,7 @@ export function gatesTable(stage) {
       h("th.gate-name", { scope: "row" }, gate.title),
       h("td.gate-verdict", {}, stateMark(gate.state)),
       h("td.wrap", { "data-label": "expected" }, gate.expected),
-      h("td.wrap", { "data-label": "seen" }, gate.seen ?? f.NONE),
+      h("td.wrap", { "data-label": "seen" }, gate.seen),
       h(
         "td.gate-where",
         {
@@ -85,7 +85,7 @@ export function stagesLine(rollout, shown, choose) {
     `li.stage-${stage.state}`, { key: stage.name, "aria-current": stage.name === rollout.stage ? "step" : null },
     h("button", {
       type: "button", "aria-expanded": String(stage.name === shown), onclick: () => choose(stage.name),
-    }, `${stage.number}. ${stage.title}`),
+    }, stage.title),
     stateMark(stage.state), h("span.dim", {}, gatesLine(stage)),
   )));
 }
@@ -143,17 +143,18 @@ function changes(stage) {
 /** @param {StageView} stage */
 export const stagePart = (stage) => h(
   "section.stage-part", { id: `stage-${stage.name}`, "aria-label": stage.title },
-  // Its row and the verdict above already show why a gate failed.
+  // Its row and the verdict above already show why a gate failed, and its run how far it is.
   stage.reason
     && !stage.gates.some((gate) => gate.state === "failed")
+    && !(stage.state === "running" && stage.runs.length)
     && h(stage.state === "failed" ? "div.failure" : "p.note", {}, stage.reason),
-  gatesTable(stage),
   h("ul.stage-runs.plain", {}, stage.runs.length ? stage.runs.map(({ role, run }) => runLine(run, role)) : h(
     "li.dim", {},
     stage.state === "skipped"
       ? "Nothing was started."
       : "Its run is submitted when the previous stages have passed.",
   )),
+  gatesTable(stage),
   facts(stage),
   changes(stage),
 );

@@ -130,16 +130,16 @@ export const openCheckpoints = listTab(["checkpoints"], ([checkpoints], run, aga
         one.removed_at !== null
           && h("span.tag", { title: "Deleted by the config's rule of how many to keep, or by somebody" }, "removed"),
       ),
-      h("td.row-actions", {}, actions(run, one, again)),
-      h("td", {}, one.reason),
       h("td.num", {}, f.number(one.val_loss)),
       h("td.num", {}, f.bytes(one.size_bytes)),
+      h("td", {}, one.reason),
       h("td.num", {}, one.attempt),
       h("td", {}, f.time(one.created_at, { seconds: true })),
       h("td.mono", { title: `sha256 of the manifest: ${one.digest}` }, one.path),
+      h("td.row-actions", {}, actions(run, one, again)),
     );
   const sorted = [...checkpoints].sort((a, b) => b.step - a.step || b.attempt - a.attempt);
   return dataTable("Checkpoints", [
-    ".num step", "", ".row-actions", "saved because", ".num val/loss", ".num size", ".num attempt", "saved", "path",
+    ".num step", "", ".num val/loss", ".num size", "saved because", ".num attempt", "saved", "path", ".row-actions",
   ], sorted.map(row));
 });

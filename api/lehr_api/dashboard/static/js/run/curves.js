@@ -38,8 +38,8 @@ export function openCurves(place, run, onLog) {
       fill(
         charts,
         ENDED.has(current.state)
-          ? empty("No metrics", h("p", {}, "It ended before its first step. The log below has the reason."))
-          : empty("No metrics yet", h("p", {}, "Curves appear with the first step. Until then, see the log.")),
+          ? empty("No metrics", h("p", {}, current.attempt ? "It ended before its first step." : "It never started."))
+          : empty("No metrics yet", h("p", {}, "Curves appear with the first step.")),
       );
       return;
     }
@@ -54,7 +54,7 @@ export function openCurves(place, run, onLog) {
   const look = throttled(async () => {
     looked = Date.now();
     await metrics().catch((error) => board.failed(error));
-    tail.hidden = false;
+    tail.hidden = current.attempt === 0;
     await marks().catch(() => undefined);
   }, 1500);
   let looked = 0;

@@ -206,8 +206,8 @@ function timing(run) {
   return ["started ", f.time(run.started_at)];
 }
 
-/** @param {RunDetail} run */
-const places = ({ placement }) => [...new Set(placement.map(({ node }) => node))]
+/** @param {Pick<RunDetail, "placement">} placed a run or an attempt */
+export const places = ({ placement }) => [...new Set(placement.map(({ node }) => node))]
   .map((name) => `${name}:${placement.filter(({ node }) => node === name).map(({ gpu }) => gpu)}`).join("  ");
 
 /** @param {RunDetail} run */
@@ -247,7 +247,7 @@ export function drawHeader(place, run, about, go, note) {
       ),
       h("h1", {}, run.name), run.archived && h("span.tag", {}, "archived"), runState(run),
       run.desired !== "run" && ACTIVE.has(run.state) && h("span", {}, `${run.desired} requested`),
-      h("span", {}, run.step === null ? "no step yet" : [
+      h("span", {}, run.step === null ? `no step${ENDED.has(run.state) ? "" : " yet"}` : [
         "step ", h("b", {}, f.integer(run.step)), f.ofTotal(run.total_steps),
       ]),
       done !== null && h("span.progress", {

@@ -1,4 +1,4 @@
-/** The system tab: attempts, hardware, and curves of memory and time. */
+/** The system tab: curves of time, GPUs and memory, then attempts and hardware. */
 
 import { get } from "../api.js";
 import { Board } from "../charts/board.js";
@@ -6,14 +6,16 @@ import { groupOf } from "../charts/metric_groups.js";
 import { slot, stroke } from "../colour.js";
 import { dataTable, fill, h, input, mount, throttled } from "../dom.js";
 import * as f from "../format.js";
+import { places } from "./header.js";
 
 /** @typedef {import("../types.js").RunDetail} RunDetail */
 
 const LOOK_MS = 20_000;
 /** From this share of a step on, waiting for data is something to look at. */
 const MUCH = 0.05;
-/** How a step's time divides, as a chart on the axis of the loss. */
-const SPLIT = "step_time_s - data_wait_s, data_wait_s";
+/** How a step's time divides, and what each GPU of a node has a value of: one chart with a line a GPU. */
+const FIRST = ["step_time_s, data_wait_s", ...["utilization", "memory_used_bytes", "power_watts", "temperature_celsius",
+  "clock_mhz"].map((name) => `system/gpu*_${name}`)];
 /** Prefixes of metrics about the machine rather than the model. */
 const GROUPS = ["speed", "ranks", "memory", "gpu", "system"];
 
@@ -44,7 +46,7 @@ function attempts(run) {
       "tr",
       {},
       h("td.num", {}, one.number),
-      h("td", {}, one.placement.map(({ node, gpu }) => `${node}:${gpu}`).join(" ") || f.NONE),
+      h("td", {}, places(one) || f.NONE),
       h("td.mono", {}, one.resume_from ?? "the beginning"),
       h("td", {}, f.time(one.created_at, { seconds: true })),
       h("td", {}, one.exited_at === null ? f.NONE : f.duration(one.exited_at - one.created_at)),
@@ -82,7 +84,7 @@ function hardware(started) {
   const search = (/** @type {any} */ { target: { value, nextElementSibling: list } }) =>
     fill(list, packages.filter((one) => one.toLowerCase().includes(value.toLowerCase())).join(", "));
   const field = { type: "search", placeholder: "search", "aria-label": "Search packages", oninput: search };
-  return [h("dl.facts", {}, startFacts(started.data).map(([path, value]) => [
+  return [h("dl.facts.two", {}, startFacts(started.data).map(([path, value]) => [
     h("dt", { title: path }, path.replaceAll("_", " ").replace(" s.", ": ").replaceAll(".", " ")),
     h("dd", {}, path.startsWith("startup_s.") ? f.metric("startup_s", value) : specValueOf(value, path)),
   ])), packages.length > 0 && h(
@@ -106,12 +108,11 @@ export function openSystem(place, run) {
   const breakdown = h("div");
   const board = new Board(
     charts, [{ id: run.id, label: run.name, stroke: stroke(slot(run.id)) }],
-    { pins: "system-pins", charts: run.latest.data_wait_s ? SPLIT : "" },
+    { pins: "system-pins", charts: FIRST.join(";") },
   );
   board.bar.offer([run]);
   mount(
-    place, h("h2", {}, "Attempts"), attemptsPlace, h("h2", {}, "Time and memory"), breakdown, board.bar.element,
-    charts, h("h2", {}, "Device"), facts,
+    place, board.bar.element, breakdown, charts, h("h2", {}, "Attempts"), attemptsPlace, h("h2", {}, "Device"), facts,
   );
   fill(breakdown, stepTime(run.latest));
   let { attempt, attempts: drawn } = run;

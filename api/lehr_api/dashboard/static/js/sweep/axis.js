@@ -80,7 +80,7 @@ export const varying = ({ parameters, trials }) => parameters.filter(
 
 /** @param {string} path @param {string[]} paths @param {TrialView[]} trials */
 export const parameterAxis = (path, paths, trials) =>
-  axisOf(shortName(path, paths), (trial) => trial.parameters[path], trials, (v) => specValue(f.rounded(v), path));
+  axisOf(shortName(path, paths), (trial) => trial.parameters[path], trials, (v) => specValue(v, path));
 
 /**
  * @typedef {import("../types.js").SweepDetail} SweepDetail
@@ -106,7 +106,7 @@ export function looksOf(sweep, parameter, by = null) {
   const value = (/** @type {TrialView} */ trial) => (by ? by.value(trial.run) : trial.parameters[coloured]);
   const title = shortName(coloured, paths);
   const shapes = shaped ? texts(shaped) : [];
-  const scale = by?.scale ?? scaleOf(all.map(value), title, (one) => f.specValue(f.rounded(one), coloured));
+  const scale = by?.scale ?? scaleOf(all.map(value), title, (one) => f.specValue(one, coloured));
   return {
     scale, shapes, title,
     of: (/** @type {TrialView} */ trial) => ({

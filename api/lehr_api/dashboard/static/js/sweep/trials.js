@@ -66,7 +66,7 @@ export function trialsTable(sweep, mark, hidden, onHide) {
       h("td", {}, h("a.name", { href: `/runs/${id}` }, name)),
       h("td.num", {}, h("b", {}, f.number(trial.compared_value)), trial.best && " best"),
       sweep.parameters.map((path) => h(
-        "td.num", { title: f.specValue(trial.parameters[path]) }, f.specValue(f.rounded(trial.parameters[path]), path),
+        "td.num", { title: String(trial.parameters[path]) }, f.specValue(trial.parameters[path], path),
       )),
       h(
         "td", {}, runState(trial.run),
