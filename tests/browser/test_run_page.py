@@ -120,7 +120,6 @@ def test_tabs_have_their_own_urls(look: Visit, world: World):
     expect(attempts.locator("tbody tr")).to_have_count(2)
     expect(attempts).to_contain_text("attempt-1/checkpoints/step-00000200")
     expect(page.locator("#run-body dl.facts")).to_contain_text("NVIDIA A100-SXM4-80GB")
-    expect(page.locator(".breakdown")).to_contain_text("(0.10 %) waiting for data")
 
     look.open(f"/runs/{run.id}?tab=config&key=optimizer.l")
     config = page.get_by_role("table", name="Config")

@@ -11,23 +11,11 @@ import { places } from "./header.js";
 /** @typedef {import("../types.js").RunDetail} RunDetail */
 
 const LOOK_MS = 20_000;
-/** From this share of a step on, waiting for data is something to look at. */
-const MUCH = 0.05;
 /** How a step's time divides, and what each GPU of a node has a value of: one chart with a line a GPU. */
 const FIRST = ["step_time_s, data_wait_s", ...["utilization", "memory_used_bytes", "power_watts", "temperature_celsius",
   "clock_mhz"].map((name) => `system/gpu*_${name}`)];
 /** Prefixes of metrics about the machine rather than the model. */
 const GROUPS = ["speed", "ranks", "memory", "gpu", "system"];
-
-/** Say how much of the last step was spent waiting. @param {Record<string, import("../types.js").Latest>} latest */
-function stepTime(latest) {
-  const [step, wait] = [latest.step_time_s, latest.data_wait_s].map((one) => f.fromWire(one?.value ?? null));
-  if (step === null || wait === null || !(step > 0)) return null;
-  const share = Math.min(1, Math.max(0, wait / step));
-  return h("p.breakdown", {}, "The last step took ", h("b", {}, f.metric("step_time_s", step)), ", of which ", h(
-    share < MUCH ? "span" : "span.warn", {}, `${f.metric("data_wait_s", wait)} (${f.percent(share)}) waiting for data.`,
-  ));
-}
 
 /** @param {import("../types.js").AttemptView} attempt */
 function outcome(attempt) {
@@ -105,16 +93,14 @@ export function openSystem(place, run) {
   const attemptsPlace = h("div", {}, attempts(run));
   const charts = h("div");
   const facts = h("div");
-  const breakdown = h("div");
   const board = new Board(
     charts, [{ id: run.id, label: run.name, stroke: stroke(slot(run.id)) }],
     { pins: "system-pins", charts: FIRST.join(";") },
   );
   board.bar.offer([run]);
   mount(
-    place, board.bar.element, breakdown, charts, h("h2", {}, "Attempts"), attemptsPlace, h("h2", {}, "Device"), facts,
+    place, board.bar.element, charts, h("h2", {}, "Attempts"), attemptsPlace, h("h2", {}, "Device"), facts,
   );
-  fill(breakdown, stepTime(run.latest));
   let { attempt, attempts: drawn } = run;
   let looked = 0;
   const look = throttled(async () => {
@@ -136,15 +122,11 @@ export function openSystem(place, run) {
       // A new fetch of the run replaces the list; an event keeps it.
       if (next.attempts !== drawn) fill(attemptsPlace, attempts(next));
       drawn = next.attempts;
-      fill(breakdown, stepTime(next.latest));
       const moved = next.attempt !== attempt;
       attempt = next.attempt;
       if (moved || Date.now() - looked > LOOK_MS) look();
     },
-    metrics(latest) {
-      fill(breakdown, stepTime(latest));
-      board.tick();
-    },
+    metrics: () => board.tick(),
     catchUp() {
       board.reload();
       look();
