@@ -87,7 +87,7 @@ def test_runs_are_found_selected_and_compared_by_keyboard(look: Visit):
 def test_selected_columns_are_remembered(look: Visit):
     page = look.open("/?curves=0")
     expect(page.locator("th.col-id")).to_have_count(0)
-    page.locator("#runs-options").get_by_text("Columns", exact=True).click()
+    page.locator("#runs-options").get_by_text("View", exact=True).click()
     page.get_by_role("checkbox", name="id", exact=True).check()
     page.get_by_role("checkbox", name="MFU").uncheck()
     expect(page.locator("th.col-id")).to_be_visible()

@@ -115,7 +115,7 @@ function columnsOf({ comparison, runs, ranked, where, swatch, choose, redraw }) 
   ));
   const first = [
     column("", "td.shrink", swatch),
-    column("run", "td.col-name", (id) => nameOf(
+    column(".col-name run", "td.col-name", (id) => nameOf(
       runOf(id), ranked && ofState && runState(runOf(id)), id === baseline && h("span.tag", {}, "baseline"),
       ranked ? why(id) && h("button.quiet.caution", { type: "button", "aria-label": `Caution: ${why(id)}` }, "⚠")
         : h("span.dim", {}, factorsOf(comparison, id)),
@@ -136,7 +136,9 @@ function columnsOf({ comparison, runs, ranked, where, swatch, choose, redraw }) 
       best !== null && f.fromWire(ofRun(id, "best")) === best ? "span.is-best" : "span", {},
       f.metric(metric, ofRun(id, "best")),
     )),
-    column(".num to the baseline", "td.num", (id) => id !== baseline && besideBaseline(results.get(id), base, metric)),
+    comparison.results.some(({ delta: by, incomparable }) => by !== null || incomparable) && column(
+      ".num to the baseline", "td.num", (id) => id !== baseline && besideBaseline(results.get(id), base, metric),
+    ),
     ofLast && column(
       sorted("last", "last", "the newest value of each run, at its own step"), "td.num",
       (id) => f.metric(metric, ofRun(id, "last")),

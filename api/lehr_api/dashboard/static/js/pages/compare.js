@@ -145,7 +145,7 @@ function drawTable() {
   const { comparison } = state;
   if (!comparison) return;
   const ids = rows();
-  const ranked = isRanked() ? rankingOf(comparison, nameOf, strokeOf, ids) : null;
+  const ranked = isRanked() ? rankingOf(comparison, nameOf, strokeOf, state.by ? state.ids : ids) : null;
   const axis = { step: "step", tokens: "tokens", time: "time", flops: "FLOPs" }[view.x];
   const where = comparison.common_x === null ? "" : `${axis} ${xText(comparison.common_x)}`;
   drawGroups(ranked, where);
@@ -272,7 +272,7 @@ async function load() {
   // Before the curves, which take their width from their place.
   below.classList.toggle("ranked", isRanked());
   mount(ranking, groups, table, foot, isRanked() && said);
-  mount(curves, !isRanked() && h("h2", {}, "Curves"), board.bar.element, charts);
+  mount(curves, h(isRanked() ? "h2.unseen" : "h2", {}, "Curves"), board.bar.element, charts);
   mount(
     below, notes, ranking, curves, media.element, h("h2", {}, isRanked() ? "What differs" : "Config"), differences,
     h("h2", {}, "Code"), code.element,
@@ -333,4 +333,5 @@ onCatchUp(() => {
   board.reload();
   again();
 });
+addEventListener("resize", throttled(drawTable, 300));
 load();

@@ -65,7 +65,7 @@ export class Beside {
         onLine, superseded: false, open: ["train", "val"], pins: "runs-pins", pauseMs: SEVERAL_MS, tools: [this.choice],
       },
     );
-    mount(place, this.board.bar.element, this.key, charts);
+    mount(place, h("h2.unseen", {}, "Curves"), this.board.bar.element, this.key, charts);
     this.learn = throttled(() => this.#learn(), 5000);
   }
 
