@@ -91,9 +91,10 @@ export function factorsOf(comparison, id) {
  * @param {string} metric
  * @param {string} where
  * @param {(group: string) => import("../colour.js").Stroke} strokeOf
+ * @param {(id: string) => string} nameOf of a run
  * @param {ReturnType<typeof import("./ranking.js").rankingOf>["plot"]} [plot]
  */
-export function groupTable(groups, metric, where, strokeOf, plot) {
+export function groupTable(groups, metric, where, strokeOf, nameOf, plot) {
   const column = (/** @type {string} */ text, /** @type {string} */ hint) =>
     h("th.num", { scope: "col", title: hint }, text);
   const mean = "mean of the runs, ± their standard deviation";
@@ -101,13 +102,16 @@ export function groupTable(groups, metric, where, strokeOf, plot) {
     "", "group", ...(plot ? [plot.head(mean)] : []), column("runs", "of which so many have a value, none far worse than the others"),
     column(`${metric} at ${where}`, mean), column("to the first group", "difference of the means"),
   ];
-  return dataTable("Groups", heads, groups.map(({ name, run_ids: ids, count, mean: value, deviation = null }) => h(
+  return dataTable("Groups", heads, groups.map(({ name, run_ids: ids, count, far, mean: value, deviation = null }) => h(
     "tr",
     { key: name },
     h("td.shrink", {}, swatch(strokeOf(name))),
     h("td", {}, h("b", {}, name)),
     plot?.cell(value, strokeOf(name).colour, deviation),
-    h("td.num", {}, count === ids.length ? f.integer(count) : `${count} of ${ids.length}`),
+    h(
+      "td.num", { title: `mean of ${count}${f.farNote((far ?? []).map(nameOf))}` },
+      count === ids.length ? f.integer(count) : `${count} of ${ids.length}`,
+    ),
     h("td.num", {}, f.metric(metric, value), deviation !== null && h(
       "span.dim", {}, ` ± ${f.metric(metric, deviation)}`,
     )),

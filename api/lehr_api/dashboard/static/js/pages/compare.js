@@ -46,8 +46,8 @@ const { view } = board;
 
 /** The look of a run's line; of a group, that of its mean. @param {string} id */
 function strokeOf(id) {
-  const of = state.by ? firstOf(groupName(id)) : id;
-  return colours.of(runs.get(of)) ?? stroke(state.slots.get(of) ?? 0);
+  const of = state.by ? groupName(id) : id;
+  return colours.of(runs.get(state.by ? firstOf(of) : id)) ?? stroke(state.slots.get(of) ?? 0);
 }
 const swatch = (/** @type {string} */ id) => swatchOf(strokeOf(id));
 
@@ -130,7 +130,7 @@ function drawGroups(ranked, where) {
   const { comparison, metric } = state;
   const end = h("button.quiet", { type: "button", onclick: () => groupBy(state.by) }, "each run ×");
   fill(groups, comparison && state.by && [h("div.bar", {}, `by ${state.by}`, end), groupTable(
-    comparison.groups, metric, where || `no common ${view.x}`, (name) => strokeOf(firstOf(name)), ranked?.plot,
+    comparison.groups, metric, where || `no common ${view.x}`, (name) => strokeOf(firstOf(name)), nameOf, ranked?.plot,
   )]);
 }
 
@@ -202,7 +202,7 @@ function drawDifferences() {
 }
 
 function drawCurves() {
-  state.slots = slots(state.by ? state.ids.map((id) => firstOf(groupName(id))) : state.ids);
+  state.slots = state.by ? slots([], state.ids.map(groupName)) : slots(state.ids);
   board.means = state.by === "" ? null : "runs";
   board.bar.offer(state.ids.flatMap((id) => runs.get(id) ?? []));
   board.setRuns((state.by ? state.ids : rows()).flatMap((id) => runs.get(id) ?? []).map((run) => boardRun(run, {
@@ -224,7 +224,7 @@ async function compare() {
       state.metric = answer.metric;
       drawHead();
     }
-    await colours.show([...runs.values()], "by run");
+    await colours.show([...runs.values()], state.by ? "by group" : "by run", state.by);
     drawLooks();
     code.draw(answer, state.ids[0], nameOf);
     below.style.visibility = "";
