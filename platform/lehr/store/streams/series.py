@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby, pairwise
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from lehr.store.streams import index, points, series_query
 from lehr.store.streams.index import Readers, run_number
 from lehr.store.streams.points import Points, Span
 from lehr.store.streams.replica import SCORES
-from lehr.store.streams.series_query import AXES, SeriesAxis, SeriesData, Wanted
+from lehr.store.streams.series_query import AXES, SeriesData, Wanted
 from lehr_trainer.contract.layout import EVENTS
 
 
@@ -97,36 +98,20 @@ class SeriesReader:
             }
         return [_info(name, curve) for name, curve in curves.items() if len(curve)]
 
-    def read(
-        self,
-        run_id: str,
-        name: str,
-        *,
-        x_axis: SeriesAxis = "step",
-        points: int = 500,
-        exact: bool = False,
-        first: float | None = None,
-        last: float | None = None,
-        smoothing: float | None = None,
-        with_superseded: bool = False,
-    ) -> SeriesData:
-        """Read a metric of a run: smooth all of it, cut it to a range, reduce it to buckets.
+    def read(self, run_id: str, name: str, **options: Any) -> SeriesData:
+        """Read a metric of a run; ``options``: those of ``Wanted``.
 
-        ``first`` and ``last`` bound the range, both included, in the unit of the x axis.
-        ``smoothing`` is the weight of the average, from 0 (none) to below 1. ``exact`` returns
-        every point. Buckets have equal widths; those without a point are left out.
+        Raises:
+            NotFound: it has no such metric.
         """
-        wanted = Wanted(x_axis, points, exact, first, last, smoothing or 0.0)
-        series_query.check(wanted)
-        if found := [*self.read_many([run_id], name, wanted, with_superseded=with_superseded)]:
+        if found := [*self.read_many([run_id], name, **options)]:
             return found[0]
         with self._index.read() as connection:
             raise _no_metric(connection, name, run_id)
 
-    def read_many(
-        self, run_ids: Sequence[str], name: str, wanted: Wanted, *, with_superseded: bool = False
-    ) -> Iterator[SeriesData]:
+    def read_many(self, run_ids: Sequence[str], name: str, **options: Any) -> Iterator[SeriesData]:
         """Read a metric of those of these runs that have it, each as ``read`` does."""
+        wanted = Wanted(**options)
         series_query.check(wanted)
         within, axis = series_query.steps_within(wanted), AXES.get(wanted.x_axis)
         with self._index.read() as connection:
@@ -144,9 +129,7 @@ class SeriesReader:
                 starts = points.starts_of(connection, runs)
                 for run_id, run in zip(ids, runs, strict=True):
                     known = starts.get(run, [])
-                    yield series_query.series(
-                        loaded, known, run_id, run, name, metrics[0], wanted, with_superseded
-                    )
+                    yield series_query.series(loaded, known, run_id, run, name, metrics[0], wanted)
 
     def curves(self, run_id: str) -> tuple[dict[str, Points], dict[str, Points]]:
         """Return every point of the run's metrics by name, and of its axes: tokens and time.
@@ -241,8 +224,7 @@ class SeriesReader:
         self, run_ids: Sequence[str], name: str = "train/loss", points: int = 24
     ) -> dict[str, list[float]]:
         """Return a few values of a metric over each run, for a sparkline; [] where it has none."""
-        wanted = Wanted("step", points, exact=False, first=None, last=None, smoothing=0.0)
-        known = {one.run_id: one.y for one in self.read_many(run_ids, name, wanted)}
+        known = {one.run_id: one.y for one in self.read_many(run_ids, name, points=points)}
         return {run_id: known.get(run_id, []) for run_id in run_ids}
 
 

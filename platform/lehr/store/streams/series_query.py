@@ -56,14 +56,19 @@ class _Curve:
 
 @dataclass(frozen=True)
 class Wanted:
-    """The options of a chart of a series."""
+    """What to read of a series: smooth all of it, cut it to a range, reduce it to buckets."""
 
-    x_axis: SeriesAxis
-    points: int
-    exact: bool
-    first: float | None
-    last: float | None
-    smoothing: float
+    x_axis: SeriesAxis = "step"
+    points: int = 500
+    """The most buckets. They have equal widths; those without a point are left out."""
+    exact: bool = False
+    """Every point instead."""
+    first: float | None = None
+    last: float | None = None
+    """Bounds of the range, both included, in the unit of the x axis."""
+    smoothing: float | None = None
+    """The weight of the average, from 0 (none) to below 1."""
+    with_superseded: bool = False
 
 
 def check(wanted: Wanted) -> None:
@@ -71,7 +76,7 @@ def check(wanted: Wanted) -> None:
         raise UserError(f"x is {wanted.x_axis!r}; it must be step, tokens or time.")
     if not 1 <= wanted.points <= MAX_BUCKETS:
         raise UserError(f"points is {wanted.points}; it must be from 1 to {MAX_BUCKETS:,}.")
-    if not 0.0 <= wanted.smoothing < 1.0:
+    if not 0.0 <= (wanted.smoothing or 0.0) < 1.0:
         raise UserError(f"smoothing is {wanted.smoothing}; it must be from 0 to below 1.")
     for name, bound in (("first", wanted.first), ("last", wanted.last)):
         if bound is not None and math.isnan(bound):
@@ -86,13 +91,12 @@ def series(
     name: str,
     metric: int,
     wanted: Wanted,
-    with_superseded: bool,
 ) -> SeriesData:
     spans = points.lineage(known)
     zero = first_time(loaded, run, known) if wanted.x_axis == "time" else 0.0
     pieces = points.curve(loaded, run, metric, spans)
     main = _draw(run_id, name, _on_axis(loaded, run, pieces, wanted.x_axis, zero), wanted)
-    if with_superseded:
+    if wanted.with_superseded:
         superseded = [
             _draw(run_id, name, _on_axis(loaded, run, [piece], wanted.x_axis, zero), wanted)
             for piece in points.superseded(loaded, run, metric, known, spans)
@@ -161,7 +165,7 @@ def _lookup(axis: Points, steps: Ints) -> Floats:
 
 
 def _draw(run_id: str, name: str, curve: _Curve, wanted: Wanted) -> SeriesData:
-    y = smooth(curve.y, wanted.smoothing)
+    y = smooth(curve.y, wanted.smoothing or 0.0)
     inside = slice(
         0 if wanted.first is None else int(np.searchsorted(curve.x, wanted.first, "left")),
         len(curve.x)
