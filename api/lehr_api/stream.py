@@ -192,10 +192,6 @@ class Hub:
         finally:
             self._listeners.discard(listener)
 
-    @property
-    def listening(self) -> int:
-        return len(self._listeners)
-
     async def _send_changes(self) -> None:
         while True:
             await self._wake.wait()

@@ -173,9 +173,9 @@ async def test_stopping_ends_every_open_stream():
     hub = await hub_of(Views(), Runs())
     stream = hub.listen(None)
     await next_text(stream)
-    assert hub.listening == 1
+    assert len(hub._listeners) == 1
     rest = asyncio.ensure_future(anext(stream, None))
     await asyncio.sleep(0)
     await hub.stop()
     assert await asyncio.wait_for(rest, 10) is None
-    assert hub.listening == 0
+    assert len(hub._listeners) == 0

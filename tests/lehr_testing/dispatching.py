@@ -14,11 +14,18 @@ import pytest
 
 from lehr.cluster.bridge_client import AgentRefused
 from lehr.cluster.dispatcher import Dispatcher
+from lehr.control.step import Action, settled, step
 from lehr.specs import load_spec
 from lehr.store import Store
 from lehr_testing.specs import run as run_spec
 from lehr_testing.specs import text_corpus
 from lehr_testing.stores import fresh_store
+
+
+def overlooked(dispatcher: Dispatcher) -> list[Action]:
+    """Return what a tick would do now beside repeating calls to agents: nothing between alarms."""
+    snapshot = dispatcher._loader.load(dispatcher._inbox.unread.seen())
+    return [action for action in step(snapshot) if not settled(action)]
 
 
 class Clock:

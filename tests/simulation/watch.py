@@ -21,6 +21,7 @@ from lehr.control.sweeps import StopSweep
 from lehr.errors import LehrError, StoreUnavailable
 from lehr.store import Change
 from lehr.store.tables import Attempt, RunRow
+from lehr_testing.dispatching import overlooked
 from simulation.part import Part
 from simulation.people import READMITTED_S
 from simulation.server import Down
@@ -230,7 +231,7 @@ class Watch:
             return
         self.world.count("looks between ticks")
         try:
-            found = server.call(server.dispatcher.overlooked)
+            found = server.call(lambda: overlooked(server.dispatcher))
         except Down:
             return
         for action in found:

@@ -36,7 +36,7 @@ from lehr.control.due import due_in_s
 from lehr.control.liveness import SILENT_S, UNREACHABLE_S, Liveness
 from lehr.control.reconcile import Timeouts
 from lehr.control.resources import Need, Node, can_ever_place
-from lehr.control.step import Action, settled, step
+from lehr.control.step import settled, step
 from lehr.errors import NotFound, StoreUnavailable, did_you_mean
 from lehr.node import gpu_inventory
 from lehr.specs.run import Resources
@@ -339,13 +339,6 @@ class Dispatcher:
         if (due := due_in_s(snapshot)) is not None:
             self.alarm.within(due)
         return bool(applied.changed)
-
-    def overlooked(self) -> list[Action]:
-        """Return what a tick would do now beside repeating calls to agents. For tests: nothing,
-        as long as the alarm is not due.
-        """
-        snapshot = self._loader.load(self._inbox.unread.seen())
-        return [action for action in step(snapshot) if not settled(action)]
 
 
 def _summary(members: Mapping[str, Member]) -> list[tuple[Any, ...]]:

@@ -64,10 +64,6 @@ class LossConfig(Config):
         compiled = device == "cuda" and compiles
         return self.model_copy(update={"pointwise": "compiled" if compiled else "eager"})
 
-    def loss_bytes(self, head: HeadSize) -> int:
-        """Count the most bytes that the head and its cross entropy hold, forward or backward."""
-        return max(self.forward_bytes(head), self.backward_bytes(head))
-
     def forward_bytes(self, head: HeadSize) -> int:
         """Count the most bytes that the head and its cross entropy hold in the forward pass."""
         return LOSSES[self.name].forward_bytes(self, head)
