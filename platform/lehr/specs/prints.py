@@ -112,15 +112,13 @@ class PrintedLines:
                 values = dict(zip(names, numbers, strict=True))
                 self.unmatched = [other for other in self.unmatched if other != text]
                 if STEP in values:
-                    rest = line[match.end(names.index(STEP) + 1) :]
-                    self._step = self._counted_on(int(values.pop(STEP)), rest, values)
-                else:
-                    self._step += text == self._counted
+                    self._step = self._counted_on(values, line[match.end(names.index(STEP) + 1) :])
+                self._step += text == self._counted
                 return (self._step, values) if values else None
         return None
 
-    def _counted_on(self, step: int, rest: str, values: dict[str, float]) -> int:
-        before, length, epoch = self._last
+    def _counted_on(self, values: dict[str, float], rest: str) -> int:
+        step, (before, length, epoch) = int(values.pop(STEP)), self._last
         if step < before + (before == length) and values.get("epoch", 0.0) > epoch:
             self._before += max(before, length)  # Its last steps may not be printed: 60/72.
         of = _OF.match(rest)

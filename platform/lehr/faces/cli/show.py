@@ -34,7 +34,7 @@ from lehr.faces.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from lehr.faces.client import Rollout, Run, Sweep
     from lehr.schemas.campaigns import CampaignView
@@ -229,6 +229,10 @@ def mirror_text(mirror: WandbView | None) -> str:
     return mirror.text if where in mirror.text else f"{mirror.text}   {where}"
 
 
+def _settings(values: Mapping[str, Any]) -> str:
+    return formats.listed([f"{k}={formats.parameter(v, k)}" for k, v in values.items()], 12)
+
+
 def _facts(view: RunDetail) -> list[tuple[str, str]]:
     from lehr.specs.stored import StoredSpec
 
@@ -253,18 +257,11 @@ def _facts(view: RunDetail) -> list[tuple[str, str]]:
             else "",
         ),
         *((f"stage {stage.name}", stage.text) for stage in view.stages),
-        (
-            "config",
-            formats.listed(
-                [f"{k}={formats.parameter(v, k)}" for k, v in view.logged_config.items()], 12
-            ),
-        ),
+        ("arguments", _settings((view.spec.get("trainer") or {}).get("args") or {})),
+        ("config", _settings(view.logged_config)),
         ("seed", "" if seed is None else str(seed)),
         ("validation", view.held_out or ""),
-        (
-            "varied",
-            ", ".join(f"{k}={formats.parameter(v, k)}" for k, v in view.parameters_varied.items()),
-        ),
+        ("varied", _settings(view.parameters_varied)),
         ("resources", f"{gpus}{f' on {places}' if places else ''}"),
         ("device", view.device or ""),
         ("attempts", str(view.attempt)),
