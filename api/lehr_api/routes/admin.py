@@ -163,9 +163,10 @@ def remove_quota(project: Project, services: ServicesDep) -> QuotaView:
 
 @router.get("/secrets", dependencies=_ALL)
 def list_secrets(services: ServicesDep) -> SecretsView:
-    """Return the secrets by name, never their values."""
-    secrets = SecretStore(services.home).all()
-    return SecretsView.model_validate({"secrets": secrets}, from_attributes=True)
+    """Return the secrets by name, never their values; of a webhook, whether messages arrive."""
+    results, secrets = services.sender.results, SecretStore(services.home).all()
+    views = [SecretView(**vars(one), last_message=results.get(one.name)) for one in secrets]
+    return SecretsView(secrets=views)
 
 
 @router.put("/secrets/{name}", dependencies=_ADMIN)

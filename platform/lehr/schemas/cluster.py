@@ -95,6 +95,8 @@ class SecretView(View):
     """When its value was last set, in seconds since the epoch."""
     changed_by: str
     """The name of the token that set it; user is the server's own token."""
+    last_message: str | None = None
+    """As a webhook, since the server's start: that its last message arrived, or why not."""
 
 
 class SecretsView(View):

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import threading
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -51,7 +52,6 @@ async def deliver(
     Raises:
         Undelivered: no answer, or its status is not 2xx.
     """
-    host = httpx.URL(url).host
     client = httpx.AsyncClient(timeout=None, trust_env=False)  # noqa: S113 - one limit for all of it
     try:
         # The answer's body has no meaning here and may have no end.
@@ -62,12 +62,12 @@ async def deliver(
         ):
             status = answer.status_code
     except TimeoutError as error:
-        raise Undelivered(f"{host} did not answer within {TIMEOUT_S:g} s.", again=True) from error
+        raise Undelivered(f"no answer within {TIMEOUT_S:g} s", again=True) from error
     except httpx.HTTPError as error:
-        raise Undelivered(f"{host} did not answer: {error}.", again=True) from error
+        raise Undelivered(f"no answer: {error}", again=True) from error
     if not 200 <= status < 300:
         again = status == 429 or status >= 500
-        raise Undelivered(f"{host} answered {status}.", again=again, gone=status in {404, 410})
+        raise Undelivered(f"answered {status}", again=again, gone=status in {404, 410})
 
 
 class Sender:
@@ -81,6 +81,8 @@ class Sender:
         self._store = store
         self._secrets = secrets
         self.devices = devices
+        self.results: dict[str, str] = {}
+        """By webhook, since the start: what came of the last try to send a message."""
         self._new = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._under_way: dict[str, asyncio.Task[None]] = {}  # By the name of the webhook.
@@ -166,7 +168,7 @@ class Sender:
 
     async def _try(self, letter: OutboxRow) -> float | None:
         """Send it; return when to try again, None if it arrived or never will."""
-        name = letter.webhook
+        name, result = letter.webhook, "arrived"
         try:
             if not name.startswith(PREFIX):
                 url = self._secrets.values({"url": name})["url"]
@@ -175,6 +177,7 @@ class Sender:
                 url, headers, content = message
                 await deliver(url, headers=headers, content=content)
         except Undelivered as error:
+            result = str(error)
             if error.gone and name.startswith(PREFIX):  # The person has switched it off.
                 self.devices.remove(name)
                 return None
@@ -183,6 +186,11 @@ class Sender:
             _log.warning("a message to the webhook %s was not delivered: %s", name, error)
         except LehrError as error:
             _log.warning("a message to the webhook %s was not sent: %s", name, error)
+            result = str(error)
         except Exception:  # noqa: BLE001 - logged; one message must not end the thread
             _log.exception("a message to the webhook %s could not be sent", name)
+            result = "not sent: the server's log has the reason"
+        finally:
+            tried = datetime.fromtimestamp(self._store.clock(), UTC)
+            self.results[name] = f"{result} ({tried:%Y-%m-%d %H:%M} UTC)"
         return None

@@ -200,17 +200,21 @@ def set_secret(name: SecretName, as_json: JsonOption = False) -> None:
         )
     made = connect().set_secret(name, value)
     shown = escaped(made.name)
-    text = f"{shown} is set. In a spec: secrets: {{VARIABLE: {shown}}}"
+    uses = f"secrets: {{VARIABLE: {shown}}}, or alerts: {{webhook: {shown}}}"
+    text = f"{shown} is set. In a spec: {uses}"
     print_result({"secret": made}, text, as_json=as_json)
 
 
 @secret.command("ls")
 def list_secrets(as_json: JsonOption = False) -> None:
-    """List the secrets, without their values. JSON: {secrets: [SecretView]}."""
+    """List the secrets, without their values; of a webhook, whether its last message arrived.
+
+    JSON: {secrets: [SecretView]}.
+    """
     _print_rows(
         connect().secrets(),
-        {"secrets": ("name", "set", "by")},
-        lambda secret: [secret.name, formats.ago(secret.changed_at), secret.changed_by],
+        {"secrets": ("name", "set", "by", "last message")},
+        lambda one: [one.name, formats.ago(one.changed_at), one.changed_by, one.last_message or ""],
         "There is no secret. Set one: lehr admin secret set NAME",
         as_json=as_json,
     )

@@ -7,12 +7,9 @@ they are joined into one full block (compaction). Readers get the same points at
 
 from __future__ import annotations
 
-import json
 import sqlite3
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -69,53 +66,33 @@ def of(values: dict[int, float]) -> Points:
     return Points(steps, numbers)
 
 
-Key = tuple[int, int, int]  # The key of a series in the index: run, metric, attempt.
-_KEY = itemgetter(0, 1, 2)
-_OF_KEYS = """
-    run IN (SELECT value FROM json_each(:runs))
-    AND metric IN (SELECT value FROM json_each(:metrics))
-    AND (:attempt IS NULL OR attempt=:attempt)
-"""
-_BLOCKS = f"""
-    SELECT run, metric, attempt, first, count, stride, steps, vals FROM blocks
-    WHERE {_OF_KEYS} AND count<:below AND last>=:low AND first<=:high
-    ORDER BY run, metric, attempt, first
-"""  # noqa: S608 - constants only
-_ROWS = f"""
-    SELECT run, metric, attempt, step, value FROM metrics WHERE {_OF_KEYS}
-    ORDER BY run, metric, attempt, step
-"""  # noqa: S608 - constants only
-
-
-def load(connection: sqlite3.Connection, run: int, metric: int, attempt: int) -> Points:
-    """Load an attempt's points of a metric."""
-    return load_many(connection, [run], [metric], attempt).get((run, metric, attempt), EMPTY)
-
-
-def load_many(
+def load(
     connection: sqlite3.Connection,
-    runs: Collection[int],
-    metrics: Collection[int],
-    attempt: int | None = None,
+    run: int,
+    metric: int,
+    attempt: int,
+    within: tuple[int, int] | None = None,
+) -> Points:
+    """Load an attempt's points of a metric; with ``within``, those of these steps, maybe more."""
+    key = (run, metric, attempt)
+    return merged(blocks(connection, key, within=within), rows(connection, key))
+
+
+def blocks(
+    connection: sqlite3.Connection,
+    key: tuple[int, int, int],
     *,
     below: int = 1 << 62,
     within: tuple[int, int] | None = None,
-) -> dict[Key, Points]:
-    """Load the points of these metrics of these runs, of each attempt or of this one; with
-    ``within``, those of these steps, maybe more. ``below``: of blocks with fewer points only.
-
-    The statements are two for all of them: a thread waits for Python's lock at each.
-    """
+) -> Points:
+    """Read the points of blocks that have fewer than ``below`` points and steps ``within``."""
     low, high = within or (-NO_LIMIT, NO_LIMIT)
-    given = {"runs": json.dumps([*runs]), "metrics": json.dumps([*metrics]), "attempt": attempt}
-    found = connection.execute(_BLOCKS, {**given, "below": below, "low": low, "high": high})
-    older = {key: _unpacked([row[3:] for row in its]) for key, its in groupby(found, _KEY)}
-    newer = rows(connection, runs, metrics, attempt)
-    return {key: merged(older.get(key, EMPTY), newer.get(key, EMPTY)) for key in {**older, **newer}}
-
-
-def _unpacked(found: Sequence[tuple[Any, ...]]) -> Points:
-    """Make points of rows of ``blocks``."""
+    found = connection.execute(
+        "SELECT first, count, stride, steps, vals FROM blocks"
+        " WHERE run=? AND metric=? AND attempt=? AND count<? AND last>=? AND first<=?"
+        " ORDER BY first",
+        (*key, below, low, high),
+    ).fetchall()
     total = sum(count for _, count, _, _, _ in found)
     steps, values = np.empty(total, np.int64), np.empty(total, np.float64)
     at = 0
@@ -129,20 +106,15 @@ def _unpacked(found: Sequence[tuple[Any, ...]]) -> Points:
     return Points(steps, values)
 
 
-def rows(
-    connection: sqlite3.Connection,
-    runs: Collection[int],
-    metrics: Collection[int],
-    attempt: int | None,
-) -> dict[Key, Points]:
+def rows(connection: sqlite3.Connection, key: tuple[int, int, int]) -> Points:
     """Read the points that are still rows."""
-    given = {"runs": json.dumps([*runs]), "metrics": json.dumps([*metrics]), "attempt": attempt}
-    found: dict[Key, Points] = {}
-    for key, its in groupby(connection.execute(_ROWS, given), _KEY):
-        *_, steps, values = zip(*its, strict=True)
-        # None becomes NaN.
-        found[key] = Points(np.array(steps, np.int64), np.array(values, np.float64))
-    return found
+    found = connection.execute(
+        "SELECT step, value FROM metrics WHERE run=? AND metric=? AND attempt=? ORDER BY step", key
+    ).fetchall()
+    if not found:
+        return EMPTY
+    steps, values = zip(*found, strict=True)
+    return Points(np.array(steps, np.int64), np.array(values, np.float64))  # None becomes NaN.
 
 
 def merged(older: Points, newer: Points) -> Points:
@@ -164,21 +136,10 @@ def merged(older: Points, newer: Points) -> Points:
 
 def starts(connection: sqlite3.Connection, run: int) -> list[AttemptStart]:
     """Return the starts of a run's attempts, by attempt."""
-    return starts_of(connection, [run]).get(run, [])
-
-
-def starts_of(
-    connection: sqlite3.Connection, runs: Collection[int]
-) -> dict[int, list[AttemptStart]]:
-    """Return the starts of the attempts of each of these runs, by attempt."""
     rows = connection.execute(
-        "SELECT run, attempt, step, parent FROM starts"
-        " WHERE run IN (SELECT value FROM json_each(?)) ORDER BY run, attempt",
-        (json.dumps([*runs]),),
+        "SELECT attempt, step, parent FROM starts WHERE run=? ORDER BY attempt", (run,)
     )
-    return {
-        run: [AttemptStart(*one[1:]) for one in its] for run, its in groupby(rows, itemgetter(0))
-    }
+    return [AttemptStart(*row) for row in rows]
 
 
 def lineage(known: Sequence[AttemptStart]) -> list[Span]:
@@ -204,13 +165,22 @@ def lineage(known: Sequence[AttemptStart]) -> list[Span]:
 
 
 def curve(
-    loaded: Mapping[Key, Points], run: int, metric: int, spans: Sequence[Span]
+    connection: sqlite3.Connection,
+    run: int,
+    metric: int,
+    spans: Sequence[Span],
+    within: tuple[int, int] | None = None,
 ) -> list[tuple[int, Points]]:
-    """Return the run's points by attempt, oldest first; no step is in two attempts."""
+    """Return the run's points by attempt, oldest first; no step is in two attempts.
+
+    With ``within``, return those of these steps and maybe more.
+    """
     pieces: list[tuple[int, Points]] = []
     newer: list[Ints] = []
     for span in reversed(spans):
-        piece = loaded.get((run, metric, span.attempt), EMPTY)
+        piece = load(connection, run, metric, span.attempt, within)
+        if within is not None:
+            piece = piece.where((piece.steps >= within[0]) & (piece.steps <= within[1]))
         if len(piece) and piece.steps[-1] > span.limit:
             piece = piece.where(piece.steps <= span.limit)
         for steps in newer:
@@ -222,7 +192,7 @@ def curve(
 
 
 def superseded(
-    loaded: Mapping[Key, Points],
+    connection: sqlite3.Connection,
     run: int,
     metric: int,
     known: Sequence[AttemptStart],
@@ -232,7 +202,7 @@ def superseded(
     limits = {span.attempt: span.limit for span in spans}
     found = []
     for start in known:
-        piece = loaded.get((run, metric, start.attempt), EMPTY)
+        piece = load(connection, run, metric, start.attempt)
         piece = piece.where(piece.steps > limits.get(start.attempt, -1))
         if len(piece):
             found.append((start.attempt, piece))
@@ -292,6 +262,8 @@ BLOCK = 8192  # Points in a full block.
 SMALL = 48  # From this many points at once on, a block is cheaper than rows.
 ROWS = 256  # After so many more points, those that came as rows are moved into a small block.
 
+Key = tuple[int, int, int]  # The key of a series in the index: run, metric, attempt.
+
 
 def full_keys(connection: sqlite3.Connection) -> list[Key]:
     """Return the metrics that have enough loose points for a full block."""
@@ -302,8 +274,7 @@ def full_keys(connection: sqlite3.Connection) -> list[Key]:
 
 def put_small(connection: sqlite3.Connection, key: Key, new: Points) -> None:
     """Store points that come after all stored ones; rows that precede them join the block."""
-    run, metric, attempt = key
-    loose = rows(connection, [run], [metric], attempt).get(key, EMPTY)
+    loose = rows(connection, key)
     if len(loose):
         _delete_rows(connection, key)
     _put(connection, key, merged(loose, new))
@@ -314,8 +285,7 @@ def seal(connection: sqlite3.Connection, key: Key) -> None:
 
     Too few for one, its rows become a small block, unless their steps are out of order.
     """
-    run, metric, attempt = key
-    new = rows(connection, [run], [metric], attempt).get(key, EMPTY)
+    new = rows(connection, key)
     newest, small = connection.execute(
         "SELECT max(last), total(count) FILTER (WHERE count<?) FROM blocks"
         " WHERE run=? AND metric=? AND attempt=?",
@@ -327,7 +297,7 @@ def seal(connection: sqlite3.Connection, key: Key) -> None:
             _put(connection, key, new)
         _set_loose(connection, key, int(small) + len(new))
         return
-    loose = load_many(connection, [run], [metric], attempt, below=BLOCK).get(key, EMPTY)
+    loose = merged(blocks(connection, key, below=BLOCK), new)
     (sealed,) = connection.execute(
         "SELECT max(last) FROM blocks WHERE run=? AND metric=? AND attempt=? AND count>=?",
         (*key, BLOCK),

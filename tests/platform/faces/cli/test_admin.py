@@ -13,7 +13,7 @@ from lehr_testing.api import TOKEN, served
 
 @pytest.fixture
 def lehr(tmp_path):
-    with served(tmp_path / "home") as (_, address):
+    with served(tmp_path / "home") as (api, address):
 
         def run(*args, token=TOKEN, stdin=None):
             environment = {"LEHR_SERVER": address, "LEHR_TOKEN": token, "COLUMNS": "200"}
@@ -21,6 +21,7 @@ def lehr(tmp_path):
             args = args if args[0] == "ls" else ("admin", *args)
             return cli.call(*args, cwd=tmp_path, stdin=stdin, **environment)
 
+        run.api = api
         yield run
 
 
@@ -87,11 +88,12 @@ def test_secret_is_read_from_standard_input_listed_and_removed(lehr):
     assert "There is no secret" in lehr("secret", "ls").stdout
     done = lehr("secret", "set", "hf-read", stdin="the-value\n")
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "hf-read is set. In a spec: secrets: {VARIABLE: hf-read}\n"
+    assert done.stdout.startswith("hf-read is set. In a spec: secrets: {VARIABLE: hf-read}, or ")
+    lehr.api.services.sender.results["hf-read"] = "answered 404"
     shown = lehr("secret", "ls").stdout
-    assert re.search(r"hf-read +\S.* +user", shown)
+    assert re.search(r"hf-read +\S.* +user +answered 404", shown)
     [listed] = json.loads(lehr("secret", "ls", "--json").stdout)["secrets"]
-    assert set(listed) == {"name", "changed_at", "changed_by"}
+    assert set(listed) == {"name", "changed_at", "changed_by", "last_message"}
     assert lehr("secret", "rm", "hf-read").stdout == "hf-read is removed.\n"
     assert lehr("secret", "rm", "hf-read").returncode == 2
     empty = lehr("secret", "set", "hf-read", stdin="\n")
