@@ -27,7 +27,8 @@ def filesystem_type(path: Path, mountinfo: str) -> str | None:
         fields, kind = left.split(" "), right.split(" ")[0]
         if len(fields) < 5 or not kind:
             continue
-        mount = Path(_unescape(fields[4]))
+        # Spaces and backslashes are written as octal numbers.
+        mount = Path(re.sub(r"\\([0-7]{3})", lambda match: chr(int(match.group(1), 8)), fields[4]))
         depth = len(mount.parts)
         # A later mount on the same point hides the earlier one.
         if path.is_relative_to(mount) and (best is None or depth >= best[0]):
@@ -59,8 +60,9 @@ def refuse_network_filesystem(folder: Path) -> str | None:
     return kind
 
 
-def _unescape(text: str) -> str:
-    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match.group(1), 8)), text)
+def nearest_existing(path: Path) -> Path:
+    """Return the path, or its nearest parent that exists."""
+    return next((one for one in (path, *path.parents) if one.exists()), path)
 
 
 def tree_bytes(folder: Path) -> int:

@@ -38,15 +38,15 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def si(value: float | None, digits: int = 3) -> str:
+def si(value: float | None) -> str:
     """Format a rate: 31.2k, 402k, 1.24M."""
     if value is None or not math.isfinite(value):
         return NOTHING
     for limit, suffix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         # 999,950 would round to "1000k".
-        if abs(value) >= limit * (1 - 0.5 * 10**-digits):
-            return f"{_digits(value / limit, digits)}{suffix}"
-    return _digits(value, digits)
+        if abs(value) >= limit * (1 - 0.5 * 10**-3):
+            return f"{_digits(value / limit, 3)}{suffix}"
+    return _digits(value, 3)
 
 
 def amount(value: float) -> str:

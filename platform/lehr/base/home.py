@@ -32,6 +32,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from lehr.base import procfs
+from lehr.base.filesystems import nearest_existing
 from lehr.errors import HomeUnusable, ServerUnavailable
 from lehr_trainer.files import ensure_secret, write_atomically
 
@@ -60,9 +61,7 @@ def check_home(where: Path) -> None:
     Raises:
         HomeUnusable: it is no folder, or cannot be written.
     """
-    existing = where
-    while not existing.exists() and existing != existing.parent:
-        existing = existing.parent
+    existing = nearest_existing(where)
     if not existing.is_dir():
         raise HomeUnusable(f"{where} cannot be Lehr's home: {existing} is not a folder.")
     if not os.access(existing, os.W_OK | os.X_OK):

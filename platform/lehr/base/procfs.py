@@ -122,8 +122,8 @@ def end(pid: int, within_s: float) -> bool:
     return number == signal.SIGKILL
 
 
-def parent_death(parent: int, number: int = signal.SIGKILL) -> Callable[[], None]:
-    """Return a function for a child of ``parent``: the kernel then signals it when the parent ends.
+def parent_death(parent: int) -> Callable[[], None]:
+    """Return a function for a child of ``parent``: the kernel then kills it when the parent ends.
 
     Looked up before the fork, since little may be done between fork and exec. The signal fires when
     the parent's *thread* ends.
@@ -133,7 +133,7 @@ def parent_death(parent: int, number: int = signal.SIGKILL) -> Callable[[], None
     prctl = ctypes.CDLL(None, use_errno=True).prctl
 
     def ask() -> None:
-        prctl(1, int(number), 0, 0, 0)  # PR_SET_PDEATHSIG
+        prctl(1, int(signal.SIGKILL), 0, 0, 0)  # PR_SET_PDEATHSIG
         if os.getppid() != parent:  # The parent ended before the kernel was asked.
             os._exit(1)
 
