@@ -15,11 +15,13 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from lehr.analysis.lr_posterior import Posterior, RateResult, posterior
 from lehr.analysis.noise import Noise, is_value, pooled_noise
 from lehr.base.formats import scientific
+
+if TYPE_CHECKING:
+    from lehr.analysis.lr_posterior import Posterior
 
 COST = 0.01  # Loss above the best that counts as little, in the metric's units (nats).
 _WIDE = 4.0  # Factor over which a 95 % interval leaves the rate undecided.
@@ -37,6 +39,14 @@ USED: dict[str, Range] = {"adamw": (2e-5, 0.3), "muon": (2e-4, 0.24), "unknown":
 2019 (arXiv:1810.04805), Wortsman et al. 2023 (arXiv:2309.14322). Muon: Liu et al. 2025
 (arXiv:2502.16982), Jordan's CIFAR-10 records. Unknown: up to those of SGD and LARS.
 """
+
+
+@dataclass(frozen=True)
+class RateResult:
+    """The losses of one learning rate's seeds; none where it diverged or was pruned."""
+
+    rate: float
+    losses: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -235,6 +245,8 @@ def fit_learning_rate(
         RateResult(lr, tuple(by_rate[lr]) if lr in means else ())
         for lr in sorted([*near, *_brackets(best, near, worse)])
     )
+    from lehr.analysis.lr_posterior import posterior
+
     curves = posterior(tuple(trials), noise_elsewhere)
     bound = None
     if edge is not None:

@@ -11,15 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from threading import Lock
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+import numpy as np
 
-    from lehr.analysis.noise import Noise
-
-    Array = NDArray[np.float64]
+from lehr.analysis import lr_valley
+from lehr.analysis.lr_fit import RateResult
+from lehr.analysis.lr_valley import BEST, LEVEL, NOISE, RISE, Trials, deviations
+from lehr.analysis.noise import Noise
+from lehr.analysis.sampler import Array, sample
 
 _CURVES = 1200
 _GRID = 150  # Points of the grid of rates.
@@ -27,14 +27,6 @@ _DRAWN = 3.0
 """Doublings from the recommended rate up to which a figure shows the fit: farther away a curve has
 the form of the valley alone, and the fit is not used."""
 _ONE_AT_A_TIME = Lock()
-
-
-@dataclass(frozen=True)
-class RateResult:
-    """The losses of one learning rate's seeds; none where it diverged or was pruned."""
-
-    rate: float
-    losses: tuple[float, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,8 +61,6 @@ class Posterior:
     @property
     def best_rates(self) -> Array:
         """The best rate of each curve, [N]."""
-        import numpy as np
-
         best: Array = 2.0 ** np.clip(self.curves[:, 0], -1000, 1000)
         return best
 
@@ -78,8 +68,6 @@ class Posterior:
         """Return the central interval that holds the best rate with this probability, widened to
         the recommended one, which is chosen by its cost.
         """
-        import numpy as np
-
         tail = (1 - probability) / 2
         low, high = np.quantile(self.best_rates, (tail, 1 - tail))
         return min(float(low), self.recommended), max(float(high), self.recommended)
@@ -88,8 +76,6 @@ class Posterior:
         """Return the rate beyond which the best one lies with this probability: above it on the
         high side, below it on the low side.
         """
-        import numpy as np
-
         share = 1 - probability if side == "high" else probability
         return float(np.quantile(self.best_rates, share))
 
@@ -109,10 +95,6 @@ class Posterior:
     @property
     def noise(self) -> tuple[float, float]:
         """The interval that holds the noise of one trial at the best rate with 68 %."""
-        import numpy as np
-
-        from lehr.analysis.lr_valley import NOISE, RISE
-
         logs = self.curves[:, RISE] + self.curves[:, NOISE]
         low, high = np.exp(np.quantile(logs, (0.16, 0.84)))
         return float(low), float(high)
@@ -132,10 +114,6 @@ class Posterior:
 
 @lru_cache(maxsize=1024)
 def _fall(posterior: Posterior, tried: tuple[tuple[float, int], ...]) -> float:
-    import numpy as np
-
-    from lehr.analysis.lr_valley import LEVEL, deviations
-
     if not tried:
         return 0.0
     draw = np.random.default_rng(0)
@@ -163,12 +141,6 @@ def posterior(trials: tuple[RateResult, ...], noise: Noise | None = None) -> Pos
 
 @lru_cache(maxsize=256)
 def _posterior(trials: tuple[RateResult, ...], noise: Noise | None) -> Posterior | None:
-    import numpy as np
-
-    from lehr.analysis import lr_valley
-    from lehr.analysis.lr_valley import BEST, LEVEL, Trials, deviations
-    from lehr.analysis.sampler import sample
-
     judged = [trial for trial in trials if trial.losses]
     x = np.log2([trial.rate for trial in judged])
     means = np.array([np.mean(trial.losses) for trial in judged])

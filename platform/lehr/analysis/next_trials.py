@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lehr.analysis.lr_fit import LrFit, rounded
 from lehr.base import formats
 from lehr.base.names import is_seed, seed_path
-from lehr.schemas.sweeps import NextTrials
-
-if TYPE_CHECKING:
-    from lehr.schemas.sweeps import SweepDetail
+from lehr.schemas.sweeps import NextTrials, SweepDetail
 
 
 def untried(sweep: SweepDetail, rates: Iterable[float], parameter: str) -> tuple[float, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lehr.analysis.plan_fit import (
     USABLE_MEMORY,
@@ -23,7 +23,8 @@ from lehr.analysis.plan_time import Before, estimate_time, link_lines, nothing_b
 from lehr.analysis.replaced_parts import BuiltParts, changes_memory, replaced_model, still_known
 from lehr.base import formats
 from lehr.errors import PlanRefused
-from lehr.specs import expand
+from lehr.specs import Spec, expand
+from lehr.specs.campaign import Campaign
 from lehr.specs.course import trunk_of
 from lehr.specs.run import Resources, RunSpec
 from lehr.specs.stages import stages
@@ -36,10 +37,6 @@ from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.planning.counts import CheckpointPlan, checkpoint_plan, parameter_counts
 from lehr_trainer.planning.hardware import GPUS, GpuType, gpu_of_kind, names
 from lehr_trainer.planning.memory import MemoryPlan, memory_by_stage, not_counted
-
-if TYPE_CHECKING:
-    from lehr.specs import Spec
-    from lehr.specs.campaign import Campaign
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,12 @@ def traits(spec: RunSpec, parameters: int | None, *, cuda: bool) -> dict[str, st
     }
     if train.stages:
         found = {name: text for name, text in found.items() if name not in _OF_BATCH}
-        found["stages"] = _stages(train)
+        found["stages"] = "; ".join(
+            f"{span.trained / train.total_tokens:.0%} with {span.batch.sequences:,} sequences of "
+            f"{span.batch.sequence_length:,}, micro-batch {span.batch.micro_batch or 'of all'}, "
+            f"{'within documents, ' * own.attention.document_masking}loss {own.loss.name}"
+            for span, own in train.course
+        )
     recomputed = train.activation_checkpointing
     if recomputed.policy != "none":
         found["recomputation"] = f"recomputes {recomputed.policy} in 1 of {recomputed.every} layers"
@@ -82,15 +87,6 @@ def differences(earlier: dict[str, str], planned: dict[str, str]) -> dict[str, s
         if "size" in different:
             del different["model"]
     return different
-
-
-def _stages(train: TrainConfig) -> str:
-    return "; ".join(
-        f"{span.trained / train.total_tokens:.0%} with {span.batch.sequences:,} sequences of "
-        f"{span.batch.sequence_length:,}, micro-batch {span.batch.micro_batch or 'of all'}, "
-        f"{'within documents, ' * own.attention.document_masking}loss {own.loss.name}"
-        for span, own in train.course
-    )
 
 
 def _precision(train: TrainConfig, *, cuda: bool) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lehr.analysis import figure_svg
 from lehr.analysis.figure import STRIP, Axis, Band, Figure, FigurePoints, Mark, Role, Symbol
@@ -22,10 +22,7 @@ from lehr.analysis.sweep_result import (
 )
 from lehr.base import formats
 from lehr.base.names import is_seed
-from lehr.schemas.sweeps import SweepFigure
-
-if TYPE_CHECKING:
-    from lehr.schemas.sweeps import SweepDetail, TrialView
+from lehr.schemas.sweeps import SweepDetail, SweepFigure, TrialView
 
 _MOST_TICKS = 12
 _MOST_LISTED = 8

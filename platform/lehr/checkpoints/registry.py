@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lehr.base.stopped import Stopped, never
 from lehr.checkpoints.copies import Copy, Folder, Known, verify_folder
 from lehr.checkpoints.copy_files import FolderFiles
+from lehr.control.forks import no_such_step
 from lehr.errors import Conflict, LehrError, NotFound
 from lehr.schemas.checkpoints import (
     CheckpointDeletion,
@@ -20,12 +20,9 @@ from lehr.schemas.checkpoints import (
 )
 from lehr.specs.storage_url import short
 from lehr.store.records.checkpoints import THERE
+from lehr.store.tables import CheckpointRow, RunRow
 from lehr_trainer.contract import layout
 from lehr_trainer.errors import BadCheckpoint
-
-if TYPE_CHECKING:
-    from lehr.store.tables import CheckpointRow, RunRow
-
 
 Source = Folder | Copy  # A checkpoint that can be read, in its folder or its copy.
 
@@ -45,13 +42,7 @@ def find(
     of = f" of attempt {attempt}" if attempt is not None else ""
     if not rows:
         raise NotFound(f"{name} has no checkpoint.")
-    steps = sorted({row.step for row in rows})
-    near = min(steps, key=lambda one: (abs(one - step), one))
-    listed = ", ".join(f"{one:,}" for one in steps[-10:])
-    raise NotFound(
-        f"{name} has no checkpoint at step {step:,}{of}.",
-        hint=f"The nearest is at step {near:,}. It has: {'..., ' * (len(steps) > 10)}{listed}.",
-    )
+    raise no_such_step(name, [row.step for row in rows], step, of)
 
 
 class CheckpointLocations:
@@ -65,7 +56,9 @@ class CheckpointLocations:
         self.row = row
         self.root = runs_dir.resolve()  # The runs' folder may be a link, but nothing below it.
         self.folder = self.root / run.id / row.path
-        self.stray_folder = _stray_folder(self.root / run.id, row)
+        own = (self.root / run.id / row.path).resolve().is_relative_to(self.root / run.id)
+        leads_out = f"its path {row.path!r} leads out of the run's directory by a link"
+        self.stray_folder = None if own else leads_out
         """Why its path does not belong to this run; None when it does."""
         self.copy_url = row.copy_url if row.copy_state == THERE else None
 
@@ -233,9 +226,3 @@ def own_folder(runs_dir: Path, run_id: str) -> Path:
             hint="Replace the link by the folder itself, or remove it.",
         )
     return folder
-
-
-def _stray_folder(root: Path, row: CheckpointRow) -> str | None:
-    if (root / row.path).resolve().is_relative_to(root):
-        return None
-    return f"its path {row.path!r} leads out of the run's directory by a link"

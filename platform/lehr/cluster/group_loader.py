@@ -15,7 +15,6 @@ from lehr.analysis.laws.question import Next
 from lehr.base.lru import Lru
 from lehr.cluster.isolation import Isolation, Noted
 from lehr.cluster.rollout_loader import RolloutLoader
-from lehr.control import campaign_choice
 from lehr.control.campaign_record import TrialState
 from lehr.control.evaluations import EvaluatedRun
 from lehr.control.lifecycle import Desired, RunState
@@ -107,7 +106,7 @@ class SweepLoader:
         It is one of the record that asks: another record asks anew.
         """
         if (made := self._choices.get(sweep_id)) is None or made[0] != asked:
-            made = asked, BESIDE.submit(campaign_choice.choose, *asked)
+            made = asked, BESIDE.submit(_chosen, *asked)
             self._choices.put(sweep_id, made)
             made[1].add_done_callback(lambda _: self._store.notify(Change("sweep", sweep_id)))
         return made[1].result() if made[1].done() else None
@@ -139,6 +138,12 @@ class SweepLoader:
             known = sweep.id if sweep is not None and sweep.spec.get("pruning") else _NONE
             self._sweep_of.put(run_id, known)
         return known or None
+
+
+def _chosen(*asked: Any) -> Next:
+    from lehr.control import campaign_choice  # Needs numpy, which takes a while to import.
+
+    return campaign_choice.choose(*asked)
 
 
 def campaign_trials(store: Store, spec: SweepSpec, sweep_id: str) -> list[TrialState]:

@@ -13,14 +13,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
+import numpy as np
+
+from lehr.analysis.laws import Law, Observation, fit_law
+from lehr.analysis.laws.law import scaled
+from lehr.analysis.laws.model import Array
 from lehr.analysis.laws.question import CampaignAnswer, CampaignTrial, Next, Question
 from lehr.analysis.lr_fit import rounded
-
-if TYPE_CHECKING:
-    from lehr.analysis.laws import Law
-    from lehr.analysis.laws.model import Array
 
 # Trials of the smallest rung before others are compared; more for each field after the first.
 _FIRST = (5, 2)
@@ -105,8 +105,6 @@ def prospects(
 
 def believed(question: Question, trials: Iterable[CampaignTrial]) -> Law | None:
     """Fit the law to trials that have ended; None where it explains none of them."""
-    from lehr.analysis.laws import Observation, fit_law
-
     settings = [rung.setting for rung in question.rungs]
     ends = tuple(
         Observation(settings[t.rung], t.values, t.loss, t.doubt)
@@ -131,8 +129,6 @@ def _snapped(
     question: Question, rung: int, values: Iterable[float], taken: Iterable[tuple[float, ...]]
 ) -> tuple[float, ...] | None:
     """Round values, or take the nearest that may be tried and is not taken; None: all are."""
-    from lehr.analysis.laws.law import scaled
-
     points, pairs = question.rungs[rung].points, tuple(zip(question.fields, values, strict=True))
     if points is None:
         return tuple(rounded(v) if field.log else float(f"{v:.3g}") for field, v in pairs)
@@ -149,8 +145,6 @@ def _first(
     question: Question, law: Law, trials: Sequence[CampaignTrial], count: int, seed: int
 ) -> tuple[CampaignTrial, ...]:
     """Return the first trials that are not started: places that fill the space (Richtmyer 1951)."""
-    import numpy as np
-
     best = law.best_at(question.rungs[0].setting)
     taken = [trial.values for trial in trials if trial.rung == 0]
     more: list[CampaignTrial] = []
@@ -172,8 +166,6 @@ class _Decision:
     def __init__(
         self, question: Question, law: Law, trials: tuple[CampaignTrial, ...], seed: int
     ) -> None:
-        import numpy as np
-
         self.question, self.law, self.trials, self.seed = question, law, trials, seed
         self.draw = np.random.default_rng(0)
         self.half = self.draw.permutation(len(law.draws)) % 2 == 0
@@ -229,8 +221,6 @@ class _Decision:
         """Return what trials are expected to leave of the width of each decided value's interval,
         and of the loss's: shares of standard deviations.
         """
-        import numpy as np
-
         best = [
             np.log(own) if f.log else own
             for f, own in zip(self.law.fields, self.law.best.T, strict=True)
@@ -256,8 +246,6 @@ class _Decision:
 
     def _add(self, trial: CampaignTrial) -> int:
         """Add a place, and return its index."""
-        import numpy as np
-
         losses, around = self.law.outcome(self.question.rungs[trial.rung].setting, trial.values)
         losses = losses + around * self.draw.standard_normal(len(losses))
         low, middle, high = np.quantile(losses, (0.16, 0.5, 0.84))
@@ -268,8 +256,6 @@ class _Decision:
 
     def _sets(self, rung: int) -> list[tuple[int, ...]]:
         """Return the sets of trials of a rung that may be started."""
-        import numpy as np
-
         best = self.law.best_at(self.question.rungs[rung].setting)
         tried = [trial for trial in self.trials if trial.rung == rung]
         known: dict[tuple[float, ...], int] = {}
@@ -302,8 +288,6 @@ class _Decision:
         """Return how much trials are expected to lower what is lacking, with its standard error,
         the regret, and the loss's doubt: by what each half of the draws teaches of the other.
         """
-        import numpy as np
-
         if not places:
             return np.zeros(4)
         asked = np.c_[self.excess, self.losses]
@@ -322,8 +306,6 @@ class _Decision:
 
     def _expected(self, places: tuple[int, ...], asked: Array) -> Array:
         """Return what each half of the draws expects of the other, by the losses at the places."""
-        import numpy as np
-
         terms = np.ones((len(self.half), 1))
         terms = np.concatenate([terms, *(self.features[place] for place in places)], axis=1)
         expected = np.empty_like(asked)

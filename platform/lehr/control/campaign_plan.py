@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from lehr.analysis.laws.question import CampaignAnswer, CampaignTrial, Question
 from lehr.base.formats import counted, gpu_hours, parameter
 from lehr.control import campaign_choice
 from lehr.control.campaign_record import MARGIN, STOP_S, asked, campaign_of
+from lehr.specs.sweep import SweepSpec
 from lehr_trainer.planning.counts import predicted_first_loss
-
-if TYPE_CHECKING:
-    from lehr.specs.sweep import SweepSpec
 
 _COURSES = 3
 _AT_ONCE = 4  # Trials of a decision: a course takes as many fewer decisions.
@@ -26,8 +25,6 @@ def courses(spec: SweepSpec, hours: Sequence[float], in_time: Callable[[], bool]
 
     ``hours``: planned ones of a trial of each rung.
     """
-    import numpy as np
-
     question, _, _ = asked(spec, hours, ())
     budget, prior = campaign_of(spec).gpu_hours, campaign_choice.believed(question, ())
     scale = _OF_FIRST * predicted_first_loss(spec.run.own.model)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from lehr.control.saved_points import SavedPoint
 from lehr.errors import NotFound, SpecError, SpecProblem
@@ -15,9 +15,7 @@ from lehr.specs.run import CLAIM, RunSpec
 from lehr_trainer.configs.optimizer import optimizer_kind
 from lehr_trainer.configs.schedule import lr_factor
 from lehr_trainer.configs.shapes import ROTARY_FIELDS
-
-if TYPE_CHECKING:
-    from lehr_trainer.configs.train import TrainConfig
+from lehr_trainer.configs.train import TrainConfig
 
 _SCHEDULE = "train.schedule"
 _WARMUP = frozenset({f"{_SCHEDULE}.{name}" for name in ("warmup_steps", "warmup_ratio")})
@@ -56,11 +54,16 @@ def choose(name: str, checkpoints: Sequence[C], step: int | None) -> C:
     matching = [c for c in checkpoints if c.step == step]
     if matching:
         return max(matching, key=lambda c: c.attempt)
-    steps = sorted({c.step for c in checkpoints})
+    raise no_such_step(name, [c.step for c in checkpoints], step)
+
+
+def no_such_step(name: str, there: Sequence[int], step: int, of: str = "") -> NotFound:
+    """Return the error about a step without a checkpoint; it names the nearest one that has one."""
+    steps = sorted(set(there))
     near = min(steps, key=lambda s: (abs(s - step), s))
     listed = ", ".join(f"{s:,}" for s in steps[-10:])
-    raise NotFound(
-        f"{name} has no checkpoint at step {step:,}.",
+    return NotFound(
+        f"{name} has no checkpoint at step {step:,}{of}.",
         hint=f"The nearest is at step {near:,}. It has: {'..., ' * (len(steps) > 10)}{listed}.",
     )
 

@@ -103,7 +103,7 @@ def no_usable_node(
     parts = [f"node {name} cannot be used: {problem}" for name, problem in faulty]
     parts += [f"node {name} {why}" for name, why in away]
     if silent:
-        parts.append(f"{_names(silent)} {_do(silent)} not answer")
+        parts.append(f"{_names(silent)} {'does' if len(silent) == 1 else 'do'} not answer")
     if left:
         have = "has" if len(left) == 1 else "have"
         parts.append(f"{_names(left)} {have} left: lehr node join on {left[0]}")
@@ -141,7 +141,7 @@ def waits(
     """
     lacking = [blocker for blocker in blockers if blocker.missing]
     if free == 0:
-        detail = _all_busy(total)
+        detail = "the only one is busy" if total == 1 else f"all {total} are busy"
         if lacking and next_at is not None:
             detail += _freed_by(lacking[0])
     elif keeper is not None:
@@ -157,10 +157,6 @@ def waits(
     return text if next_at is None else f"{text}; next in line at priority {next_at}"
 
 
-def _all_busy(total: int) -> str:
-    return "the only one is busy" if total == 1 else f"all {total} are busy"
-
-
 def _freed_by(blocker: Blocker) -> str:
     if blocker.holder is None or blocker.remaining_s is None:
         return ""
@@ -173,10 +169,6 @@ def _names(nodes: Sequence[str]) -> str:
 
 def _out(nodes: Sequence[str]) -> str:
     return f"{_names(nodes)} {_are(nodes)} excluded"
-
-
-def _do(nodes: Sequence[str]) -> str:
-    return "does" if len(nodes) == 1 else "do"
 
 
 def _are(nodes: Sequence[str]) -> str:

@@ -140,7 +140,11 @@ def preemptions(
 
 
 def _for_run(run: Waiting, room: _Room) -> Iterator[Preemption]:
-    candidates = _candidates(run, room)
+    candidates = [
+        node
+        for node in room.board.candidates(run)
+        if len(room.board.matching(node, run.need)) >= run.need.per_node
+    ]
     options = []
     for node in candidates:
         victims = room.victims(run, node) if node.name not in room.barred else None
@@ -160,11 +164,3 @@ def _for_run(run: Waiting, room: _Room) -> Iterator[Preemption]:
             message = f"paused for {shown_name(run)}, which has priority {run.priority}"
             yield Preemption(victim.run_id, victim.attempt, message)
     room.claim(run, [room.board.nodes[name] for _, _, name, _ in picked])
-
-
-def _candidates(run: Waiting, room: _Room) -> list[Node]:
-    return [
-        node
-        for node in room.board.candidates(run)
-        if len(room.board.matching(node, run.need)) >= run.need.per_node
-    ]

@@ -31,15 +31,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from lehr.control import pending_reasons
 from lehr.control.gpu_board import GpuBoard
 from lehr.control.queue_entries import Active, Kind, Waiting, shown_name
 from lehr.control.resources import Need, Node, Placement, can_ever_place, matching
-
-if TYPE_CHECKING:
-    from lehr.control.queue_entries import Active, Waiting
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,19 +5,16 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Collection, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lehr.errors import SpecProblem, nearest
 from lehr.specs.overrides import LENGTHS
 from lehr.specs.problems import Origin, show
+from lehr.specs.run import RunSpec
 from lehr.specs.search import Range, random_points, size
 from lehr.specs.sweep import SweepSpec
 from lehr_trainer.configs.tasks import METRIC
-
-if TYPE_CHECKING:
-    from lehr.specs.run import RunSpec
-    from lehr.specs.sweep import SweepSpec
-    from lehr_trainer.configs.train import TrainConfig
+from lehr_trainer.configs.train import TrainConfig
 
 _SEARCHES = frozenset({"random", "tpe"})
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lehr.analysis import sampler
+from lehr.analysis import lr_posterior
 from lehr.analysis.lr_posterior import RateResult, posterior
 from lehr.analysis.lr_valley import Trials, excess
 from lehr_testing.paths import TESTS
@@ -134,13 +134,13 @@ def test_two_finite_losses_tell_nothing() -> None:
 
 def test_curves_are_computed_once_for_all_that_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    sample = sampler.sample
+    sample = lr_posterior.sample
 
     def counted(*arguments: Any) -> Any:
         calls.append(arguments)
         return sample(*arguments)
 
-    monkeypatch.setattr(sampler, "sample", counted)
+    monkeypatch.setattr(lr_posterior, "sample", counted)
     losses = trials(valley(at=1.2345e-3))
     with ThreadPoolExecutor(4) as pool:
         answers = list(pool.map(lambda _: posterior(losses), range(4)))
