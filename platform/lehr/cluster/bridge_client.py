@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -39,6 +40,7 @@ class AgentRefused(LehrError):
     """The agent answered with an error."""
 
 
+@dataclass(eq=False, repr=False)
 class BridgeClient:
     """A thread that keeps the Ray head (when it is Lehr's own) and a bridge to it running.
 
@@ -52,26 +54,17 @@ class BridgeClient:
         on_state: called with ("starting" | "up" | "down", message).
     """
 
-    def __init__(
-        self,
-        home: Path,
-        *,
-        ray_address: str | None,
-        gpus: int,
-        node: str,
-        server_url: str,
-        runs_dir: Path,
-        on_news: Callable[[dict[str, Any]], None],
-        on_state: Callable[[str, str | None], None],
-    ) -> None:
-        self._home = home
-        self._ray_address = ray_address
-        self._gpus = gpus
-        self._node = node
-        self._server_url = server_url
-        self._runs_dir = runs_dir
-        self._on_news = on_news
-        self._on_state = on_state
+    home: Path
+    _: KW_ONLY
+    ray_address: str | None
+    gpus: int
+    node: str
+    server_url: str
+    runs_dir: Path
+    on_news: Callable[[dict[str, Any]], None]
+    on_state: Callable[[str, str | None], None]
+
+    def __post_init__(self) -> None:
         self._ids = itertools.count(1)
         self._guard = threading.Lock()
         self._waiting: dict[int, Future[Any]] = {}
@@ -121,7 +114,7 @@ class BridgeClient:
             # Else a Ray that never starts would look like one that needs a little more time.
             last = None if message is None else f"the last try failed: {message}"
             try:
-                self._on_state("starting", last)
+                self.on_state("starting", last)
                 message = self._one_life()
             except LehrError as error:
                 message = str(error)
@@ -130,7 +123,7 @@ class BridgeClient:
                 message = f"{type(error).__name__}: {error}"
             if self._stopping.is_set():
                 return
-            self._on_state("down", message)
+            self.on_state("down", message)
             pause = (
                 RESTART_S[0]
                 if time.monotonic() - began > SETTLED_S
@@ -141,26 +134,27 @@ class BridgeClient:
     def _one_life(self) -> str:
         """Start a bridge and read its output until it ends. Return why it ended."""
         environment = dict(os.environ)
-        address = self._ray_address
+        address = self.ray_address
         head: ray_process.RayProcess | None = None
         if address is None:
-            head = ray_head.ensure(
-                self._home, self._gpus, node=self._node, public_host=_public_host(self._server_url)
-            )
+            host = urlsplit(self.server_url).hostname
+            # Other machines cannot use an address of this machine alone.
+            public = None if host is None or homes.is_loopback(host) else host
+            head = ray_head.ensure(self.home, self.gpus, node=self.node, public_host=public)
             address = head.address
             environment = {k: v for k, v in environment.items() if not k.startswith("RAY_")}
-            environment |= ray_head.driver_environment(self._home)
+            environment |= ray_head.driver_environment(self.home)
         # Ray adds a driver's working folder to the import path of its workers.
-        empty = self._home / "ray" / "empty"
+        empty = self.home / "ray" / "empty"
         empty.mkdir(parents=True, exist_ok=True)
-        logs = homes.logs_dir(self._home)
+        logs = homes.logs_dir(self.home)
         logs.mkdir(parents=True, exist_ok=True)
         session = secrets.token_hex(8)
         with (logs / "bridge.log").open("ab") as errors:
             process = subprocess.Popen(
                 [
-                    *(*COMMAND, address, session, self._server_url),
-                    *(self._node if head else "", str(self._runs_dir)),
+                    *(*COMMAND, address, session, self.server_url),
+                    *(self.node if head else "", str(self.runs_dir)),
                 ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -216,15 +210,9 @@ class BridgeClient:
                 future.set_exception(AgentRefused(line_data["error"]))
             return
         if line_data["news"] == "up":
-            self._on_state("up", None)
+            self.on_state("up", None)
             return
-        self._on_news(line_data)
-
-
-def _public_host(url: str) -> str | None:
-    """Return the host of a URL that other machines can use; None for one of this machine alone."""
-    host = urlsplit(url).hostname
-    return None if host is None or homes.is_loopback(host) else host
+        self.on_news(line_data)
 
 
 def _why(logs: Path) -> str:

@@ -98,7 +98,7 @@ class Dispatcher:
             expected[name] = [gpu.to_json() for gpu in gpus_here]
         self._embedded = ray_address is None
         self._known_nodes = KnownNodes(home, ray_address=ray_address, own=expected, clock=clock)
-        self._cluster = Cluster(expected, self._known_nodes.members())
+        self.cluster = Cluster(expected, self._known_nodes.members())
         self._bridge = make_bridge(
             home,
             ray_address=ray_address,
@@ -111,7 +111,7 @@ class Dispatcher:
         )
         self._launcher = Launcher(
             store,
-            self._cluster,
+            self.cluster,
             self._bridge,
             self.heartbeats,
             AttemptTokens(home),
@@ -128,12 +128,12 @@ class Dispatcher:
         isolation = self._isolation = Isolation(partial(give_up, store), self.heartbeats.now)
         self._inbox = Inbox(store, self._launcher, self.heartbeats, isolation)
         self._loader = SnapshotLoader(
-            store, self._cluster, self.heartbeats, isolation, homes.runs_dir(home), timeouts
+            store, self.cluster, self.heartbeats, isolation, homes.runs_dir(home), timeouts
         )
         self._executor = Executor(
-            store, self._cluster, self._launcher, isolation, self._loader.note_end
+            store, self.cluster, self._launcher, isolation, self._loader.note_end
         )
-        self._announced = _summary(self._cluster.members())
+        self._announced = _summary(self.cluster.members())
         self._ticked_at = self.heartbeats.now()
         self._stopping = threading.Event()
         self._unsubscribe = store.subscribe(self._changed)
@@ -162,7 +162,7 @@ class Dispatcher:
         if self._bridge.started:
             self._bridge.stop()
         self._unsubscribe()
-        self._known_nodes.note(self._cluster.members(), self._left, now=True)
+        self._known_nodes.note(self.cluster.members(), self._left, now=True)
         try:
             self._inbox.write_heartbeats()
         except StoreUnavailable as error:  # The next server gets new ones.
@@ -187,10 +187,6 @@ class Dispatcher:
         self._loader.note_end(attempt_id)
         self.wake()
         return answer
-
-    @property
-    def cluster(self) -> Cluster:
-        return self._cluster
 
     def queue_order(self) -> tuple[str, ...]:
         return self._executor.queue_order
@@ -219,12 +215,12 @@ class Dispatcher:
 
     def _left(self) -> set[str]:
         out = excluded(self.store.nodes.notes())
-        members = self._cluster.members().values()
+        members = self.cluster.members().values()
         return {one.name for one in members if one.has_left(out.get(one.name))}
 
     def check_node(self, name: str) -> None:
         """Raise NotFound if the cluster has no such node."""
-        known = {*self._cluster.members(), *self.store.nodes.notes()}
+        known = {*self.cluster.members(), *self.store.nodes.notes()}
         if name not in known:
             raise NotFound(
                 f"The cluster has no node {name[:200]!r}.",
@@ -244,7 +240,7 @@ class Dispatcher:
 
     def nodes(self) -> list[Node]:
         """Return all nodes, also those that do not answer or have left."""
-        return [member.as_node() for member in self._cluster.members().values()]
+        return [member.as_node() for member in self.cluster.members().values()]
 
     def heartbeat_at(self, attempt_id: str) -> float | None:
         return self.heartbeats.seen(attempt_id).at
@@ -281,16 +277,16 @@ class Dispatcher:
             self.alarm.within(TICK_S)
 
     def _on_news(self, news: dict[str, Any]) -> None:
-        if not self._cluster.on_news(news):
+        if not self.cluster.on_news(news):
             return
-        summary = _summary(self._cluster.members())
+        summary = _summary(self.cluster.members())
         if summary != self._announced:
             self._announced = summary
             self.store.notify(Change("cluster", ""))
         self.wake()
 
     def _bridge_state(self, state: Any, message: str | None) -> None:
-        if self._cluster.set_state(state, message):
+        if self.cluster.set_state(state, message):
             log.info("ray is %s%s", state, f": {message}" if message else "")
             self.store.notify(Change("cluster", ""))
             self.wake()
@@ -321,7 +317,7 @@ class Dispatcher:
             self._inbox.record()
             snapshot = self._loader.load(self._inbox.unread.seen())
             self.heartbeats.follow(snapshot.attempts, snapshot.unreadable_attempts)
-            self.handlers.publish(self._loader.living(), self._loader.senders())
+            self.handlers.publish(self._loader.living, self._loader.senders)
             actions = step(snapshot)
             applied = self._executor.apply(actions)
         except BaseException:
@@ -329,7 +325,7 @@ class Dispatcher:
             self._loader.enqueue_all()
             raise
         self._ticked_at = self.heartbeats.now()
-        self._known_nodes.note(self._cluster.members(), self._left)
+        self._known_nodes.note(self.cluster.members(), self._left)
         for subject in (*applied.changed, *applied.failed):
             self._loader.enqueue(subject)
         if applied.changed:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from structlog.contextvars import bound_contextvars
 
@@ -39,28 +40,16 @@ class Applied(NamedTuple):
     failed: list[Subject]  # Deciding or acting failed.
 
 
+@dataclass(eq=False, repr=False)
 class Executor:
     """Applies actions, each fenced: if the record has changed meanwhile, nothing happens."""
 
-    def __init__(
-        self,
-        store: Store,
-        cluster: Cluster,
-        launcher: Launcher,
-        isolation: Isolation,
-        note_end: Callable[[str], None],
-    ) -> None:
-        """``note_end`` is called with the id of an attempt that has ended."""
-        self._store = store
-        self._cluster = cluster
-        self._launcher = launcher
-        self._isolation = isolation
-        self._note_end = note_end
-        self._order: tuple[str, ...] = ()
-
-    @property
-    def queue_order(self) -> tuple[str, ...]:
-        return self._order
+    store: Store
+    cluster: Cluster
+    launcher: Launcher
+    isolation: Isolation
+    note_end: Callable[[str], None]  # Called with the id of an attempt that has ended.
+    queue_order: tuple[str, ...] = field(default=(), init=False)
 
     def apply(self, actions: Sequence[Action]) -> Applied:
         """Apply the actions in order.
@@ -68,17 +57,17 @@ class Executor:
         A fault of one action concerns its subject alone. If it lasts, ``give_up`` ends the subject.
         """
         faults = [action for action in actions if isinstance(action, Fault)]
-        self._isolation.forget_others(DECISIONS, {fault.subject for fault in faults})
+        self.isolation.forget_others(DECISIONS, {fault.subject for fault in faults})
         applied = Applied([], [])
         for action in actions:
             subject = subject_of(action)
             if isinstance(action, Fault):
-                self._isolation.failed(subject, action.what, action.error)
+                self.isolation.failed(subject, action.what, action.error)
                 applied.failed.append(subject)
                 continue
             act = partial(self._apply, action, subject, applied)
             with bound_contextvars(**_attempt_fields(action)):
-                done = self._isolation.do(subject, f"applying {type(action).__name__}", act)
+                done = self.isolation.do(subject, f"applying {type(action).__name__}", act)
             if not done:
                 applied.failed.append(subject)
         return applied
@@ -91,31 +80,43 @@ class Executor:
         """Carry out an action. Return whether the next tick should check its subject at once."""
         match action:
             case Finalize():
-                return finalize(self._store, action)
+                return finalize(self.store, action)
             case StateChange():
-                return self._transition(action)
+                return self.store.transitions.apply(
+                    action.run_id,
+                    old=action.old,
+                    new=action.new,
+                    attempt=action.attempt,
+                    cause=action.cause,
+                    message=action.message,
+                    actor=DISPATCHER,
+                )
             case reconcile.Launch():
-                attempt = self._store.attempts.get(action.attempt_id)
-                self._launcher.launch(self._store.runs.get(attempt.run_id), attempt)
+                attempt = self.store.attempts.get(action.attempt_id)
+                self.launcher.launch(self.store.runs.get(attempt.run_id), attempt)
             case reconcile.Adopt():
                 log.info("attempt %s is running: adopted", action.attempt_id)
-                at = self._store.clock()
-                self._store.attempts.update(action.attempt_id, dispatched_at=at)
+                at = self.store.clock()
+                self.store.attempts.update(action.attempt_id, dispatched_at=at)
             case reconcile.StopAttempt():
-                self._launcher.stop(action)
+                self.launcher.stop(action)
             case reconcile.MarkLost():
-                return self._mark_lost(action)
+                log.warning("attempt %s is lost: %s", action.attempt_id, action.message)
+                at = self.store.clock()
+                note = synthetic_exit(action.cause, action.message, at, action.node)
+                return self._record_exit(action.attempt_id, note)
             case reconcile.RecordExit():
-                return self._record_exit(action)
+                return self._record_exit(action.attempt_id, self._listed_exit(action.attempt_id))
             case reconcile.CloseAttempt():
-                report_scores(self._store, run_of(action.attempt_id))
-                self._store.attempts.close(action.attempt_id)
+                report_scores(self.store, run_of(action.attempt_id))
+                self.store.attempts.close(action.attempt_id)
             case queue.StartRun():
-                self._launcher.begin(action)
+                self.launcher.begin(action)
             case QueueOrder():
-                self._publish_order(action)
+                self.queue_order = action.order
+                self.store.runs.set_pending_reasons(action.reasons)
             case nodes.Exclude():
-                if self._store.nodes.note(action.node, EXCLUDED, action.message, actor=DISPATCHER):
+                if self.store.nodes.note(action.node, EXCLUDED, action.message, actor=DISPATCHER):
                     log.warning("node %s is excluded: %s", action.node, action.message)
             case (
                 sweeps.StopSweep() | sweeps.PruneTrial() | sweeps.AddTrials() | sweeps.FollowTrunk()
@@ -129,59 +130,39 @@ class Executor:
             ):
                 return self._apply_to_rollout(action)
             case evaluations.Evaluate():
-                runs = self._store.runs
+                runs = self.store.runs
                 run = runs.get(action.of.run_id)
                 runs.create(
                     action.spec,
                     actor=DISPATCHER,
                     submitted_by=run.submitted_by,
                     provenance=runs.provenance(run),
-                    resume_from=str(homes.runs_dir(self._store.home) / run.id / action.path),
+                    resume_from=str(homes.runs_dir(self.store.home) / run.id / action.path),
                     forked_from=run.id,
                     evaluates=str(action.of),
                 )
                 return True
             case evaluations.CancelEvaluation():
                 with suppress(Conflict):  # It has ended meanwhile.
-                    requests = self._store.requests
+                    requests = self.store.requests
                     requests.set_desired(action.run_id, Desired.CANCEL, actor=DISPATCHER)
         return False
 
-    def _transition(self, action: StateChange) -> bool:
-        return self._store.transitions.apply(
-            action.run_id,
-            old=action.old,
-            new=action.new,
-            attempt=action.attempt,
-            cause=action.cause,
-            message=action.message,
-            actor=DISPATCHER,
-        )
-
-    def _mark_lost(self, action: reconcile.MarkLost) -> bool:
-        log.warning("attempt %s is lost: %s", action.attempt_id, action.message)
-        at = self._store.clock()
-        note = synthetic_exit(action.cause, action.message, at, action.node)
-        self._launcher.record_exit(action.attempt_id, note)
-        self._note_end(action.attempt_id)
+    def _record_exit(self, attempt_id: str, note: Mapping[str, Any]) -> bool:
+        self.launcher.record_exit(attempt_id, note)
+        self.note_end(attempt_id)
         return True
 
-    def _record_exit(self, action: reconcile.RecordExit) -> bool:
-        attempt = self._store.attempts.get(action.attempt_id)
-        members = self._cluster.members()
+    def _listed_exit(self, attempt_id: str) -> dict[str, Any]:
+        attempt = self.store.attempts.get(attempt_id)
+        members = self.cluster.members()
         names = [str(share["node"]) for share in attempt.placement]
         listed = [members[name].attempts.get(attempt.id) for name in names]
         reports = [None if one is None else one.exit for one in listed]
-        self._launcher.record_exit(attempt.id, listed_exit(attempt.exit or {}, reports))
-        self._note_end(attempt.id)
-        return True
-
-    def _publish_order(self, action: QueueOrder) -> None:
-        self._order = action.order
-        self._store.runs.set_pending_reasons(action.reasons)
+        return listed_exit(attempt.exit or {}, reports)
 
     def _apply_to_sweep(self, action: sweeps.Action) -> bool:
-        progress = self._store.sweep_progress
+        progress = self.store.sweep_progress
         match action:
             case sweeps.StopSweep():
                 stopped = progress.stop(action.sweep_id, action.reason, actor="sweep")
@@ -189,7 +170,7 @@ class Executor:
                     log.warning("sweep %s stops: %s", action.sweep_id, action.reason)
                 return stopped
             case sweeps.PruneTrial():
-                pruned = self._store.requests.prune(action.run_id, action.attempt, action.message)
+                pruned = self.store.requests.prune(action.run_id, action.attempt, action.message)
                 if pruned:
                     log.info("run %s is pruned: %s", action.run_id, action.message)
                 return pruned
@@ -201,7 +182,7 @@ class Executor:
                 return progress.follow_trunk(action, actor="sweep")
 
     def _apply_to_rollout(self, action: rollouts.Action) -> bool:
-        progress = self._store.rollout_progress
+        progress = self.store.rollout_progress
         match action:
             case rollouts.RecordVerdicts():
                 rows = [_row(one) for one in action.judgements]
@@ -222,7 +203,7 @@ class Executor:
 
     def _submit_stage_run(self, action: rollouts.SubmitStageRun) -> bool:
         submit = partial(
-            self._store.rollout_progress.submit_run,
+            self.store.rollout_progress.submit_run,
             action.rollout_id,
             action.stage,
             action.role,

@@ -110,7 +110,9 @@ class Isolation:
             fields = own_logs.of(*subject)
             log.error("%s: %s failed", _name(subject), what, exc_info=error, extra=fields)
         # A full disk or memory concerns the whole machine: it is no reason to end one run.
-        if isinstance(error, (OSError, MemoryError)) or not self._is_over(failing):
+        if isinstance(error, (OSError, MemoryError)) or failing.times < TRIES:
+            return
+        if self._clock() - failing.since < GIVE_UP_S:
             return
         if subject.kind in _CAN_END:
             del self._failing[key]
@@ -134,9 +136,6 @@ class Isolation:
 
     def tries_again(self, subject: Subject, what: str) -> bool:
         return (subject, what) in self._failing
-
-    def _is_over(self, failing: _Failing) -> bool:
-        return failing.times >= TRIES and self._clock() - failing.since >= GIVE_UP_S
 
     def _end(self, subject: Subject, reason: str) -> None:
         fields = own_logs.of(*subject)

@@ -50,10 +50,6 @@ def placement_of(attempt: Attempt) -> Placement:
     return tuple(NodeShare(str(p["node"]), tuple(p["gpus"])) for p in attempt.placement)
 
 
-def placement_json(placement: Placement) -> list[dict[str, Any]]:
-    return [{"node": share.node, "gpus": list(share.gpus)} for share in placement]
-
-
 def to_fetch(
     run_id: str, resume_from: str | None, saved: Sequence[CheckpointRow]
 ) -> list[dict[str, Any]]:
@@ -101,7 +97,8 @@ def launches(
     run_dir = settings.runs_dir / run.id
     attempt_dir = layout.attempt_dir(run_dir, attempt.number)
     placement = placement_of(attempt)
-    port = RENDEZVOUS[_spread(attempt.id) % len(RENDEZVOUS)]
+    # It depends only on the attempt.
+    port = RENDEZVOUS[int.from_bytes(attempt.id.encode()[-6:], "big") % len(RENDEZVOUS)]
     note = LaunchNote(
         run_id=run.id,
         attempt=attempt.number,
@@ -179,34 +176,22 @@ def _config(run: RunRow) -> str:
     return f"# code: {digest}\n{text}" if digest else text
 
 
-def _spread(text: str) -> int:
-    """Return a number that depends only on the attempt."""
-    return int.from_bytes(text.encode()[-6:], "big")
-
-
 log = logging.getLogger(__name__)
 
 STOP_AGAIN_S = 5.0  # Seconds before the same call to stop an attempt is repeated.
 
 
+@dataclass(eq=False, repr=False)
 class Launcher:
-    def __init__(
-        self,
-        store: Store,
-        cluster: Cluster,
-        bridge: BridgeClient,
-        heartbeats: HeartbeatTable,
-        tokens: AttemptTokens,
-        settings: LaunchSettings,
-        alarm: Alarm,
-    ) -> None:
-        self._store = store
-        self._cluster = cluster
-        self._bridge = bridge
-        self._heartbeats = heartbeats
-        self._tokens = tokens
-        self._settings = settings
-        self._alarm = alarm
+    store: Store
+    cluster: Cluster
+    bridge: BridgeClient
+    heartbeats: HeartbeatTable
+    tokens: AttemptTokens
+    settings: LaunchSettings
+    alarm: Alarm
+
+    def __post_init__(self) -> None:
         self._guard = threading.Lock()
         self._answers: list[tuple[str, str, BaseException | None]] = []
         self._answered_all: set[str] = set()
@@ -214,13 +199,13 @@ class Launcher:
 
     def begin(self, start: StartRun) -> None:
         """Record the attempt, then start it: agents only see attempts that are recorded."""
-        run = self._store.runs.get(start.run_id)
+        run = self.store.runs.get(start.run_id)
         attempt_id = f"{run.id}-{run.attempt + 1}"
-        attempt = self._store.transitions.begin_attempt(
+        attempt = self.store.transitions.begin_attempt(
             run.id,
-            placement=placement_json(start.placement),
+            placement=[{"node": share.node, "gpus": list(share.gpus)} for share in start.placement],
             resume_from=start.resume_from,
-            token_sha256=self._tokens.sha256(attempt_id),
+            token_sha256=self.tokens.sha256(attempt_id),
             message=start.message,
         )
         if attempt is not None:
@@ -232,20 +217,20 @@ class Launcher:
 
         What becomes of it is noted for the next tick, which decides what follows.
         """
-        heartbeat = self._heartbeats.of(attempt.id)
-        addresses = {name: member.address for name, member in self._cluster.members().items()}
-        token = self._tokens.token(attempt.id)
+        heartbeat = self.heartbeats.of(attempt.id)
+        addresses = {name: member.address for name, member in self.cluster.members().items()}
+        token = self.tokens.token(attempt.id)
         try:
             saved = self._saved(run, attempt)
-            orders = launches(run, attempt, token, self._settings, addresses, saved)
+            orders = launches(run, attempt, token, self.settings, addresses, saved)
         except (LehrError, ValueError) as error:
             heartbeat.start_impossible = error
-            self._alarm.within(GATHER_S)
+            self.alarm.within(GATHER_S)
             return
         heartbeat.in_flight += len(placement_of(attempt))
         for node, launch in orders.items():
             killpoints.reached("server: before a start request is sent")
-            future = self._bridge.request("start", node, launch=launch)
+            future = self.bridge.request("start", node, launch=launch)
             killpoints.reached("server: after a start request is sent")
             gpus = tuple(launch["gpus"])
             future.add_done_callback(partial(self._answered, node, attempt.id, gpus))
@@ -255,7 +240,7 @@ class Launcher:
             return []
         another = Path(attempt.resume_from).is_absolute()
         source = run.forked_from if another else run.id
-        return self._store.checkpoints.of_run(source) if source is not None else []
+        return self.store.checkpoints.of_run(source) if source is not None else []
 
     def _answered(
         self, node: str, attempt_id: str, gpus: tuple[int, ...], done: Future[Any]
@@ -264,17 +249,17 @@ class Launcher:
         error = done.exception()
         if error is None:
             killpoints.reached("server: after a start is confirmed")
-            self._cluster.note_started(node, attempt_id, gpus)
+            self.cluster.note_started(node, attempt_id, gpus)
         with self._guard:
             self._answers.append((attempt_id, node, error))
-        self._alarm.within(GATHER_S)
+        self.alarm.within(GATHER_S)
 
     def note_answers(self) -> None:
         """Count the answers to start calls that have come since the last call."""
         with self._guard:
             answers, self._answers = self._answers, []
         for attempt_id, node, error in answers:
-            heartbeat = self._heartbeats.of(attempt_id)
+            heartbeat = self.heartbeats.of(attempt_id)
             heartbeat.in_flight -= 1
             if error is not None:
                 fields = own_logs.of_attempt(attempt_id)
@@ -283,7 +268,7 @@ class Launcher:
                 if isinstance(error, AgentRefused):
                     heartbeat.rejected_starts += 1
                     heartbeat.rejection = str(error), node
-                heartbeat.start_failed = self._heartbeats.now()
+                heartbeat.start_failed = self.heartbeats.now()
             else:
                 heartbeat.started_on.add(node)
             if heartbeat.in_flight == 0:
@@ -295,11 +280,11 @@ class Launcher:
 
     def record_start(self, attempt_id: str) -> None:
         """Record that the attempt is started, if every one of its nodes has confirmed it."""
-        heartbeat = self._heartbeats.of(attempt_id)
+        heartbeat = self.heartbeats.of(attempt_id)
         if self._is_started(attempt_id, heartbeat.started_on):
-            self._store.attempts.update(attempt_id, dispatched_at=self._store.clock())
+            self.store.attempts.update(attempt_id, dispatched_at=self.store.clock())
             # A call may wait long for its node: only now is a heartbeat to be expected.
-            heartbeat.first_known = self._heartbeats.now()
+            heartbeat.first_known = self.heartbeats.now()
         self.forget_answers(attempt_id)
 
     def forget_answers(self, attempt_id: str) -> None:
@@ -309,22 +294,22 @@ class Launcher:
     def _is_started(self, attempt_id: str, nodes: Collection[str]) -> bool:
         if not nodes:
             return False
-        placement = placement_of(self._store.attempts.get(attempt_id))
+        placement = placement_of(self.store.attempts.get(attempt_id))
         return all(share.node in nodes for share in placement)
 
     def stop(self, action: rc.StopAttempt) -> None:
         """Stop it through its node's agent. Heartbeats carry the same order in case Ray is down."""
-        self._heartbeats.of(action.attempt_id).stop_level = (action.stop_level, action.reason)
-        now = self._heartbeats.now()
+        self.heartbeats.of(action.attempt_id).stop_level = (action.stop_level, action.reason)
+        now = self.heartbeats.now()
         for node in action.nodes:
             key = (action.attempt_id, node, action.stop_level)
             if (wait := self._asked.get(key, -math.inf) + STOP_AGAIN_S - now) > 0:
-                self._alarm.within(wait)
+                self.alarm.within(wait)
                 continue
             self._asked[key] = now
-            self._alarm.within(STOP_AGAIN_S)
+            self.alarm.within(STOP_AGAIN_S)
             killpoints.reached("server: before a stop request is sent")
-            self._bridge.request(
+            self.bridge.request(
                 "stop",
                 node,
                 attempt_id=action.attempt_id,
@@ -334,5 +319,5 @@ class Launcher:
         self._asked = {k: at for k, at in self._asked.items() if now - at < 10 * STOP_AGAIN_S}
 
     def record_exit(self, attempt_id: str, note: Mapping[str, Any]) -> None:
-        self._store.attempts.update(attempt_id, exit=dict(note), exited_at=self._store.clock())
-        self._alarm.within(GATHER_S)
+        self.store.attempts.update(attempt_id, exit=dict(note), exited_at=self.store.clock())
+        self.alarm.within(GATHER_S)

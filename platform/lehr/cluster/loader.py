@@ -61,8 +61,11 @@ class SnapshotLoader:
         self._until: dict[str, float] = {}
         self._self_reported_exits: set[str] = set()
         """Attempts that reported their own exit and are still listed by agents."""
-        self._living: dict[str, RunRow] = {}
-        self._senders = 0
+        self.living: dict[str, RunRow] = {}
+        """By attempt, the runs of the current attempts that have not exited. Runs with a waiting
+        fork are left out: their orders also depend on its checkpoint.
+        """
+        self.senders = 0  # One per node of each running attempt, or its process.
         self._recent_ends = RecentEnds(store, isolation)
         self._groups_unknown = False
         """Whether every group must be loaded, because it is not known which ones changed."""
@@ -95,17 +98,6 @@ class SnapshotLoader:
         """Read again what each queued run waits for: the nodes that it avoids have changed."""
         self._runs.forget_waiting()
 
-    def living(self) -> dict[str, RunRow]:
-        """Return the runs of the current attempts that have not exited, by attempt.
-
-        Runs with a waiting fork are left out: their orders also depend on its checkpoint.
-        """
-        return self._living
-
-    def senders(self) -> int:
-        """Return the number of senders: one per node of each running attempt, or its process."""
-        return self._senders
-
     def load(self, unread: Collection[str]) -> Snapshot:
         """Return the snapshot. A part that cannot be read is left out, and counts as a fault.
 
@@ -120,12 +112,12 @@ class SnapshotLoader:
         active = {run.id: run for run in self._runs.rows(ACTIVE)}
         external = {run.id: run for run in self._runs.rows({RunState.EXTERNAL})}
         forked = self._runs.forked()
-        self._living = {
+        self.living = {
             row.id: active[row.run_id]
             for row in rows
             if row.exited_at is None and _is_current(row, active) and row.run_id not in forked
         }
-        self._senders = sum(len(row.placement) or 1 for row in rows if row.exited_at is None)
+        self.senders = sum(len(row.placement) or 1 for row in rows if row.exited_at is None)
         members = self._members(rows)
         living = {name for member in members.values() for name in member.living()}
         others = self._store.attempts.unrecorded(living - {row.id for row in rows})

@@ -13,12 +13,11 @@ import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from lehr.base import home as homes
-from lehr.base import procfs
 from lehr.cluster import ray_ports, ray_process
 from lehr.cluster.ray_process import RayProcess
 from lehr.errors import Conflict, RayStarting
@@ -42,11 +41,7 @@ def driver_environment(home: Path) -> dict[str, str]:
 
 
 def recorded(home: Path) -> RayProcess | None:
-    found = procfs.read_json(str(_folder(home) / "head.json"))
-    try:
-        return RayProcess(**found)
-    except TypeError:
-        return None
+    return RayProcess.read(_folder(home) / "head.json")
 
 
 def ensure(home: Path, gpus: int, *, node: str, public_host: str | None = None) -> RayProcess:
@@ -119,9 +114,7 @@ def _start(home: Path, gpus: int, *, node: str, public_host: str | None) -> RayP
         temporary=temporary,
         versions=ray_process.versions(),
         log_path=homes.logs_dir(home) / "ray.log",
-        record=lambda head: procfs.write_json(
-            str(_folder(home) / "head.json"), asdict(head), mode=0o600, durable=True
-        ),
+        record=lambda head: head.write(_folder(home) / "head.json"),
     )
 
 

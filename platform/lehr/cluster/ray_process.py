@@ -17,9 +17,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from lehr.base import procfs
 from lehr.errors import InternalError
@@ -45,6 +45,17 @@ class RayProcess:
     boot_id: str
     versions: str = ""  # ``versions()`` when it was started.
     base_port: int = 0  # Its first port, if its ports are fixed.
+
+    @classmethod
+    def read(cls, path: Path) -> Self | None:
+        """Return the recorded Ray node; None if there is no record."""
+        try:
+            return cls(**procfs.read_json(str(path)))
+        except TypeError:
+            return None
+
+    def write(self, path: Path) -> None:
+        procfs.write_json(str(path), asdict(self), mode=0o600, durable=True)
 
     def running(self) -> bool:
         """Return whether its first process runs; it ends when any other process of Ray ends."""
@@ -194,7 +205,9 @@ def end(process: RayProcess) -> list[int]:
     _until_none(lambda: [pid for pid in raylets if _still(pid, raylets[pid])], 5.0, ended)
 
     def kill_left() -> list[int]:
-        known.update(_started(process.processes()))
+        known.update(
+            {pid: at for pid in process.processes() if (at := procfs.start_time(pid)) is not None}
+        )
         found = [pid for pid, started in known.items() if _still(pid, started)]
         for pid in found:
             procfs.send(pid, signal.SIGKILL)
@@ -217,10 +230,6 @@ def _name(pid: int) -> str:
         return Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
         return ""
-
-
-def _started(pids: Iterable[int]) -> dict[int, int]:
-    return {pid: at for pid in pids if (at := procfs.start_time(pid)) is not None}
 
 
 def _still(pid: int, started: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
@@ -26,7 +26,7 @@ from lehr.errors import LehrError, NotFound
 from lehr.specs.rollout import RolloutSpec
 from lehr.specs.stages import PlannedStage, StageRunRole, stages
 from lehr.store import Store
-from lehr.store.tables import CheckpointRow, GateVerdict, RolloutRow, RolloutStage, RunRow
+from lehr.store.tables import CheckpointRow, GateVerdict, RolloutRow, RunRow
 from lehr_trainer.contract.records import Started
 
 _KNOWN_RUNS = 20_000
@@ -76,7 +76,15 @@ class RolloutLoader:
         ]
         verdicts = self._store.rollouts.verdicts(rollout_id)
         states = [
-            self._stage(stage, row, of_stage, verdicts)
+            StageState(
+                number=row.number,
+                name=row.name,
+                roles=stage.roles,
+                gates=tuple(name for name, gate in stage.gates.items() if gate.enabled),
+                outcome=row.outcome,
+                runs={role: self._run(run) for role, run in of_stage.items()},
+                verdicts={one.gate: one.verdict for one in verdicts if one.stage == row.number},
+            )
             for stage, row, of_stage in zip(planned, rows, runs, strict=True)
         ]
         now = current(states)
@@ -98,19 +106,6 @@ class RolloutLoader:
             plan = stages(RolloutSpec.model_validate(rollout.spec))
             self._plans.put(rollout.id, plan)
         return plan
-
-    def _stage(
-        self, stage: PlannedStage, row: RolloutStage, runs: Runs, verdicts: Sequence[GateVerdict]
-    ) -> StageState:
-        return StageState(
-            number=row.number,
-            name=row.name,
-            roles=stage.roles,
-            gates=tuple(name for name, gate in stage.gates.items() if gate.enabled),
-            outcome=row.outcome,
-            runs={role: self._run(run) for role, run in runs.items()},
-            verdicts={one.gate: one.verdict for one in verdicts if one.stage == row.number},
-        )
 
     def _run(self, run: RunRow) -> StageRun:
         state = RunState(run.state)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from lehr.base.filesystems import nearest_existing
 from lehr.node import runs_folder
 from lehr_trainer.extras import install
 
@@ -48,10 +49,8 @@ def facts() -> dict[str, Any]:
 
 def free_bytes(path: Path) -> int | None:
     """Return the free space at a path, or at its nearest existing parent; None if unknown."""
-    while not path.exists() and path != path.parent:
-        path = path.parent
     try:
-        return shutil.disk_usage(path).free
+        return shutil.disk_usage(nearest_existing(path)).free
     except OSError:
         return None
 
@@ -63,7 +62,7 @@ def torch_problem(granted_gpus: int) -> str | None:
     return None
 
 
-def server_problem(url: str, patience_s: float = PATIENCE_S) -> str | None:
+def server_problem(url: str) -> str | None:
     """Return why this machine cannot send to the server, and what to do; None if it can.
 
     A node that cannot send would train, be killed for its silence, and fail its runs.
@@ -72,7 +71,7 @@ def server_problem(url: str, patience_s: float = PATIENCE_S) -> str | None:
     secure = address.scheme == "https"
     kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
     try:
-        connection = kind(address.netloc, timeout=patience_s)
+        connection = kind(address.netloc, timeout=PATIENCE_S)
         connection.request("GET", f"{address.path.rstrip('/')}/api/v1/health")
         status = connection.getresponse().status
         connection.close()

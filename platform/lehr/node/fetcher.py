@@ -24,9 +24,6 @@ from lehr.code.archive import BadArchive
 from lehr.node.attempt_dir import AttemptDir
 from lehr.node.http_client import Outage, ServerConnection
 
-sys.path.append(str(Path(__file__).resolve().parents[2]))
-
-
 PAUSES_S = (0.5, 1.0, 4.0, 15.0, 30.0)
 """Pause between tries while the server or the storage cannot be reached."""
 KEEP_S = 14 * 86_400.0  # Seconds that an unused capsule stays on the node.

@@ -50,6 +50,11 @@ def real_gpus() -> list[GpuInfo]:
     return parse_nvidia_smi(done.stdout) if done.returncode == 0 else []
 
 
+def visible_gpus() -> int:
+    """Return the number of GPUs that this machine can offer."""
+    return len(visible(real_gpus(), os.environ.get("CUDA_VISIBLE_DEVICES")))
+
+
 def parse_nvidia_smi(text: str) -> list[GpuInfo]:
     gpus = []
     for row in csv.reader(io.StringIO(text), skipinitialspace=True):
@@ -83,7 +88,7 @@ def gpus_to_offer(requested: int | None, home: Path) -> int:
     Raises:
         UserError: more than a machine with real GPUs has.
     """
-    real = len(visible(real_gpus(), os.environ.get("CUDA_VISIBLE_DEVICES")))
+    real = visible_gpus()
     if real and requested is not None and requested > real:
         raise UserError(
             f"--gpus {requested}: this machine has {real} GPU{'s' if real > 1 else ''}.",

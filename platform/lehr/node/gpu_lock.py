@@ -29,7 +29,7 @@ class GpuLock:
     def __init__(self, path: str) -> None:
         self.path = path
         self._owner = -1
-        self._shared = -1
+        self.shared = -1  # A process that inherits this descriptor holds the GPU, too.
 
     def acquire(self) -> bool:
         """Take the GPU if it is free; never wait."""
@@ -43,19 +43,14 @@ class GpuLock:
             os.close(owner)
             return False
         fcntl.flock(shared, fcntl.LOCK_SH)
-        self._owner, self._shared = owner, shared
+        self._owner, self.shared = owner, shared
         return True
 
-    @property
-    def shared(self) -> int:
-        """Return the shared lock's descriptor: a process that inherits it holds the GPU, too."""
-        return self._shared
-
     def release(self) -> None:
-        for descriptor in (self._shared, self._owner):
+        for descriptor in (self.shared, self._owner):
             if descriptor >= 0:
                 os.close(descriptor)
-        self._owner = self._shared = -1
+        self._owner = self.shared = -1
 
 
 def acquire_all(paths: list[str]) -> list[GpuLock] | None:

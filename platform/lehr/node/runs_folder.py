@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from lehr.base.filesystems import nearest_existing
 from lehr_trainer.contract import layout
 
 PATIENCE_S = 10.0  # A network file system that hangs must not hang the agent.
@@ -58,9 +59,7 @@ def _read_or_none_yet(folder: Path) -> str:
     try:
         return _read(folder / layout.RUNS_MARKER)
     except FileNotFoundError:
-        existing = folder
-        while not existing.exists():
-            existing = existing.parent
+        existing = nearest_existing(folder)
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         raise PermissionError(f"{existing} cannot be written")
     return UNMARKED

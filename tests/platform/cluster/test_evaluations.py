@@ -143,7 +143,7 @@ def test_index_that_is_made_again_has_the_same_scores(bench):
 def same_after_a_rebuild(bench: Bench, run: str, metric: str) -> None:
     streams = received(bench.home / "streams.db")
     with bench.store.index.read() as connection:
-        assert not list(differences(connection, bench.store.streams._replica, streams))
+        assert not list(differences(connection, bench.store.streams.replica, streams))
     before = bench.store.series.curves(run)[0][metric].values.tolist()
     bench.store.close()
     (bench.home / "streams.db").unlink()
