@@ -24,7 +24,7 @@ from lehr.store.database import Clock, Database
 from lehr.store.records.attempts import get_attempt, newest_step
 from lehr.store.records.checkpoints import count_checkpoints, note_removed, put_checkpoint
 from lehr.store.records.run_rows import among, announce, get_run
-from lehr.store.records.transitions import transition_run
+from lehr.store.records.transitions import Why, transition_run
 from lehr.store.streams import index
 from lehr.store.streams.index import Readers
 from lehr.store.tables import Attempt, RunRow
@@ -237,18 +237,12 @@ class EventApplier:
         if run.attempt != attempt.number:
             return False
         if isinstance(record, Started) and run.state == RunState.STARTING.value:
-            return transition_run(
-                session,
-                self._db,
-                run.id,
-                old=RunState.STARTING,
-                new=RunState.RUNNING,
-                attempt=attempt.number,
-                cause="started",
-                message=None,
-                actor="trainer",
-                at=self._clock(),
+            move = (
+                RunState.STARTING,
+                RunState.RUNNING,
+                Why("started", None, "trainer", self._clock()),
             )
+            return transition_run(session, self._db, run.id, attempt.number, *move)
         if isinstance(record, CheckpointRecord):
             at = layout.checkpoint_at(record.path)
             if at is None or at[0] > attempt.number or at[1] != record.step:
@@ -262,7 +256,8 @@ class EventApplier:
             put_checkpoint(session, run.id, attempt.number, record)
             return True
         if isinstance(record, CheckpointRemoved):
-            number = _attempt_in(record.path, attempt.number)
+            # Retention may remove checkpoints of earlier attempts.
+            number = layout.attempt_number(Path(record.path.partition("/")[0])) or attempt.number
             return note_removed(session, run.id, number, record.step, record.time)
         return False
 
@@ -290,8 +285,3 @@ def _with_room(session: Session, attempt: Attempt, found: list[AnyRecord]) -> li
                 continue
         kept.append(record)
     return kept
-
-
-def _attempt_in(path: str, default: int) -> int:
-    """Return the path's attempt: retention may remove earlier attempts' checkpoints."""
-    return layout.attempt_number(Path(path.partition("/")[0])) or default

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -248,7 +249,7 @@ def _engine(connect: Any, begin: str, *, static: bool) -> Engine:
     engine = create_engine(
         "sqlite://",
         creator=connect,
-        json_serializer=_dumps,
+        json_serializer=partial(json.dumps, separators=(",", ":")),
         json_deserializer=json.loads,
         **options,
     )
@@ -259,7 +260,3 @@ def _engine(connect: Any, begin: str, *, static: bool) -> Engine:
         connection.exec_driver_sql(begin)
 
     return engine
-
-
-def _dumps(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"))

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from lehr.errors import InternalError, NotFound, UserError, did_you_mean
 from lehr.specs.run import SECRET_NAME
 from lehr_trainer.files import write_atomically
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 FILE = "secrets.json"
 MOST_BYTES = 32_768  # A longer value does not fit in an environment beside others.

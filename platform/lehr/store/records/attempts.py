@@ -66,11 +66,8 @@ class Attempts(Records):
         """
         if not attempt_ids:
             return set()
-        with self._db.read() as session:
-            known = session.scalars(
-                sa_select(col(Attempt.id)).where(col(Attempt.id).in_(attempt_ids))
-            )
-            return set(attempt_ids) - set(known)
+        known = self._all(select(Attempt.id).where(col(Attempt.id).in_(attempt_ids)))
+        return set(attempt_ids) - set(known)
 
     def of_run(self, run_id: str) -> list[Attempt]:
         """Return the run's attempts, oldest first."""
@@ -118,13 +115,12 @@ class Attempts(Records):
 
     def newest(self, run_ids: list[str]) -> dict[str, Attempt]:
         """Map each of these runs that has an attempt to its newest one."""
-        with self._db.read() as session:
-            rows = session.exec(
-                select(Attempt)
-                .join(RunRow, col(RunRow.id) == col(Attempt.run_id))
-                .where(col(RunRow.id).in_(run_ids), col(Attempt.number) == col(RunRow.attempt))
-            )
-            return {row.run_id: row for row in rows.all()}
+        newest = (
+            select(Attempt)
+            .join(RunRow, col(RunRow.id) == col(Attempt.run_id))
+            .where(col(RunRow.id).in_(run_ids), col(Attempt.number) == col(RunRow.attempt))
+        )
+        return {row.run_id: row for row in self._all(newest)}
 
     def list_open(self, run_ids: Collection[str] | None = None) -> list[Attempt]:
         """List attempts whose process may live or whose streams are incomplete, oldest first.

@@ -51,15 +51,12 @@ class Checkpoints(Records):
 
     def of_run(self, run_id: str, *, removed: bool = False) -> list[CheckpointRow]:
         """List them by step, then attempt; with ``removed`` also those without files or a copy."""
-        with self._db.read() as session:
-            query = select(CheckpointRow).where(CheckpointRow.run_id == run_id)
-            if not removed:
-                query = query.where(
-                    col(CheckpointRow.removed_at).is_(None)
-                    | (col(CheckpointRow.copy_state) == "there")
-                )
-            rows = session.exec(query.order_by(col(CheckpointRow.step), col(CheckpointRow.attempt)))
-            return list(rows.all())
+        query = select(CheckpointRow).where(CheckpointRow.run_id == run_id)
+        if not removed:
+            query = query.where(
+                col(CheckpointRow.removed_at).is_(None) | (col(CheckpointRow.copy_state) == "there")
+            )
+        return self._all(query.order_by(col(CheckpointRow.step), col(CheckpointRow.attempt)))
 
     def base_of(self, fork: RunRow) -> list[CheckpointRow]:
         """Return the checkpoint of another run that the fork starts from; none if it is gone."""

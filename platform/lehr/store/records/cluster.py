@@ -36,10 +36,9 @@ class Nodes(Records):
 
     def notes(self) -> dict[str, NodeNote]:
         """Return the newest note of each node that has any."""
-        with self._db.read() as session:
-            newest = select(func.max(NodeNote.id)).group_by(col(NodeNote.node))
-            rows = session.exec(select(NodeNote).where(col(NodeNote.id).in_(newest)))
-            return {row.node: row for row in rows.all()}
+        newest = select(func.max(NodeNote.id)).group_by(col(NodeNote.node))
+        rows = self._all(select(NodeNote).where(col(NodeNote.id).in_(newest)))
+        return {row.node: row for row in rows}
 
     def note(
         self, node: str, kind: Literal["excluded", "readmitted"], message: str, *, actor: str
@@ -67,8 +66,7 @@ class Nodes(Records):
 
     def until(self) -> dict[str, float]:
         """Return until when nodes are available, in seconds since the epoch. Others have no end."""
-        with self._db.read() as session:
-            return {row.node: row.until for row in session.exec(select(NodeUntil)).all()}
+        return {row.node: row.until for row in self._all(select(NodeUntil))}
 
     def set_until(self, node: str, until: float | None) -> None:
         """Record until when a node is available; None: it has no end."""

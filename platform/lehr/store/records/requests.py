@@ -11,7 +11,7 @@ from lehr.control.lifecycle import ENDED, Desired, RunState
 from lehr.errors import Conflict
 from lehr.store.database import Database, Records
 from lehr.store.records.run_rows import announce_run, announce_runs, get_run
-from lehr.store.records.transitions import transition_runs
+from lehr.store.records.transitions import Why, transition_runs
 from lehr.store.tables import RunRequest, RunRow
 
 WITHOUT_ATTEMPT = (RunState.QUEUED, RunState.PAUSED)
@@ -115,17 +115,8 @@ def cancel_runs(
         add_requests(session, runs, Desired.CANCEL.value, message, actor, at)
         announce_runs(db, [(run_id, sweep_id) for run_id, _, sweep_id in requested])
     for state in WITHOUT_ATTEMPT:
-        transition_runs(
-            session,
-            db,
-            where,
-            old=state,
-            new=RunState.CANCELLED,
-            cause=Desired.CANCEL.value,
-            message=message,
-            actor=actor,
-            at=at,
-        )
+        why = Why(Desired.CANCEL.value, message, actor, at)
+        transition_runs(session, db, where, state, RunState.CANCELLED, why)
 
 
 def add_request(

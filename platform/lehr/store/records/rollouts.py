@@ -79,13 +79,8 @@ class Rollouts(Groups[RolloutRow]):
 
     def of_runs(self, run_ids: Sequence[str]) -> dict[str, str]:
         """Map run ids to the id of the rollout that the run belongs to."""
-        with self._db.read() as session:
-            rows = session.exec(
-                select(RolloutRun.run_id, RolloutRun.rollout_id).where(
-                    col(RolloutRun.run_id).in_(run_ids)
-                )
-            )
-            return dict(rows.all())
+        links = self._all(select(RolloutRun).where(col(RolloutRun.run_id).in_(run_ids)))
+        return {link.run_id: link.rollout_id for link in links}
 
     def unended(self) -> list[str]:
         """Return the ids of the rollouts that have not ended, oldest first."""

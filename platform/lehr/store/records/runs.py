@@ -114,10 +114,9 @@ class Runs(Records):
 
     def of_person(self, name: str) -> list[RunRow]:
         """Return the runs that a person submitted and that have not ended, oldest first."""
-        with self._db.read() as session:
-            live = col(RunRow.state).not_in([state.value for state in ENDED])
-            rows = select(RunRow).where(RunRow.submitted_by == name, live)
-            return list(session.exec(rows.order_by(col(RunRow.number))))
+        live = col(RunRow.state).not_in([state.value for state in ENDED])
+        runs = select(RunRow).where(RunRow.submitted_by == name, live)
+        return self._all(runs.order_by(col(RunRow.number)))
 
     def claims(self, name: str) -> list[RunRow]:
         """Return the runs of a person that make a claim, in order of submission."""
@@ -130,11 +129,8 @@ class Runs(Records):
     def tracked(self) -> list[RunRow]:
         """Return runs whose spec has a W&B mirror, archived ones too, oldest first."""
         mode = col(RunRow.spec)["tracking"]["wandb"]["mode"].as_string()
-        with self._db.read() as session:
-            wanted = (
-                select(RunRow).where(mode.in_(["online", "offline"])).order_by(col(RunRow.number))
-            )
-            return list(session.exec(wanted).all())
+        runs = select(RunRow).where(mode.in_(["online", "offline"]))
+        return self._all(runs.order_by(col(RunRow.number)))
 
     def page(
         self,
@@ -305,10 +301,7 @@ class Runs(Records):
 
     def deleted_ids(self) -> set[str]:
         """Return the ids of runs whose data was deleted."""
-        with self._db.read() as session:
-            return set(
-                session.exec(select(RunRequest.run_id).where(RunRequest.kind == DELETE)).all()
-            )
+        return set(self._all(select(RunRequest.run_id).where(RunRequest.kind == DELETE)))
 
     def capsules_in_use(self) -> set[str]:
         """Return the capsules of runs that are not deleted, and of sweeps and rollouts that are

@@ -18,7 +18,7 @@ from lehr.store.database import Records
 from lehr.store.records.lists import get_group
 from lehr.store.records.requests import WITHOUT_ATTEMPT, cancel_runs
 from lehr.store.records.run_rows import DELETE, announce_runs, get_run, trunk_id, waits_for_trunk
-from lehr.store.records.transitions import transition_runs
+from lehr.store.records.transitions import Why, transition_runs
 from lehr.store.records.trial_rows import TrialRows, replace_runs
 from lehr.store.tables import RunRequest, RunRow, SweepRow, Trial
 
@@ -90,17 +90,8 @@ class SweepProgress(Records):
                 old, new = new, old
             elif trunk.state is RunState.CANCELLED:
                 new = trunk.state
-            transition_runs(
-                session,
-                self._db,
-                where,
-                old=old,
-                new=new,
-                cause=OF_TRUNK,
-                message=action.why,
-                actor=actor,
-                at=at,
-            )
+            why = Why(OF_TRUNK, action.why, actor, at)
+            transition_runs(session, self._db, where, old, new, why)
             if trunk.base is not None:
                 based = session.execute(
                     update(RunRow)
@@ -126,18 +117,10 @@ class SweepProgress(Records):
                 return False
             sweep.stopped = why
             session.add(sweep)
+            where = col(RunRow.sweep_id) == sweep_id
+            cause = Why(SWEEP_STOPPED, f"its sweep was stopped: {why}", actor, at)
             for state in WITHOUT_ATTEMPT if waiting_too else ():
-                transition_runs(
-                    session,
-                    self._db,
-                    col(RunRow.sweep_id) == sweep_id,
-                    old=state,
-                    new=RunState.CANCELLED,
-                    cause=SWEEP_STOPPED,
-                    message=f"its sweep was stopped: {why}",
-                    actor=actor,
-                    at=at,
-                )
+                transition_runs(session, self._db, where, state, RunState.CANCELLED, cause)
             self._db.changed(Change("sweep", sweep_id))
             return True
 
@@ -173,13 +156,10 @@ class SweepProgress(Records):
                 self._db,
                 # Its trunk, too.
                 (col(RunRow.sweep_id) == sweep_id) & col(RunRow.id).not_in(deleted),
-                old=RunState.FAILED,
-                new=RunState.QUEUED,
-                cause="retry",
-                message="retried with its sweep's failed trials",
-                actor=actor,
-                at=at,
-                changes=RETRY_RESET,
+                RunState.FAILED,
+                RunState.QUEUED,
+                Why("retry", "retried with its sweep's failed trials", actor, at),
+                RETRY_RESET,
             )
             # What is failed still is deleted; what was stopped has no checkpoint.
             stopped = (col(RunRow.state) == RunState.CANCELLED.value) & (

@@ -147,19 +147,13 @@ class Sweeps(Groups[SweepRow]):
 
     def unended(self) -> list[str]:
         """Return the ids of sweeps that go on: a run has not ended, or trials may be added."""
-        with self._db.read() as session:
-            live = select(RunRow.sweep_id).where(
-                col(RunRow.sweep_id).is_not(None),
-                col(RunRow.state).not_in([state.value for state in ENDED]),
-            )
-            method = func.json_extract(SweepRow.spec, "$.method")
-            searching = method.in_(["tpe", "campaign"])
-            rows = session.exec(
-                select(SweepRow.id).where(
-                    col(SweepRow.id).in_(live) | (searching & col(SweepRow.stopped).is_(None))
-                )
-            )
-            return list(rows.all())
+        live = select(RunRow.sweep_id).where(
+            col(RunRow.sweep_id).is_not(None),
+            col(RunRow.state).not_in([state.value for state in ENDED]),
+        )
+        method = func.json_extract(SweepRow.spec, "$.method")
+        searching = method.in_(["tpe", "campaign"]) & col(SweepRow.stopped).is_(None)
+        return self._all(select(SweepRow.id).where(col(SweepRow.id).in_(live) | searching))
 
     def beside(self, sweep: SweepRow, limit: int) -> list[SweepRow]:
         """Return the newest other sweeps of its project that have its metric."""
@@ -264,9 +258,8 @@ class Sweeps(Groups[SweepRow]):
 
     def trials_of_runs(self, run_ids: Sequence[str]) -> dict[str, Trial]:
         """Map run ids to the trials that the runs belong to."""
-        with self._db.read() as session:
-            rows = session.exec(select(Trial).where(col(Trial.run_id).in_(run_ids)))
-            return {trial.run_id: trial for trial in rows.all()}
+        trials = self._all(select(Trial).where(col(Trial.run_id).in_(run_ids)))
+        return {trial.run_id: trial for trial in trials}
 
     def runs(self, sweep_id: str) -> list[RunRow]:
         """Return the sweep's runs, oldest first."""

@@ -8,7 +8,7 @@ and the caller gets False or None.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, func, insert, update
 from sqlmodel import Session, col, select
@@ -29,6 +29,15 @@ from lehr.store.tables import Attempt, RunRow, Transition
 
 _NOT_SET_BY_TRANSITIONS = frozenset({"number", "id", "state", "attempt", "spec", "sweep_id"})
 _SETTABLE = frozenset(RunRow.model_fields) - _NOT_SET_BY_TRANSITIONS
+
+
+class Why(NamedTuple):
+    """Why a run changes its state, who changes it, and when."""
+
+    cause: str
+    message: str | None  # For people: it becomes the run's reason.
+    actor: str
+    at: float
 
 
 class Transitions(Records):
@@ -52,19 +61,8 @@ class Transitions(Records):
         columns in the same update, such as the number of used retries.
         """
         with self._db.write(what=f"transition to {new.value}") as session:
-            return transition_run(
-                session,
-                self._db,
-                run_id,
-                old=old,
-                new=new,
-                attempt=attempt,
-                cause=cause,
-                message=message,
-                actor=actor,
-                at=self._clock(),
-                changes=set,
-            )
+            why = Why(cause, message, actor, self._clock())
+            return transition_run(session, self._db, run_id, attempt, old, new, why, set)
 
     def begin_attempt(
         self,
@@ -159,13 +157,9 @@ def transition_runs(
     session: Session,
     db: Database,
     where: ColumnElement[bool],
-    *,
     old: RunState,
     new: RunState,
-    cause: str,
-    message: str | None,
-    actor: str,
-    at: float,
+    why: Why,
     changes: Mapping[str, Any] | None = None,
 ) -> list[str]:
     """Apply one transition to every run of ``where`` that is ``old``; return the runs' ids.
@@ -173,43 +167,35 @@ def transition_runs(
     One statement selects and changes them, so that each is fenced by its state. ``changes``: other
     columns to set in it.
     """
-    _refuse_impossible(old, new)
-    at = _in_order(session, where & (col(RunRow.state) == old.value), at)
+    if not can_transition(old, new):
+        raise InternalError(f"there is no transition from {old} to {new}")
+    if (old, new) == (RunState.QUEUED, RunState.STARTING):
+        raise InternalError("only begin_attempt makes a run starting")
+    if new is RunState.EXTERNAL:
+        raise InternalError("only begin_external makes a run external")
+    why = why._replace(at=_in_order(session, where & (col(RunRow.state) == old.value), why.at))
     changed = session.execute(
         update(RunRow)
         .where(where, col(RunRow.state) == old.value)
-        .values(_columns_of(new, cause, message, at) | _settable(changes))
+        .values(_columns_of(new, why) | _settable(changes))
         .returning(col(RunRow.id), col(RunRow.attempt), col(RunRow.sweep_id)),
         execution_options={"synchronize_session": "fetch"},
     ).all()
     if not changed:
         return []
-    session.connection().execute(
-        insert(Transition),
-        [
-            {
-                "run_id": run_id,
-                "attempt": attempt,
-                "old": old.value,
-                "new": new.value,
-                "cause": cause,
-                "message": message,
-                "actor": actor,
-                "at": at,
-            }
-            for run_id, attempt, _ in changed
-        ],
-    )
+    common = {"old": old.value, "new": new.value, **why._asdict()}
+    moves = [{"run_id": run_id, "attempt": attempt, **common} for run_id, attempt, _ in changed]
+    session.connection().execute(insert(Transition), moves)
     announce_runs(db, [(run_id, sweep_id) for run_id, _, sweep_id in changed])
     return [run_id for run_id, _, _ in changed]
 
 
 def transition_run(
-    session: Session, db: Database, run_id: str, *, attempt: int, **transition: Any
+    session: Session, db: Database, run_id: str, attempt: int, *transition: Any
 ) -> bool:
     """Apply one transition to a run, if it still has this attempt; see ``transition_runs``."""
     where = (col(RunRow.id) == run_id) & (col(RunRow.attempt) == attempt)
-    return bool(transition_runs(session, db, where, **transition))
+    return bool(transition_runs(session, db, where, *transition))
 
 
 def _in_order(session: Session, where: ColumnElement[bool], at: float) -> float:
@@ -224,15 +210,6 @@ def _in_order(session: Session, where: ColumnElement[bool], at: float) -> float:
     return at if last is None else max(at, last)
 
 
-def _refuse_impossible(old: RunState, new: RunState) -> None:
-    if not can_transition(old, new):
-        raise InternalError(f"there is no transition from {old} to {new}")
-    if (old, new) == (RunState.QUEUED, RunState.STARTING):
-        raise InternalError("only begin_attempt makes a run starting")
-    if new is RunState.EXTERNAL:
-        raise InternalError("only begin_external makes a run external")
-
-
 def _settable(changes: Mapping[str, Any] | None) -> dict[str, Any]:
     columns = dict(changes or {})
     if wrong := columns.keys() - _SETTABLE:
@@ -240,17 +217,13 @@ def _settable(changes: Mapping[str, Any] | None) -> dict[str, Any]:
     return columns
 
 
-def _columns_of(new: RunState, cause: str, message: str | None, at: float) -> dict[str, Any]:
-    values: dict[str, Any] = {
-        "state": new.value,
-        "cause": cause,
-        "reason": message,
-        "pending_reason": None,
-    }
+def _columns_of(new: RunState, why: Why) -> dict[str, Any]:
+    values: dict[str, Any] = {"state": new.value, "cause": why.cause, "reason": why.message}
+    values["pending_reason"] = None
     if new is RunState.QUEUED:
-        values |= {"queued_at": at, "ended_at": None}
+        values |= {"queued_at": why.at, "ended_at": None}
     if new is RunState.RUNNING:
-        values["started_at"] = func.coalesce(col(RunRow.started_at), at)
+        values["started_at"] = func.coalesce(col(RunRow.started_at), why.at)
     if new.ended:
-        values["ended_at"] = at
+        values["ended_at"] = why.at
     return values

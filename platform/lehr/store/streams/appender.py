@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, TypeVar
 
 from lehr.base import killpoints
@@ -65,21 +65,16 @@ class _Call:
     answer: Future[Any]
 
 
+@dataclass(eq=False, repr=False)
 class Appender:
-    def __init__(
-        self,
-        indexer: Indexer,
-        replica: Replica,
-        *,
-        wal: Wal,
-        log_cap_bytes: int,
-        on_rest: Callable[[], None],
-    ) -> None:
-        self._indexer = indexer
-        self._wal = wal
-        self._replica = replica
-        self._log_cap = log_cap_bytes
-        self._on_rest = on_rest
+    indexer: Indexer
+    replica: Replica
+    _: KW_ONLY
+    wal: Wal
+    log_cap_bytes: int
+    on_rest: Callable[[], None]
+
+    def __post_init__(self) -> None:
         self._rest_at = time.monotonic() + _REST_EVERY_S
         self._flushers = ThreadPoolExecutor(FLUSHERS, thread_name_prefix="lehr-flush")
         self._queue: queue.SimpleQueue[_Append | _Call | None] = queue.SimpleQueue()
@@ -123,9 +118,9 @@ class Appender:
                 self._append_group(group)
             if call is not None:
                 self._answer(call)
-            if len(self._indexer.to_seal) > _MUST_SEAL:
+            if len(self.indexer.to_seal) > _MUST_SEAL:
                 self._seal_some()
-            self._wal.keep_small()
+            self.wal.keep_small()
             if time.monotonic() >= self._rest_at:
                 self._rest()
             if ended:
@@ -152,7 +147,7 @@ class Appender:
 
     def _next(self) -> _Append | _Call | None:
         """Wait for work, and seal blocks meanwhile."""
-        while self._indexer.to_seal:
+        while self.indexer.to_seal:
             try:
                 return self._queue.get_nowait()
             except queue.Empty:
@@ -166,10 +161,10 @@ class Appender:
     def _append_group(self, group: list[_Append]) -> None:
         """Append a group with one flush and one transaction; then answer each append."""
         answers: list[tuple[Answer, int | LehrError]] = []
-        writing = Writing(self._replica, self._flushers)
-        connection = self._indexer.connection
+        writing = Writing(self.replica, self._flushers)
+        connection = self.indexer.connection
         try:
-            limits.require_room(self._replica.root)
+            limits.require_room(self.replica.root)
             connection.execute("BEGIN IMMEDIATE")
             answers = [(item.answer, self._try_append(writing, item)) for item in group]
             killpoints.reached("append: before flush")
@@ -202,7 +197,7 @@ class Appender:
             return _refusal(error)
 
     def _append_one(self, writing: Writing, item: _Append) -> int | LehrError:
-        stream = self._indexer.stream(item.attempt_id, item.name)
+        stream = self.indexer.stream(item.attempt_id, item.name)
         if item.offset != stream.size:
             return OffsetMismatch(
                 f"{item.attempt_id}/{item.name} continues at byte {stream.size}, "
@@ -211,14 +206,14 @@ class Appender:
             )
         if not item.data:
             return stream.size
-        if not stream.size and self._indexer.count_streams(item.attempt_id) >= limits.MAX_STREAMS:
+        if not stream.size and self.indexer.count_streams(item.attempt_id) >= limits.MAX_STREAMS:
             return UserError(f"{item.attempt_id} has {limits.MAX_STREAMS} streams, the maximum.")
         room = self._room(stream, len(item.data))
         stored = stream.stored
         if room and stream.stored == stream.size:
             writing.write(item.attempt_id, item.name, stream.stored, item.data[:room])
             stored += room
-        return self._indexer.advance(stream, item.data, stored).size
+        return self.indexer.advance(stream, item.data, stored).size
 
     def _room(self, stream: IndexedStream, wanted: int) -> int:
         """Return how many of these bytes to store. The rest is confirmed too, so that its sender
@@ -230,19 +225,19 @@ class Appender:
             if stream.stored == stream.size:  # Only the first bytes over the limit are noted.
                 cause = f"more than {limits.EVENTS_CAP:,} bytes, the maximum of an attempt"
                 gap = Gap(stream.name, stream.size, stream.size + wanted, cause, time.time())
-                self._replica.note_gap(stream.attempt_id, gap)
+                self.replica.note_gap(stream.attempt_id, gap)
                 stream.log(logging.WARNING, "%s; the rest is dropped", cause)
             return 0
-        cap = limits.MEDIA_CAP if stream.name == layout.MEDIA else self._log_cap
+        cap = limits.MEDIA_CAP if stream.name == layout.MEDIA else self.log_cap_bytes
         room = min(wanted, max(0, cap - stream.stored))
         if stream.stored + room > limits.SMALL_LOG:
-            left = limits.LOGS_CAP - self._indexer.stored_logs(stream.attempt_id)
+            left = limits.LOGS_CAP - self.indexer.stored_logs(stream.attempt_id)
             room = min(room, max(0, left))
         return room
 
     def _answer(self, call: _Call) -> None:
         try:
-            result = call.act(self._indexer)
+            result = call.act(self.indexer)
         except BaseException as error:  # noqa: BLE001 - the caller handles it
             self._roll_back(error)
             call.answer.set_exception(error)
@@ -251,7 +246,7 @@ class Appender:
 
     def _seal_some(self) -> None:
         try:
-            self._indexer.seal_some()
+            self.indexer.seal_some()
         except Exception:  # noqa: BLE001 - logged; the thread must go on
             # Nothing is lost: the rows stay until the next append makes them due again.
             _log.exception("streams.db: a block could not be written")
@@ -259,18 +254,18 @@ class Appender:
     def _rest(self) -> None:
         self._rest_at = time.monotonic() + _REST_EVERY_S
         try:
-            self._indexer.connection.execute("PRAGMA analysis_limit=400")
-            self._indexer.connection.execute("PRAGMA optimize")
-            self._on_rest()
+            self.indexer.connection.execute("PRAGMA analysis_limit=400")
+            self.indexer.connection.execute("PRAGMA optimize")
+            self.on_rest()
         except Exception:  # noqa: BLE001 - logged; the thread must go on
             _log.exception("the databases could not be maintained")
 
     def _roll_back(self, error: BaseException) -> None:
         _log.error("a group of appends was not recorded", exc_info=error)
-        self._indexer.forget()
+        self.indexer.forget()
         try:
-            if self._indexer.connection.in_transaction:
-                self._indexer.connection.execute("ROLLBACK")
+            if self.indexer.connection.in_transaction:
+                self.indexer.connection.execute("ROLLBACK")
         except sqlite3.Error:
             _log.exception("streams.db: rolling back failed")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 from lehr.base.stopped import Stopped, never
 from lehr.errors import UserError
@@ -41,27 +41,20 @@ class LogText:
     ended: bool  # Whether the text is complete: the attempt is closed.
 
 
+@dataclass(eq=False, repr=False)
 class Logs:
     """The logs of attempts: all streams but events and media."""
 
-    def __init__(
-        self,
-        streams: Streams,
-        replica: Replica,
-        index: Readers,
-        attempts: Attempts,
-        *,
-        cap_bytes: int,
-    ) -> None:
-        self._streams = streams
-        self._replica = replica
-        self._index = index
-        self._attempts = attempts
-        self._cap_bytes = cap_bytes
+    streams: Streams
+    replica: Replica
+    index: Readers
+    attempts: Attempts
+    _: KW_ONLY
+    cap_bytes: int
 
     def of_run(self, run_id: str) -> list[LogFile]:
         """List the logs of all attempts of a run; the newest attempt first."""
-        with self._index.read() as connection:
+        with self.index.read() as connection:
             rows = connection.execute(
                 "SELECT attempt, name, size, stored FROM streams"
                 " WHERE run=(SELECT id FROM runs WHERE run=?) ORDER BY attempt DESC, name",
@@ -72,7 +65,7 @@ class Logs:
                 name=name,
                 attempt=attempt,
                 size_bytes=stored,
-                cut=stored < size or stored >= self._cap_bytes,
+                cut=stored < size or stored >= self.cap_bytes,
             )
             for attempt, name, size, stored in rows
             if not is_events(name) and name != layout.MEDIA
@@ -85,9 +78,9 @@ class Logs:
             raise UserError(
                 f"offset is {offset} and limit is {limit}; they must be at least 0 and 1."
             )
-        stream = self._streams.find(attempt_id, name)
-        ended = not self._attempts.get(attempt_id).open
-        data = self._streams.read(attempt_id, name, offset, max(limit, 4))
+        stream = self.streams.find(attempt_id, name)
+        ended = not self.attempts.get(attempt_id).open
+        data = self.streams.read(attempt_id, name, offset, max(limit, 4))
         begin, text, end = text_of(
             data, offset, whole=ended and offset + len(data) >= stream.stored
         )
@@ -110,9 +103,9 @@ class Logs:
         """Read the last ``lines`` lines, at most 1 MiB of them."""
         if lines < 0:
             raise UserError(f"tail is {lines}; it must be 0 or more lines.")
-        stream = self._streams.find(attempt_id, name)
+        stream = self.streams.find(attempt_id, name)
         begin = tail_start(
-            lambda offset, limit: self._replica.read(attempt_id, name, offset, limit),
+            lambda offset, limit: self.replica.read(attempt_id, name, offset, limit),
             stream.stored,
             lines,
         )
@@ -131,9 +124,9 @@ class Logs:
         """Find lines from ``offset`` on that contain ``text``; ASCII case does not matter."""
         if not text:
             raise UserError("text is empty; it must have at least one character.")
-        stream = self._streams.find(attempt_id, name)
+        stream = self.streams.find(attempt_id, name)
         return search(
-            lambda at, size: self._replica.read(attempt_id, name, at, size),
+            lambda at, size: self.replica.read(attempt_id, name, at, size),
             stream.stored,
             text,
             offset=offset,

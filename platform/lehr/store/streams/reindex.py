@@ -56,7 +56,10 @@ def catch_up(indexer: Indexer, replica: Replica, clock: Callable[[], float]) -> 
             seen.add((stream.run, stream.attempt, name))
             if size != stream.stored:
                 changed += _mended(indexer, replica, clock, stream, size)
-    for run_id, run, attempt, name in _indexed(indexer):
+    for run_id, run, attempt, name in indexer.connection.execute(
+        "SELECT runs.run, runs.id, attempt, name FROM streams"
+        " JOIN runs ON runs.id = streams.run WHERE stored > 0"
+    ).fetchall():
         if (run, attempt, name) not in seen:
             stream = indexer.stream(id_of(run_id, attempt), name)
             changed += _mended(indexer, replica, clock, stream, 0)
@@ -195,10 +198,3 @@ def _clear(indexer: Indexer, stream: IndexedStream) -> None:
         # Their points are gone, too, and are indexed again.
         indexer.put(IndexedStream(run, stream.attempt_id, attempt, SCORES))
     indexer.put(IndexedStream(run, stream.attempt_id, attempt, stream.name))
-
-
-def _indexed(indexer: Indexer) -> list[tuple[str, int, int, str]]:
-    return indexer.connection.execute(
-        "SELECT runs.run, runs.id, attempt, name FROM streams"
-        " JOIN runs ON runs.id = streams.run WHERE stored > 0"
-    ).fetchall()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lehr.base.lru import Lru
 from lehr.errors import Fenced, NotFound, UserError, did_you_mean
@@ -31,32 +31,24 @@ class StreamInfo:
     crc32: int = -1  # Of the stored bytes; -1 if it is not known.
 
 
+@dataclass(eq=False, repr=False)
 class Streams:
     """The streams of all attempts, byte for byte: append, read, forget."""
 
-    def __init__(
-        self,
-        replica: Replica,
-        appender: Appender,
-        index: Readers,
-        db: Database,
-        attempts: Attempts,
-        clock: Clock,
-    ) -> None:
-        self._replica = replica
-        self._appender = appender
-        self._index = index
-        self._db = db
-        self._attempts = attempts
-        self._clock = clock
-        self._guard = threading.Lock()
-        self._open: Lru[str, bool] = Lru(_KNOWN)
-        """Attempts that exist and whose run is not deleted."""
-        self._deletions = 0
+    replica: Replica
+    appender: Appender
+    index: Readers
+    db: Database
+    attempts: Attempts
+    clock: Clock
+    _guard: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _open: Lru[str, bool] = field(default_factory=lambda: Lru(_KNOWN), init=False)
+    """Attempts that exist and whose run is not deleted."""
+    _deletions: int = field(default=0, init=False)
 
     def finish_deletions(self, run_ids: Collection[str]) -> None:
         """Remove what an interrupted deletion of these runs has left."""
-        for run_id in sorted(self._replica.runs().intersection(run_ids)):
+        for run_id in sorted(self.replica.runs().intersection(run_ids)):
             self.forget(run_id)
 
     def append(self, attempt_id: str, name: str, offset: int, data: bytes) -> int:
@@ -91,12 +83,12 @@ class Streams:
                 f"{len(data):,} bytes in one append; at most {MAX_APPEND:,} are allowed."
             )
         self.require_open(attempt_id)
-        self._appender.append(attempt_id, name, offset, bytes(data), answer)
+        self.appender.append(attempt_id, name, offset, bytes(data), answer)
 
     def publish(self, attempt_id: str, name: str, size: int) -> None:
         """Notify subscribers that a stream has grown to ``size`` bytes."""
         run_id, attempt = run_of(attempt_id), int(attempt_id.rpartition("-")[2])
-        self._db.changed(
+        self.db.changed(
             Change("metrics", run_id, attempt)
             if is_events(name)
             else Change("log", run_id, attempt, name, size)
@@ -108,23 +100,23 @@ class Streams:
         ``Runs.mark_deleted`` comes first. Repeating it is harmless, and what a crash left half
         done is finished when the store opens.
         """
-        attempts = self._attempts.of_run(run_id)
+        attempts = self.attempts.of_run(run_id)
         with self._guard:
             self._deletions += 1
             for attempt in attempts:
                 self._open.drop(attempt.id)
         freed = self.stored_bytes(run_id)
-        self._appender.call(lambda indexer: indexer.drop(run_id)).result()
+        self.appender.call(lambda indexer: indexer.drop(run_id)).result()
         for attempt in attempts:
-            self._replica.remove(attempt.id)
-        fsync_folder(self._replica.root)
+            self.replica.remove(attempt.id)
+        fsync_folder(self.replica.root)
         return freed
 
     def stored_bytes(self, run_id: str) -> int:
         """Return the size of the run's streams in the replica."""
         # The attempts are in lehr.db. Searching the replica for them would read its whole folder.
-        attempts = self._attempts.of_run(run_id)
-        return sum(self._replica.stored_bytes(attempt.id) for attempt in attempts)
+        attempts = self.attempts.of_run(run_id)
+        return sum(self.replica.stored_bytes(attempt.id) for attempt in attempts)
 
     def find(self, attempt_id: str, name: str) -> StreamInfo:
         """Find a stream that has begun; NotFound lists those that exist."""
@@ -144,7 +136,7 @@ class Streams:
     def of_attempt(self, attempt_id: str) -> list[StreamInfo]:
         """Return the attempt's streams, by name."""
         run_id = self._run_of(attempt_id)
-        with self._index.read() as connection:
+        with self.index.read() as connection:
             rows = connection.execute(
                 "SELECT name, size, stored, malformed, crc32 FROM streams"
                 " WHERE run=(SELECT id FROM runs WHERE run=?) AND attempt=? ORDER BY name",
@@ -158,21 +150,21 @@ class Streams:
         """
         self._run_of(attempt_id)
         expected = self.find(attempt_id, name).size
-        gap = Gap(name, source_size, expected, SHORTER, self._clock())
+        gap = Gap(name, source_size, expected, SHORTER, self.clock())
 
         def note(_: object) -> None:
-            known = [(one.name, one.offset, one.expected) for one in self._replica.gaps(attempt_id)]
+            known = [(one.name, one.offset, one.expected) for one in self.replica.gaps(attempt_id)]
             if (name, source_size, expected) not in known:
-                self._replica.note_gap(attempt_id, gap)
+                self.replica.note_gap(attempt_id, gap)
 
-        self._appender.call(note).result()
+        self.appender.call(note).result()
         self.publish(attempt_id, name, expected)
         return gap
 
     def gaps(self, attempt_id: str) -> list[Gap]:
         """Return the gaps of the attempt's streams: bytes that are lost."""
         self._run_of(attempt_id)
-        return self._replica.gaps(attempt_id)
+        return self.replica.gaps(attempt_id)
 
     def read(self, attempt_id: str, name: str, offset: int = 0, limit: int = 1 << 20) -> bytes:
         """Read at most ``limit`` bytes from ``offset`` on; none at the end."""
@@ -180,12 +172,12 @@ class Streams:
         limit = min(limit, stream.stored - offset)
         if offset < 0 or limit <= 0:
             return b""
-        return self._replica.read(attempt_id, name, offset, limit)
+        return self.replica.read(attempt_id, name, offset, limit)
 
     def _run_of(self, attempt_id: str) -> str:
         """Return the id of the run of an attempt that exists."""
         if not self.is_open(attempt_id):
-            self._attempts.get(attempt_id)
+            self.attempts.get(attempt_id)
         return run_of(attempt_id)
 
     def is_open(self, attempt_id: str) -> bool:
@@ -197,7 +189,7 @@ class Streams:
         if self.is_open(attempt_id):
             return
         deletions = self._deletions
-        if self._attempts.of_deleted_run(attempt_id):
+        if self.attempts.of_deleted_run(attempt_id):
             raise Fenced(f"{run_of(attempt_id)} was deleted; its streams are closed.")
         with self._guard:
             if deletions == self._deletions:  # After a deletion, the next call checks again.
