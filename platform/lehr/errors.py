@@ -64,6 +64,11 @@ class SpecProblem:
     column: int | None = None
     source: str | None = None
 
+    @classmethod
+    def of(cls, path: str, text: str, hint: str | None = None) -> SpecProblem:
+        """Return a problem whose message begins with its path."""
+        return cls(path, f"{path}: {text}", hint)
+
     def __str__(self) -> str:
         where = self.source or ""
         if self.line is not None:

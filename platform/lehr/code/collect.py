@@ -382,4 +382,4 @@ def _unreadable(name: str, error: OSError) -> SpecError:
 
 
 def _problem(path: str, message: str, hint: str | None = None) -> SpecError:
-    return SpecError([SpecProblem(path, f"{path}: {message}", hint)])
+    return SpecError([SpecProblem.of(path, message, hint)])

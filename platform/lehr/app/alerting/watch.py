@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ server was away meanwhile."""
 _DESIRED = {"pause": Desired.PAUSE, "stop": Desired.CANCEL}
 
 
+@dataclass(eq=False, repr=False)
 class AlertWatch:
     """A thread that diagnoses runs while they train and carries out their alerts' actions.
 
@@ -37,22 +39,16 @@ class AlertWatch:
     not paused for the same alert again.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        runs: RunPresenter,
-        messages: Sender,
-        *,
-        wake: Callable[[], Any],
-        server_url: str,
-    ) -> None:
-        self._store = store
-        self._runs = runs
-        self._messages = messages
-        self._wake = wake
-        self._url = server_url
+    store: Store
+    runs: RunPresenter
+    messages: Sender
+    _: KW_ONLY
+    wake: Callable[[], Any]
+    server_url: str
+
+    def __post_init__(self) -> None:
         self._changed = ChangedRuns(
-            store,
+            self.store,
             self._look,
             name="alerts",
             gather_s=GATHER_S,
@@ -60,7 +56,7 @@ class AlertWatch:
         )
 
     def start(self) -> None:
-        running = self._store.runs.by_state([RunState.RUNNING, RunState.EXTERNAL])
+        running = self.store.runs.by_state([RunState.RUNNING, RunState.EXTERNAL])
         self._changed.start(run.id for run in running)
 
     def stop(self) -> None:
@@ -72,13 +68,13 @@ class AlertWatch:
 
     def act(self, run_id: str) -> None:
         """Carry out what the run's alerts and its end ask for, as far as that was not done."""
-        run = self._store.runs.get(run_id)
+        run = self.store.runs.get(run_id)
         ended = RunState(run.state).ended
         settings = AlertActions.model_validate(run.spec.get("alerts") or {})
         if not run.attempt or not (ended or run.state in {RunState.RUNNING, RunState.EXTERNAL}):
             return
         done: set[str] | None = None
-        for alert in self._runs.alerts(run):
+        for alert in self.runs.alerts(run):
             if settings.action(alert.code) == "rewind" and not ended:
                 self._rewind(run, alert, settings)
                 continue
@@ -94,12 +90,12 @@ class AlertWatch:
         for name in receivers:
             note = f"{MESSAGE}{name}:{run.attempt}"
             if note not in (done or set()):
-                with self._store.transaction():
-                    self._store.requests.note(
+                with self.store.transaction():
+                    self.store.requests.note(
                         run.id, "message", actor=note, message=f"the run is {run.state}"
                     )
-                    self._messages.put(name, about_end(run, server=self._url))
-                self._messages.wake()
+                    self.messages.put(name, about_end(run, server=self.server_url))
+                self.messages.wake()
 
     def _receivers(self, run: RunRow, settings: AlertActions) -> list[str]:
         """Return the webhook of the spec, and the devices of who submitted the run.
@@ -107,31 +103,31 @@ class AlertWatch:
         A device gets nothing of what ended before it was added. It ends with its person's token.
         """
         names = [] if settings.webhook is None else [settings.webhook]
-        token = self._store.access_tokens.of_name(run.submitted_by)
-        if token is None or self._store.access_tokens.valid(token):
+        token = self.store.access_tokens.of_name(run.submitted_by)
+        if token is None or self.store.access_tokens.valid(token):
             since = 0.0 if token is None else token.created_at
             names += [
                 name
-                for name, device in self._messages.devices.all()
+                for name, device in self.messages.devices.all()
                 if device.person == run.submitted_by
                 and since <= device.since < (run.ended_at or math.inf)
             ]
         return names
 
     def _done(self, run: RunRow) -> set[str]:
-        return {request.actor for request in self._store.requests.of_run(run.id)}
+        return {request.actor for request in self.store.requests.of_run(run.id)}
 
     def _rewind(self, run: RunRow, alert: Alert, settings: AlertActions) -> None:
         """Restart the run from before the alert; warn or stop it if that is not possible."""
-        attempts = {one.number: one for one in self._store.attempts.of_run(run.id)}
+        attempts = {one.number: one for one in self.store.attempts.of_run(run.id)}
         through, began = attempts[run.attempt].last_step, alert.last or alert.step
         if through is None or began > through:
             return  # Diagnosed from curves of before the last resume.
         rewound = Rewound(attempt=run.attempt, before=began, through=through)
         resumed = {number: one.resume_from for number, one in attempts.items()}
-        point = point_before(self._store.checkpoints.of_run(run.id), rewound, resumed)
+        point = point_before(self.store.checkpoints.of_run(run.id), rewound, resumed)
         start = layout.checkpoint_at("/".join(Path(point or run.resume_from or "").parts[-3:]))
-        requests = self._store.requests.of_run(run.id)
+        requests = self.store.requests.of_run(run.id)
         action: AlertAction = "warn"
         if sum(one.kind == "rewind" for one in requests) >= settings.rewinds:
             action = "stop"
@@ -164,8 +160,8 @@ class AlertWatch:
     ) -> None:
         actor = f"{ALERT}{alert.code}"
         # One transaction: no alert acts twice, and none acts without its message.
-        with self._store.transaction():
-            if rewound is not None and not self._store.transitions.apply(
+        with self.store.transaction():
+            if rewound is not None and not self.store.transitions.apply(
                 run.id,
                 old=RunState.RUNNING,
                 new=RunState.STOPPING,
@@ -178,19 +174,19 @@ class AlertWatch:
                 return  # It has changed, and is judged again.
             if action in _DESIRED:
                 try:
-                    self._store.requests.set_desired(
+                    self.store.requests.set_desired(
                         run.id, _DESIRED[action], actor=actor, message=message
                     )
                 except Conflict:  # It has ended, or is being cancelled.
                     action = "warn"
             # Also where the state was requested already: what is recorded is not done again.
-            recorded = self._store.requests.of_run(run.id)
+            recorded = self.store.requests.of_run(run.id)
             if not any((one.actor, one.message) == (actor, message) for one in recorded):
-                self._store.requests.note(run.id, action, actor=actor, message=message)
+                self.store.requests.note(run.id, action, actor=actor, message=message)
             if action != "note":
-                text = about_alert(run, alert, action, server=self._url)
+                text = about_alert(run, alert, action, server=self.server_url)
                 for name in self._receivers(run, settings):
-                    self._messages.put(name, text)
+                    self.messages.put(name, text)
         if action in {*_DESIRED, "rewind"}:
-            self._wake()
-        self._messages.wake()
+            self.wake()
+        self.messages.wake()

@@ -11,13 +11,13 @@ from lehr.analysis.diagnosis.signs import Loss, Places
 from lehr.base.lru import Lru
 from lehr.control.lifecycle import RunState
 from lehr.errors import NotFound
+from lehr.store import Store
 from lehr.store.changes import Change, ChangedRuns
 from lehr.store.ids import attempt_id
+from lehr.store.tables import RunRow
 
 if TYPE_CHECKING:
     from lehr.app.presenters.runs import RunPresenter
-    from lehr.store import Store
-    from lehr.store.tables import RunRow
 
 _POINTS = 2_000
 """More points would not change a verdict; most longer series are reduced to this many."""

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from lehr.analysis import figure_svg
 from lehr.analysis.figure import Axis, Band, Figure, FigurePoints
+from lehr.analysis.laws.question import CampaignAnswer
 from lehr.base import formats
 from lehr.base.names import is_rate
 from lehr.control import campaign_record as record
+from lehr.control.campaign_record import TrialState
 from lehr.control.lifecycle import ENDED
 from lehr.schemas.campaigns import AnswerView, CampaignTrialView, CourseView
 from lehr.schemas.laws import Believed
-
-if TYPE_CHECKING:
-    from lehr.analysis.laws.question import CampaignAnswer
-    from lehr.control.campaign_record import TrialState
-    from lehr.specs import SweepSpec
+from lehr.specs import SweepSpec
 
 _LEAST = 3  # Losses, as for an answer.
 

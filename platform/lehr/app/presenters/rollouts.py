@@ -52,13 +52,7 @@ class RolloutPresenter:
         store = self._store
         rows, links = store.rollouts.stages(rollout.id), store.rollouts.runs(rollout.id)
         verdicts = store.rollouts.verdicts(rollout.id)
-        views = dict(
-            zip(
-                [run.id for _, run in links],
-                self._runs.views([run for _, run in links]),
-                strict=True,
-            )
-        )
+        views = {view.id: view for view in self._runs.views([run for _, run in links])}
         spec = RolloutSpec.model_validate(rollout.spec)
         planned = stages(spec)
         costs = self._costs.of_stages(rollout.id, [_use(stage, links, views) for stage in planned])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -79,26 +80,21 @@ MirrorViews = Callable[[str], WandbView | None]
 """By a run's id; None for a run without a mirror."""
 
 
+@dataclass(eq=False, repr=False)
 class RunPresenter:
     """Makes views of runs."""
 
-    def __init__(
-        self,
-        store: Store,
-        liveness: LivenessByRun,
-        mirror_view: MirrorViews,
-        heartbeat_at: HeartbeatTimes,
-        nodes: Callable[[], Sequence[Node]],
-    ) -> None:
-        self._store = store
-        self._nodes = nodes
-        self._heartbeat_at = heartbeat_at
-        self._liveness = liveness
-        self._mirror_view = mirror_view
+    store: Store
+    liveness: LivenessByRun
+    mirror_view: MirrorViews
+    heartbeat_at: HeartbeatTimes
+    nodes: Callable[[], Sequence[Node]]
+
+    def __post_init__(self) -> None:
         self._kept: Lru[str, tuple[tuple[Any, ...], bytes]] = Lru(_VIEWS_KEPT)
         """By run id: what its view follows from, and the view as JSON."""
-        self._alerts = Alerts(store)
-        self._costs = Costs(store)
+        self._alerts = Alerts(self.store)
+        self._costs = Costs(self.store)
 
     def views(self, runs: Sequence[RunRow]) -> list[RunView]:
         """Return the views in the same order."""
@@ -110,8 +106,8 @@ class RunPresenter:
         The view of a run that does not report is made again only if its facts, its indexed events
         or its alerts have changed: it follows from them.
         """
-        page = self._store.runs.page(selected=FACTS, **wanted)
-        indexed = self._store.series.indexed([facts.id for facts in page.items])
+        page = self.store.runs.page(selected=FACTS, **wanted)
+        indexed = self.store.series.indexed([facts.id for facts in page.items])
         keys, views = {}, {}
         for facts in page.items:
             alerts = self._alerts.of_run(facts, None, read_curves=False)
@@ -120,7 +116,7 @@ class RunPresenter:
             if kept is not None and kept[0] == key:
                 views[facts.id] = kept[1]
         changed = keys.keys() - views.keys()
-        runs = self._store.runs.by_ids(changed) if changed else []
+        runs = self.store.runs.by_ids(changed) if changed else []
         for run, view in zip(runs, self.views(runs) if runs else [], strict=True):
             views[run.id] = view.model_dump_json().encode()
             # The row was read after its facts: it may have changed, and may change back.
@@ -134,30 +130,30 @@ class RunPresenter:
     def detail(self, run: RunRow) -> RunDetail:
         [fields] = self._fields([run], read_curves=True)
         fields["latest"] |= self._own_latest(run)
-        attempts = self._store.attempts.of_run(run.id)
+        attempts = self.store.attempts.of_run(run.id)
         streams = {
-            attempt.number: self._store.streams.of_attempt(attempt.id) for attempt in attempts
+            attempt.number: self.store.streams.of_attempt(attempt.id) for attempt in attempts
         }
         sizes = {
             number: {stream.name: stream.size for stream in of_attempt}
             for number, of_attempt in streams.items()
         }
-        evaluated, failing = evaluations(self._store, run)
+        evaluated, failing = evaluations(self.store, run)
         return RunDetail(
             **fields,
             evaluations=evaluated,
             stages=train_stages(run.stored.spans),
             spec=run.spec,
-            logged_config=self._store.events.configs([run.id])[run.id],
+            logged_config=self.store.events.configs([run.id])[run.id],
             held_out=self._load_summary(run).held_out if run.attempt else None,
-            provenance=self._store.runs.provenance(run),
+            provenance=self.store.runs.provenance(run),
             attempts=[
-                attempt_view(attempt, sizes[attempt.number], self._heartbeat_at(attempt.id))
+                attempt_view(attempt, sizes[attempt.number], self.heartbeat_at(attempt.id))
                 for attempt in attempts
             ],
-            wandb=self._mirror_view(run.id),
+            wandb=self.mirror_view(run.id),
             diagnosis=_explained(self.alerts(run)),
-            forecast=live_forecast(self._store, run),
+            forecast=live_forecast(self.store, run),
             cost=self._costs.of_runs(
                 run.id, [run.id], device=fields["device"], gpu_type=run.stored.gpu_type
             ),
@@ -169,7 +165,7 @@ class RunPresenter:
                     for attempt in attempts
                     for sentence in losses(
                         attempt.number,
-                        self._store.streams.gaps(attempt.id),
+                        self.store.streams.gaps(attempt.id),
                         streams[attempt.number],
                     )
                 ),
@@ -177,7 +173,7 @@ class RunPresenter:
         )
 
     def _start_warnings(self, run: RunRow) -> list[str]:
-        fork = self._store.runs.provenance(run).get("fork") or {}
+        fork = self.store.runs.provenance(run).get("fork") or {}
         return [
             *([fork["warning"]] if "warning" in fork else []),
             *self.node_warnings(run.spec, run.pending_reason),
@@ -188,7 +184,7 @@ class RunPresenter:
 
         Without what ``reason`` says already, for which a run waits.
         """
-        need, nodes = Need(**spec["resources"]), self._nodes()
+        need, nodes = Need(**spec["resources"]), self.nodes()
         warnings = []
         if nodes and can_ever_place(need, nodes) not in (None, reason):
             warnings.append(f"{need.unmet[0].upper()}{need.unmet[1:]}. Until then it waits.")
@@ -204,8 +200,8 @@ class RunPresenter:
 
     def alerts(self, run: RunRow) -> tuple[Alert, ...]:
         """Return its alerts, each with the step at which it began."""
-        attempt = self._store.attempts.newest([run.id]).get(run.id)
-        latest = self._store.series.latest([run.id], CORE_METRICS).get(run.id, {})
+        attempt = self.store.attempts.newest([run.id]).get(run.id)
+        latest = self.store.series.latest([run.id], CORE_METRICS).get(run.id, {})
         return self._alerts.of_run(run, _step(attempt, latest), read_curves=True)
 
     def known_alerts(self, runs: Sequence[RunRow]) -> dict[str, list[AlertView]]:
@@ -217,27 +213,27 @@ class RunPresenter:
         }
 
     def latest(self, run_ids: Iterable[str]) -> dict[str, dict[str, Latest]]:
-        values = self._store.series.latest(list(run_ids), CORE_METRICS)
+        values = self.store.series.latest(list(run_ids), CORE_METRICS)
         return {run_id: latest_values(latest) for run_id, latest in values.items()}
 
     def _own_latest(self, run: RunRow) -> dict[str, Latest]:
         """Return the first ``OWN_METRICS`` that a program logs under names of its own."""
         if run.spec["trainer"] is None:
             return {}
-        logged = self._store.series.latest([run.id])[run.id]
+        logged = self.store.series.latest([run.id])[run.id]
         names = sorted(logged.keys() - set(CORE_METRICS), key=rank)[:OWN_METRICS]
         return latest_values({name: logged[name] for name in names})
 
     def newest(self, run_ids: Sequence[str]) -> list[LatestOfRun]:
         """Return what listeners get when the metrics of these runs grow."""
-        recorded_at = self._store.series.recorded_at(run_ids)
+        recorded_at = self.store.series.recorded_at(run_ids)
         return [
             LatestOfRun(run_id=run_id, latest=latest, recorded_at=recorded_at.get(run_id))
             for run_id, latest in self.latest(run_ids).items()
         ]
 
     def _fields(self, runs: Sequence[RunRow], *, read_curves: bool = False) -> list[dict[str, Any]]:
-        store = self._store
+        store = self.store
         tried = [run.id for run in runs if run.attempt]
         live = [run.id for run in runs if RunState(run.state).reports]
         attempts = store.attempts.newest(tried)
@@ -245,7 +241,7 @@ class RunPresenter:
         recorded_at = store.series.recorded_at(tried)
         trends = store.series.trend(tried, "train/loss", TREND_POINTS)
         newest = [attempts[run_id] for run_id in live if run_id in attempts]
-        liveness = self._liveness(newest) if newest else {}
+        liveness = self.liveness(newest) if newest else {}
         step_times = store.series.trend(live, "step_time_s", TREND_POINTS)
         trials = store.sweeps.trials_of_runs([run.id for run in runs if run.sweep_id is not None])
         rollouts = store.rollouts.of_runs([run.id for run in runs if run.sweep_id is None])
@@ -294,7 +290,7 @@ class RunPresenter:
 
     def _load_summary(self, run: RunRow) -> TrainerSummary:
         kinds = {"started", "warning", "notice"}
-        newest = self._store.events.newest(run.id, kinds, attempt=run.attempt)
+        newest = self.store.events.newest(run.id, kinds, attempt=run.attempt)
         return TrainerSummary.of([stored.record for stored in newest.records])
 
 

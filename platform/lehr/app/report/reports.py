@@ -242,7 +242,12 @@ def rollout_report(
     sections = [
         Section(
             "Result",
-            facts=_rollout_facts(rollout),
+            facts=[
+                *document.cost(rollout.cost),
+                ("submitted", document.at(rollout.created_at)),
+                ("ended", document.at(rollout.ended_at)),
+                ("run of the last stage", rollout.run_id or formats.NOTHING),
+            ],
             notes=notes,
             alerts=document.alerts(runs, diagnosed),
         ),
@@ -259,15 +264,6 @@ def rollout_report(
     passed = sum(stage.state == "passed" for stage in rollout.stages)
     headline = f"{passed} of {len(rollout.stages)} stages passed."
     return Document("rollout", rollout, headline, sections)
-
-
-def _rollout_facts(rollout: RolloutDetail) -> list[tuple[str, str]]:
-    return [
-        *document.cost(rollout.cost),
-        ("submitted", document.at(rollout.created_at)),
-        ("ended", document.at(rollout.ended_at)),
-        ("run of the last stage", rollout.run_id or formats.NOTHING),
-    ]
 
 
 def _stages(stages: Sequence[StageView]) -> Table:

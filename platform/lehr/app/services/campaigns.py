@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import yaml
 
+from lehr.analysis.laws.question import CampaignAnswer
 from lehr.app.presenters import campaign_course as shown
 from lehr.app.services.budget import planned_hours
+from lehr.app.services.context import Context
 from lehr.base.formats import dollars, gpu_hours
 from lehr.cluster.group_loader import campaign_trials
 from lehr.control import campaign_record as record
+from lehr.control.campaign_record import TrialState
 from lehr.control.lifecycle import RunState
 from lehr.control.sweeps import decide
 from lehr.errors import NotFound, SpecError, SpecProblem
@@ -19,16 +23,8 @@ from lehr.schemas.campaigns import BudgetUse, CampaignView
 from lehr.specs import RunSpec, SweepSpec
 from lehr.specs.overrides import with_changes
 from lehr.specs.sweep_expand import TrialSpec, trials_at
+from lehr.store.tables import SweepRow
 from lehr_trainer.planning.counts import predicted_first_loss
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from lehr.analysis.laws.question import CampaignAnswer
-    from lehr.app.services.context import Context
-    from lehr.control.campaign_record import TrialState
-    from lehr.store.tables import SweepRow
-
 
 _MORE = {"with what is left": 0.0, "a tenth more": 0.1, "half more": 0.5}  # Of the budget.
 

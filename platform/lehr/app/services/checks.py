@@ -50,8 +50,8 @@ def check_specs(
         code_sent: their capsule is here; else its files are not checked.
         metric: what the trials of a new sweep are ranked by.
     """
-    problems = _problems(context, specs, prefix=prefix, code_sent=code_sent)
-    _refuse([*_unit_problems(specs, metric), *problems])
+    problems = _run_problems(context, specs, code_sent=code_sent)
+    _refuse([*_unit_problems(specs, metric), *(_below(prefix, problem) for problem in problems)])
 
 
 def refuse_relative_paths(overrides: Overrides) -> None:
@@ -75,24 +75,18 @@ def _refuse(problems: Iterable[SpecProblem]) -> None:
         raise SpecError(found)
 
 
-def _problems(
-    context: Context, specs: Sequence[RunSpec], *, prefix: str, code_sent: bool
-) -> Iterator[SpecProblem]:
-    """Find all problems; ``prefix`` is the path of a run's fields in the submitted spec, with which
-    each path and message begins.
-    """
-    for problem in _run_problems(context, specs, code_sent=code_sent):
-        path, message = f"{prefix}{problem.path}", f"{prefix}{problem.message}"
-        yield SpecProblem(path, message, problem.hint)
+def _below(prefix: str, problem: SpecProblem) -> SpecProblem:
+    path, message = f"{prefix}{problem.path}", f"{prefix}{problem.message}"
+    return SpecProblem(path, message, problem.hint)
 
 
 def _run_problems(
     context: Context, specs: Sequence[RunSpec], *, code_sent: bool
 ) -> Iterator[SpecProblem]:
     if any(spec.trainer is not None and spec.trainer.external for spec in specs):
-        yield SpecProblem(
+        yield SpecProblem.of(
             "trainer.external",
-            "trainer.external: Lehr cannot start it.",
+            "Lehr cannot start it.",
             "To log from your own process: lehr_log.init(). To have Lehr start it: trainer.script",
         )
     yield from _placement_problems(context, specs)
@@ -114,10 +108,9 @@ def _unit_problems(specs: Sequence[RunSpec], metric: str | None) -> Iterator[Spe
     if metric is None or UNITLESS.get(metric) != metric:
         return
     if any(metric not in map(UNITLESS.get, program.factors) for program in programs):
-        yield SpecProblem(
+        yield SpecProblem.of(
             "metric.name",
-            f"metric.name: {metric!r} of a script has no known unit: it is recorded as "
-            f"program/{metric}.",
+            f"{metric!r} of a script has no known unit: it is recorded as program/{metric}.",
             f"Name program/{metric}, or declare the unit: trainer.factors: {{{metric}: 0.01}} for "
             "percent.",
         )
@@ -132,7 +125,7 @@ def _placement_problems(context: Context, specs: Sequence[RunSpec]) -> Iterator[
     for path, resources in dict.fromkeys(wanted):
         reason = context.dispatcher.can_ever_place(resources)
         if reason is not None:
-            yield SpecProblem(path, f"{path}: {reason}.", _hint_without_gpus(context))
+            yield SpecProblem.of(path, f"{reason}.", _hint_without_gpus(context))
 
 
 def _secret_problems(context: Context, specs: Sequence[RunSpec]) -> Iterator[SpecProblem]:
@@ -146,7 +139,7 @@ def _secret_problems(context: Context, specs: Sequence[RunSpec]) -> Iterator[Spe
     for path, name in wanted:
         if name not in known:
             error = unknown(name, known)
-            yield SpecProblem(path, f"{path}: {error}", error.hint)
+            yield SpecProblem.of(path, str(error), error.hint)
 
 
 def _hint_without_gpus(context: Context) -> str | None:
@@ -168,10 +161,9 @@ def _gpu_type_problems(context: Context, specs: Sequence[RunSpec]) -> Iterator[S
     for kind in wanted:
         meant = likely_meant(kind or "", there)
         if meant is not None:
-            path = "resources.gpu_type"
-            yield SpecProblem(
-                path,
-                f"{path}: no node has a GPU of type {kind!r}, and none of that name is known.",
+            yield SpecProblem.of(
+                "resources.gpu_type",
+                f"no node has a GPU of type {kind!r}, and none of that name is known.",
                 f"Did you mean {meant}? For a GPU that this version does not list, give the name "
                 f"that nvidia-smi shows: NVIDIA {kind}.",
             )
@@ -187,10 +179,9 @@ def _resume_problems(context: Context, specs: Sequence[RunSpec]) -> Iterator[Spe
     for resources in {spec.resources: None for spec in gangs}:
         names = separate_folders(Need(**resources.model_dump()), context.dispatcher.nodes())
         if names:
-            path = "resources.nodes"
-            yield SpecProblem(
-                path,
-                f"{path}: {resources.nodes} nodes requested, but the nodes ({', '.join(names)}) do "
+            yield SpecProblem.of(
+                "resources.nodes",
+                f"{resources.nodes} nodes requested, but the nodes ({', '.join(names)}) do "
                 "not share the folder of runs. Only the first would have the run's checkpoints, so "
                 "it could never resume.",
                 CURE,
@@ -210,10 +201,10 @@ def _upload_problems(specs: Sequence[RunSpec]) -> Iterator[SpecProblem]:
     for url in dict.fromkeys(spec.checkpoints.upload for spec in specs):
         package = missing_package(url) if url else None
         if package is not None:
-            path = "checkpoints.upload"
-            message = f"{path}: {url} cannot be opened on the server: a package is missing."
-            yield SpecProblem(
-                path, message, f"Install it there and on the nodes: {install(package)}"
+            yield SpecProblem.of(
+                "checkpoints.upload",
+                f"{url} cannot be opened on the server: a package is missing.",
+                f"Install it there and on the nodes: {install(package)}",
             )
 
 
@@ -241,16 +232,16 @@ def _corpus_problems(specs: Sequence[RunSpec], looks: Looks | None) -> Iterator[
 def _path_problems(path: str, field: str, looks: Looks | None) -> Iterator[SpecProblem]:
     """Check a corpus path; with ``looks`` also its files, since trainings run on this machine."""
     if not Path(path).is_absolute():
-        yield SpecProblem(
+        yield SpecProblem.of(
             field,
-            f"{field}: {path} is a relative path, which the server cannot resolve.",
+            f"{path} is a relative path, which the server cannot resolve.",
             "Give an absolute path. The command line and the client resolve paths themselves.",
         )
     elif "\0" in path:
-        yield SpecProblem(field, f"{field}: a path cannot hold a NUL character.")
+        yield SpecProblem.of(field, "a path cannot hold a NUL character.")
     elif looks is not None and not _may_match(path, looks):
         matched = "no file matches" if glob.has_magic(path) else "there is no"
-        yield SpecProblem(field, f"{field}: {matched} {path} on the server's machine.")
+        yield SpecProblem.of(field, f"{matched} {path} on the server's machine.")
 
 
 def _may_match(path: str, looks: Looks) -> bool:

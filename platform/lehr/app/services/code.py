@@ -71,23 +71,23 @@ def problems(
     for spec in {_code_of(spec): spec for spec in specs}.values():
         digest = spec.code.digest
         if spec.sends_files and digest in {None, installed(context.home).digest()}:
-            message = "the project's files were not sent with the spec, or none is included."
-            hint = "Submit it by the command line or the client, which send them."
             name = "include" if spec.code.include else "environment"
-            field = f"code.{name}" if spec.code.sends_files else "trainer.script"
-            yield SpecProblem(field, f"{field}: {message}", hint)
+            yield SpecProblem.of(
+                f"code.{name}" if spec.code.sends_files else "trainer.script",
+                "the project's files were not sent with the spec, or none is included.",
+                "Submit it by the command line or the client, which send them.",
+            )
         if spec.trainer is not None and spec.trainer.data_files.keys() != {*spec.trainer.data}:
-            field = "trainer.data"
             hint = "Submit it by the command line or the client, which look at the data."
-            yield SpecProblem(field, f"{field}: sizes and digests of it are missing.", hint)
+            yield SpecProblem.of("trainer.data", "sizes and digests of it are missing.", hint)
         yield from _refused_program(context, spec)
         yield from _loader_variables(context, spec)
         if digest is None or not (sent or capsules.has(digest)):
             continue
         if not capsules.has(digest):
-            message = f"{path}: this server has no capsule {digest[:_SHOWN]}."
+            message = f"this server has no capsule {digest[:_SHOWN]}."
             hint = "Leave code.digest out to train with the code as it is now."
-            yield SpecProblem(path, message, hint)
+            yield SpecProblem.of(path, message, hint)
             continue
         if digest != installed(context.home).digest():
             yield from _other_protocol(capsules, digest)
@@ -106,9 +106,9 @@ def problems(
             except SpecError as error:
                 yield error.problems[0]
         if context.code == "installed" and digest != installed(context.home).digest():
-            yield SpecProblem(
+            yield SpecProblem.of(
                 path,
-                f"{path}: this server trains with its own installed trainer only, and capsule "
+                "this server trains with its own installed trainer only, and capsule "
                 f"{digest[:_SHOWN]} differs from it.",
                 "Leave code out of the spec. The administrator allows code by LEHR_CODE=any.",
             )
@@ -119,9 +119,8 @@ def _other_protocol(capsules: CapsuleStore, digest: str) -> Iterator[SpecProblem
     content = archive.read_files(capsules.path(digest), [FILE], most=LONGEST).get(FILE, b"")
     found = problem(content.decode(errors="replace"), (protocol.OLDEST, protocol.VERSION))
     if found is not None:
-        path = "code.digest"
         message, _, hint = found.partition(". ")
-        yield SpecProblem(path, f"{path}: {message}.", f"{hint}.")
+        yield SpecProblem.of("code.digest", f"{message}.", f"{hint}.")
 
 
 def _loader_variables(context: Context, spec: RunSpec) -> Iterator[SpecProblem]:
@@ -131,10 +130,9 @@ def _loader_variables(context: Context, spec: RunSpec) -> Iterator[SpecProblem]:
     for field, names in (("env", spec.env), ("secrets", spec.secrets)):
         for name in names:
             if name.startswith("LD_"):
-                path = f"{field}.{name}"
-                yield SpecProblem(
-                    path,
-                    f"{path}: this server accepts no code, and {name} loads code.",
+                yield SpecProblem.of(
+                    f"{field}.{name}",
+                    f"this server accepts no code, and {name} loads code.",
                     "The administrator may set it on the nodes, or allow code by LEHR_CODE=any.",
                 )
 
@@ -150,16 +148,15 @@ def _code_of(spec: RunSpec) -> tuple[object, ...]:
 
 def _refused_program(context: Context, spec: RunSpec) -> Iterator[SpecProblem]:
     if spec.evaluations and context.code != "any":
-        path = "evaluations"
-        message = f"{path}: this server does not run commands of users."
-        yield SpecProblem(path, message, "The administrator allows them by LEHR_CODE=any.")
+        message = "this server does not run commands of users."
+        hint = "The administrator allows them by LEHR_CODE=any."
+        yield SpecProblem.of("evaluations", message, hint)
     if context.code == "any" or spec.trainer is None or spec.trainer.module in context.trainers:
         return
-    path = "trainer"
     named = ", ".join(context.trainers)
-    yield SpecProblem(
-        path,
-        f"{path}: this server does not run programs of users"
+    yield SpecProblem.of(
+        "trainer",
+        "this server does not run programs of users"
         f"{f', except the modules {named}' if named else ''}.",
         "The administrator allows modules by LEHR_TRAINERS, and everything by LEHR_CODE=any.",
     )

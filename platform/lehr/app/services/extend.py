@@ -21,7 +21,7 @@ from lehr.specs.load import load_spec
 from lehr.specs.run import CLAIM
 from lehr.specs.search import point_key
 from lehr.specs.sweep import Metric, Values
-from lehr.specs.sweep_expand import TrialSpec, trials_at, value_trials
+from lehr.specs.sweep_expand import trials_at, value_trials
 from lehr.store.records.trial_rows import TrialRows
 from lehr.store.tables import RunRow, SweepRow
 
@@ -51,7 +51,9 @@ def extend_sweep(
         spec = extended(
             sweep_spec, parameters=parameters, points=points, trials=trials, gpu_hours=gpu_hours
         )
-        added = _added(spec, known)
+        there = {point_key(point) for point in known}
+        fresh = [point for point in spec.all_points() if point_key(point) not in there]
+        added = trials_at(spec, fresh, first=len(known) + 1)
         checks.check_specs(context, [trial for _, trial in (*added, *value_trials(spec))])
         specs = [trial for _, trial in added]
         more = spec.campaign and spec.campaign.model_copy(update={"gpu_hours": gpu_hours})
@@ -111,12 +113,6 @@ def gather_external(context: Context, group: ExternalGroup) -> Opened:
         }
         store.sweeps.gather(group.id, spec, points, actor=current_actor())
     return made
-
-
-def _added(spec: SweepSpec, known: Sequence[Mapping[str, Any]]) -> list[TrialSpec]:
-    there = {point_key(point) for point in known}
-    fresh = [point for point in spec.all_points() if point_key(point) not in there]
-    return trials_at(spec, fresh, first=len(known) + 1)
 
 
 def extended(

@@ -38,7 +38,7 @@ def check_claims(context: Context, specs: Sequence[RunSpec], *, code_sent: bool 
         try:
             _refuse_baseline(context, spec, code_sent=code_sent)
         except (NotFound, Conflict) as error:
-            problem = SpecProblem("baseline", f"baseline: {error.message}", error.hint)
+            problem = SpecProblem.of("baseline", error.message, error.hint)
             raise SpecError([problem]) from error
 
 

@@ -17,10 +17,10 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from lehr.app.presenters import checkpoints
+from lehr.app.presenters import Presenter, checkpoints
 from lehr.app.wandb_mirror.state_files import (
     AttemptFeed,
     Closing,
@@ -34,17 +34,14 @@ from lehr.base import home as homes
 from lehr.base import own_logs
 from lehr.control.lifecycle import RunState
 from lehr.errors import NotFound
+from lehr.schemas.runs import RunDetail
 from lehr.specs.run import Tracking, WandbTracking
+from lehr.store import Store
+from lehr.store.changes import Change
 from lehr.store.streams.replica import SCORES
+from lehr.store.tables import RunRow
 from lehr_trainer.contract.layout import EVENTS
 from lehr_trainer.extras import install
-
-if TYPE_CHECKING:
-    from lehr.app.presenters import Presenter
-    from lehr.schemas.runs import RunDetail
-    from lehr.store import Store
-    from lehr.store.changes import Change
-    from lehr.store.tables import RunRow
 
 log = logging.getLogger(__name__)
 

@@ -17,24 +17,28 @@ from __future__ import annotations
 import contextlib
 import shutil
 import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import wandb
 from pydantic import ValidationError
 
-from lehr.app.wandb_mirror.state_files import MirrorProgress, MirrorRequest, Notes, SentScores
+from lehr.app.wandb_mirror.state_files import (
+    AttemptFeed,
+    MirrorProgress,
+    MirrorRequest,
+    Notes,
+    RunFeed,
+    SentScores,
+)
 from lehr.base import home as homes
+from lehr.schemas.checkpoints import CheckpointView
 from lehr.store.streams.replica import SCORES
 from lehr_trainer.contract.layout import EVENTS
 from lehr_trainer.contract.records import Evaluation, Metrics, Sample, Warning_, record_adapter
-
-if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable, Iterator
-
-    from lehr.app.wandb_mirror.state_files import AttemptFeed, RunFeed
-    from lehr.schemas.checkpoints import CheckpointView
 
 STEP = "step"  # The x axis of the rows: optimizer steps. W&B's own ``_step`` counts rows.
 _LOOK_S = 1.0
@@ -89,23 +93,18 @@ def mirror(home: Path, run_id: str, feed: Callable[[], RunFeed], stop: threading
             return
 
 
+@dataclass(eq=False, repr=False)
 class _Session:
     """One opening of the W&B run."""
 
-    def __init__(
-        self,
-        replica: Path,
-        notes: Notes,
-        request: MirrorRequest,
-        feed: Callable[[], RunFeed],
-        stop: threading.Event,
-    ) -> None:
-        self._replica = replica
-        self._notes = notes
-        self._request = request
-        self._feed = feed
-        self._stop = stop
-        self._offline = request.settings.mode == "offline"
+    replica: Path
+    notes: Notes
+    request: MirrorRequest
+    feed: Callable[[], RunFeed]
+    stop: threading.Event
+
+    def __post_init__(self) -> None:
+        self._offline = self.request.settings.mode == "offline"
         self._samples: list[list[Any]] = []
         self._written: dict[int, int] = {}  # By attempt, its last step that was sent to W&B.
         self._offsets: dict[int, int] = {}  # Bytes of each attempt's events that are processed.
@@ -115,7 +114,7 @@ class _Session:
         """Whether the run had ended when mirroring began: then no alerts are sent."""
 
     def keep(self) -> None:
-        feed = self._feed()
+        feed = self.feed()
         self.progress = self._beginning(feed)
         self._began_late = feed.resting
         self._run = self._open(feed)
@@ -128,16 +127,16 @@ class _Session:
             self._run.finish()
             raise
         if not done:
-            self._notes.write(self.progress)
+            self.notes.write(self.progress)
             self._run.finish()
 
     def _beginning(self, feed: RunFeed) -> MirrorProgress:
         """Return the progress to begin with. Online, it has the limits and ends of the earlier one:
         they decided which rows W&B has.
         """
-        known = None if self._offline else self._notes.progress()
+        known = None if self._offline else self.notes.progress()
         return MirrorProgress(
-            request_at=self._request.at,
+            request_at=self.request.at,
             state="mirroring",
             limits=_limits(feed) if known is None else known.limits,
             ends={} if known is None else known.ends,
@@ -145,8 +144,8 @@ class _Session:
         )
 
     def _open(self, feed: RunFeed) -> Any:
-        request = self._request.settings
-        folder = self._notes.folder / "files"
+        request = self.request.settings
+        folder = self.notes.folder / "files"
         if self._offline:
             shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -169,7 +168,7 @@ class _Session:
         )
         run.define_metric(STEP, hidden=True)
         run.define_metric("*", step_metric=STEP)
-        self._notes.write(self.progress)
+        self.notes.write(self.progress)
         return run
 
     def _follow(self) -> bool:
@@ -177,15 +176,15 @@ class _Session:
         is paused.
         """
         while True:
-            feed = self._feed()
+            feed = self.feed()
             self._catch_up(feed)
-            if self._stop.is_set() or self._notes.request() != self._request:
+            if self.stop.is_set() or self.notes.request() != self.request:
                 return False
             if feed.resting and feed.closing is not None:
                 self._close(feed)
                 return True
-            self._notes.write(self.progress)
-            self._stop.wait(_LOOK_S)
+            self.notes.write(self.progress)
+            self.stop.wait(_LOOK_S)
 
     def _catch_up(self, feed: RunFeed) -> None:
         if self._offline:
@@ -195,13 +194,13 @@ class _Session:
                     raise _Superseded
         self._read_all(feed)
         for number, size in feed.scored.items():
-            if self._stop.is_set() or (start := self.progress.scored.get(number, 0)) >= size:
+            if self.stop.is_set() or (start := self.progress.scored.get(number, 0)) >= size:
                 continue
             self._send_scores()
             rows = self.progress.rows
             sent = SentScores(attempt=number, start=start, end=size, after=rows)
             self.progress.scores.append(sent)
-            self._notes.write(self.progress)  # First: W&B never removes a row.
+            self.notes.write(self.progress)  # First: W&B never removes a row.
         self._send_scores()
 
     def _send_scores(self) -> None:
@@ -210,7 +209,7 @@ class _Session:
             if sent.after > self.progress.rows:
                 return
             self._scores_sent += 1
-            path = self._replica / f"{self._notes.run_id}-{sent.attempt}" / SCORES
+            path = self.replica / f"{self.notes.run_id}-{sent.attempt}" / SCORES
             for _, record in records(path, sent.start, sent.end):
                 self._pass_on(sent.attempt, record)
 
@@ -220,14 +219,14 @@ class _Session:
             later = any(other.size for other in feed.attempts[place + 1 :])
             if attempt.open and not later:
                 return
-            if not self._stop.is_set():
+            if not self.stop.is_set():
                 self.progress.ends.setdefault(attempt.number, self._offsets.get(attempt.number, 0))
 
     def _read(self, attempt: AttemptFeed) -> None:
-        path = self._replica / f"{self._notes.run_id}-{attempt.number}" / EVENTS
+        path = self.replica / f"{self.notes.run_id}-{attempt.number}" / EVENTS
         end = self.progress.ends.get(attempt.number, attempt.size)
         for offset, record in records(path, self._offsets.get(attempt.number, 0), end):
-            if self._stop.is_set():
+            if self.stop.is_set():
                 return
             self._send_scores()
             self._pass_on(attempt.number, record)
@@ -262,7 +261,7 @@ class _Session:
             self._refer(feed, saved, closing.run_directory)
         self._run.finish(exit_code=closing.exit_code)
         self.progress.state, self.progress.run_state = "done", feed.state
-        self._notes.write(self.progress)
+        self.notes.write(self.progress)
 
     def _refer(self, feed: RunFeed, saved: CheckpointView, run_directory: str) -> None:
         """Refer to a checkpoint as an artifact; its files are not uploaded."""
