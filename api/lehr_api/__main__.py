@@ -52,7 +52,20 @@ def main(arguments: list[str] | None = None) -> int:
         check_certificate(options.tls_certificate, options.tls_key)
         with home.lock(where):
             home.remove_server(where)  # Of a killed server with the same pid, as in a container.
-            settings = _settings(options, where)
+            settings = Settings(
+                home=where,
+                token=home.ensure_token(where),
+                host=options.host,
+                port=options.port,
+                public_url=options.public_url,
+                allowed_hosts=tuple(options.allowed_host),
+                code=_code_policy(),
+                trainers=tuple(os.environ.get("LEHR_TRAINERS", "").replace(",", " ").split()),
+                gpus=options.gpus,
+                ray_address=options.ray_address,
+                tls_certificate=options.tls_certificate,
+                tls_key=options.tls_key,
+            )
             with _listening(settings) as listener:
                 _allow_open_files()
                 configure_logs(home.logs_dir(where) / "server.log")
@@ -206,23 +219,6 @@ def configure_logs(path: Path) -> None:
     # Its log lines repeat what the server logs itself.
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     logging.getLogger("httpx").setLevel(logging.WARNING)
-
-
-def _settings(options: argparse.Namespace, where: Path) -> Settings:
-    return Settings(
-        home=where,
-        token=home.ensure_token(where),
-        host=options.host,
-        port=options.port,
-        public_url=options.public_url,
-        allowed_hosts=tuple(options.allowed_host),
-        code=_code_policy(),
-        trainers=tuple(os.environ.get("LEHR_TRAINERS", "").replace(",", " ").split()),
-        gpus=options.gpus,
-        ray_address=options.ray_address,
-        tls_certificate=options.tls_certificate,
-        tls_key=options.tls_key,
-    )
 
 
 def _code_policy() -> Literal["any", "installed"]:

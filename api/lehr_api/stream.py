@@ -14,6 +14,7 @@ import logging
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable
+from dataclasses import KW_ONLY, dataclass
 from typing import NamedTuple
 
 from anyio import CapacityLimiter, to_thread
@@ -110,21 +111,17 @@ class Listener:
         return first + b"".join(pending) or HEARTBEAT
 
 
+@dataclass(eq=False, repr=False)
 class Hub:
     """Passes the store's changes to the listeners."""
 
-    def __init__(
-        self,
-        store: Store,
-        presenter: Presenter,
-        cluster: Callable[[], ClusterView],
-        *,
-        heartbeat_s: float,
-    ) -> None:
-        self._store = store
-        self._presenter = presenter
-        self._cluster = cluster
-        self._heartbeat_s = heartbeat_s
+    store: Store
+    presenter: Presenter
+    cluster: Callable[[], ClusterView]
+    _: KW_ONLY
+    heartbeat_s: float
+
+    def __post_init__(self) -> None:
         self._guard = threading.Lock()
         self._changes: set[tuple[str, str, str, int | None]] = set()
         self._sizes: dict[tuple[str, str, int | None], int] = {}
@@ -139,7 +136,7 @@ class Hub:
         self._wake = asyncio.Event()
         # A separate thread: building events neither waits for requests nor delays them.
         self._limiter = CapacityLimiter(1)
-        self._unsubscribe = self._store.subscribe(self.on_change)
+        self._unsubscribe = self.store.subscribe(self.on_change)
         self._task = self._loop.create_task(self._send_changes())
 
     async def stop(self) -> None:
@@ -187,7 +184,7 @@ class Hub:
         self._listeners.add(listener)
         try:
             yield b"retry: 2000\n" + _hello(missed=False)
-            while (lines := await listener.take(self._heartbeat_s)) is not None:
+            while (lines := await listener.take(self.heartbeat_s)) is not None:
                 yield lines
         finally:
             self._listeners.discard(listener)
@@ -232,8 +229,8 @@ class Hub:
         ids: dict[str, set[str]] = {}
         for kind, changed_id, _, _ in changes:
             ids.setdefault(kind, set()).add(changed_id)
-        presenter = self._presenter
-        runs = self._store.runs.by_ids(ids.get("run", ()))
+        presenter = self.presenter
+        runs = self.store.runs.by_ids(ids.get("run", ()))
         views = presenter.runs.views(runs)
         rollouts = ids.get("rollout", set()) | {
             v.rollout_id for v in views if v.rollout_id is not None
@@ -261,7 +258,7 @@ class Hub:
             for (run_id, name, attempt), size in sizes.items()
         ]
         if "cluster" in ids:
-            events.append(Event("cluster", "", "", self._cluster().model_dump_json().encode()))
+            events.append(Event("cluster", "", "", self.cluster().model_dump_json().encode()))
         return events
 
 

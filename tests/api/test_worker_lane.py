@@ -134,7 +134,7 @@ def test_ended_attempt_is_not_answered_from_memory(tmp_path):
     bench = Bench(tmp_path / "bench", pytest.MonkeyPatch(), gpus=2)
     run_id, attempt = bench.running()
     assert isinstance(bench.dispatcher._loader, SnapshotLoader)
-    assert set(bench.dispatcher._loader.living()) == {attempt}
+    assert set(bench.dispatcher._loader.living) == {attempt}
     assert bench.dispatcher.heartbeat_from_memory(attempt, {"step": 1})["fenced"] is False
     bench.exited(attempt, code=1)
     bench.tick()
