@@ -191,7 +191,7 @@ def check_disk() -> list[Check]:
     checks = []
     seen = set()
     for what, path in (("home", home.home()), ("runs", home.runs_dir()), ("data", home.data_dir())):
-        existing = _existing(path)
+        existing = filesystems.nearest_existing(path)
         device = existing.stat().st_dev
         if device in seen:
             continue
@@ -315,10 +315,3 @@ def _nvidia_smi(fields: str) -> list[str]:
     except (OSError, subprocess.TimeoutExpired):
         return []
     return done.stdout.strip().splitlines() if done.returncode == 0 else []
-
-
-def _existing(path: Path) -> Path:
-    """Return the nearest existing parent folder."""
-    while not path.exists():
-        path = path.parent
-    return path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +14,6 @@ from lehr.faces.cli.connect import connect
 from lehr.faces.cli.output import JsonOption, console, escaped, print_json, table
 
 if TYPE_CHECKING:
-    from lehr.faces.client import Client
     from lehr.specs.program import Program
 
 app = typer.Typer(rich_markup_mode=None)
@@ -82,20 +82,15 @@ def checkout(
         return
     out = console()
     out.print(f"{escaped(str(made))} has the code of {escaped(ref)}.")
-    program = _program_of(client, ref)
+    program: Program | None = None
+    with suppress(NotFound):  # It is a capsule.
+        program = client.run(ref).spec.trainer
     use = (
         f"Use it: {_import_path(made, 'trainer', 'project')}"
         if program is None
         else f"Run it: {_command(made.absolute(), program)}"
     )
     out.print(f"  {escaped(use)}", style="dim", soft_wrap=True, highlight=False)
-
-
-def _program_of(client: Client, ref: str) -> Program | None:
-    try:
-        return client.run(ref).spec.trainer
-    except NotFound:  # It is a capsule.
-        return None
 
 
 def _import_path(made: Path, *folders: str) -> str:

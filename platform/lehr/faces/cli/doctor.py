@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from dataclasses import asdict
+from typing import Annotated
 
 import typer
 
@@ -38,7 +39,7 @@ def doctor(
         checks += check_link()
     failed = bad(checks)
     if as_json:
-        print_json({"ok": not failed, "checks": checks_json(checks)})
+        print_json({"ok": not failed, "checks": [asdict(check) for check in checks]})
     else:
         show(checks)
         console().print(
@@ -62,10 +63,6 @@ def show(checks: Sequence[Check]) -> None:
         out.print(check.found, markup=False)
         if check.fix:
             out.print(f"   {'':<15}{check.fix}", markup=False, style="dim")
-
-
-def checks_json(checks: Sequence[Check]) -> list[dict[str, Any]]:
-    return [{"name": c.name, "status": c.status, "found": c.found, "fix": c.fix} for c in checks]
 
 
 def bad(checks: Sequence[Check]) -> list[Check]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -26,9 +26,6 @@ from lehr.faces.cli.output import (
     state_text,
     warn,
 )
-
-if TYPE_CHECKING:
-    pass
 
 app = typer.Typer(rich_markup_mode=None)
 

@@ -63,17 +63,14 @@ def _table(
     rows = table()
     for name in columns:
         justify: Literal["left", "right"] = "left" if name in left else "right"
-        rows.add_column(_head(name), justify=justify, no_wrap=True)
+        head = "" if name == _BEST else escaped(name)
+        rows.add_column(head, justify=justify, no_wrap=True)
     # On a narrow terminal the texts are shortened, not the figures.
     rows.add_column("state", overflow="fold")
     for index, trial in enumerate(trials):
         row = [texts[index] for texts in columns.values()]
         rows.add_row(*row, states[index], style="bold" if trial.best else None)
     return rows
-
-
-def _head(name: str) -> str:
-    return "" if name == _BEST else escaped(name)
 
 
 def _values(sweep: SweepDetail, trials: Sequence[TrialView]) -> dict[str, list[str]]:

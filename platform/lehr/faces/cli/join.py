@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -168,7 +168,7 @@ def join(
                 "node": wanted.node,
                 "joined": joined,
                 "unit": None if unit_path is None else str(unit_path),
-                "checks": doctor.checks_json(checks),
+                "checks": [asdict(one) for one in checks],
             }
         )
     elif bad:

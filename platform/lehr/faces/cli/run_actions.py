@@ -65,13 +65,13 @@ def cancel(ref: ActRef, yes: YesOption = False, as_json: JsonOption = False) -> 
 @app.command("pause")
 def pause(ref: ActRef, as_json: JsonOption = False) -> None:
     """Save a run, or a campaign, then free its GPUs. JSON: {run: RunDetail}, {sweep: ...}."""
-    _act(connect().find(ref, "pause").pause(), as_json)
+    _report(connect().find(ref, "pause").pause(), as_json)
 
 
 @app.command("resume")
 def resume(ref: ActRef, as_json: JsonOption = False) -> None:
     """Queue a paused run or campaign, from its checkpoint. JSON: {run: RunDetail}, {sweep: ...}."""
-    _act(connect().find(ref, "resume").resume(), as_json)
+    _report(connect().find(ref, "resume").resume(), as_json)
 
 
 @app.command("retry")
@@ -82,16 +82,7 @@ def retry(ref: ActRef, as_json: JsonOption = False) -> None:
 
     JSON: {run: RunDetail} or {sweep: SweepDetail}.
     """
-    _act(connect().find(ref, "retry").retry(), as_json)
-
-
-def _act(target: Run | Sweep, as_json: bool) -> None:
-    from lehr.faces.client import Sweep
-
-    if isinstance(target, Sweep):
-        _report_sweep(target, as_json)
-    else:
-        _report(target, as_json)
+    _report(connect().find(ref, "retry").retry(), as_json)
 
 
 @app.command("extend")
@@ -123,15 +114,16 @@ def extend(
     if trials is not None and (isinstance(trials, bool) or not isinstance(trials, int)):
         raise UserError(f"trials is {trials!r}; it must be a whole number.")
     sweep.extend(additions or None, points=points, trials=trials, gpu_hours=hours)
-    _report_sweep(sweep, as_json)
+    _report(sweep, as_json)
 
 
-def _report_sweep(sweep: Sweep, as_json: bool) -> None:
-    counts = ", ".join(f"{count} {state}" for state, count in sweep.view.counts.items())
-    print_result({"sweep": sweep.detail}, f"{sweep.name}: {counts}", as_json=as_json)
+def _report(run: Run | Sweep, as_json: bool) -> None:
+    from lehr.faces.client import Sweep
 
-
-def _report(run: Run, as_json: bool) -> None:
+    if isinstance(run, Sweep):
+        counts = ", ".join(f"{count} {state}" for state, count in run.view.counts.items())
+        print_result({"sweep": run.detail}, f"{run.name}: {counts}", as_json=as_json)
+        return
     desired = run.view.desired
     request = {"cancel": "will be cancelled", "pause": "will be paused"}.get(desired)
     if run.state in {"cancelled", "paused"}:
@@ -242,8 +234,7 @@ def tag(
         run.tag(*tags or ()) if verb == "add" else run.untag(*tags or ())
     if as_json:
         # The sweep was read before its runs changed.
-        key = "sweep" if isinstance(found, Sweep) else "run"
-        print_json({key: found.refresh().detail})
+        print_json({found.noun: found.refresh().detail})
         return
     for run in runs:
         tags_text = " ".join(escaped(one) for one in run.tags) or "[dim]no tags[/]"

@@ -64,7 +64,10 @@ def show(
 
     shown = connect().find_any(ref)
     if rollout:
-        _print_target(connect().find_sweep(ref))
+        sweep = connect().find_sweep(ref)
+        if (text := sweep.campaign().rollout) is None:
+            raise UserError(f"{sweep.name} does not know enough of its target yet.")
+        console().print(text, markup=False, highlight=False, soft_wrap=True, end="")
     elif as_json:
         more: dict[str, Any] = {}
         if isinstance(shown, Sweep):
@@ -78,12 +81,6 @@ def show(
         print_sweep(shown)
     else:
         _print_run(shown)
-
-
-def _print_target(sweep: Sweep) -> None:
-    if (text := sweep.campaign().rollout) is None:
-        raise UserError(f"{sweep.name} does not know enough of its target yet.")
-    console().print(text, markup=False, highlight=False, soft_wrap=True, end="")
 
 
 def print_sweep(sweep: Sweep) -> None:

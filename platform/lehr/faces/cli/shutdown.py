@@ -112,35 +112,28 @@ def take_down(where: Path, *, keep_runs: bool, timeout_s: float) -> ShutdownRepo
     if not where.is_dir():
         return report
     with one_at_a_time(where):
-        _take_down(where, report, keep_runs=keep_runs, timeout_s=timeout_s)
+        server = running_server(where)
+        if server is not None and server.start is None:
+            raise Conflict(
+                f"the server, process {server.pid}, was not started by lehr up.",
+                hint="Stop it as it was started, e.g. systemctl stop lehr. Then lehr down stops "
+                "the trainings and Ray that it left running.",
+            )
+        # A server whose `lehr up` was killed may have no address yet, but it holds the lock.
+        start = last_start.read(where)
+        if start is not None and start.pid == home.lock_holder(where):
+            killed = procfs.end(start.pid, SERVER_TIMEOUT_S)
+            late = f" (killed: it did not end within {SERVER_TIMEOUT_S:.0f} s)" * killed
+            report.stopped.append(f"the server{late}")
+        if ray_head.recorded(where) is not None:
+            # Only trainings on Lehr's own Ray belong to this machine.
+            if keep_runs:
+                report.kept = count_trainings(where)
+            else:
+                report.trainings = stop_all(where, command="lehr down", timeout_s=timeout_s)
+            if ray_head.stop(where):
+                report.stopped.append("Ray")
     return report
-
-
-def _take_down(where: Path, report: ShutdownReport, *, keep_runs: bool, timeout_s: float) -> None:
-    server = running_server(where)
-    if server is not None and server.start is None:
-        raise Conflict(
-            f"the server, process {server.pid}, was not started by lehr up.",
-            hint="Stop it as it was started, e.g. systemctl stop lehr. Then lehr down stops the "
-            "trainings and Ray that it left running.",
-        )
-    # A server whose `lehr up` was killed may have no address yet, but it holds the lock.
-    start = last_start.read(where)
-    if start is not None and start.pid == home.lock_holder(where):
-        killed = procfs.end(start.pid, SERVER_TIMEOUT_S)
-        report.stopped.append(
-            f"the server (killed: it did not end within {SERVER_TIMEOUT_S:.0f} s)"
-            if killed
-            else "the server"
-        )
-    if ray_head.recorded(where) is not None:
-        # Only trainings on Lehr's own Ray belong to this machine.
-        if keep_runs:
-            report.kept = count_trainings(where)
-        else:
-            report.trainings = stop_all(where, command="lehr down", timeout_s=timeout_s)
-        if ray_head.stop(where):
-            report.stopped.append("Ray")
 
 
 def show_ends(counts: Mapping[str, int], *, then: str) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -18,19 +17,7 @@ group = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 app.add_typer(group, name="spec")
 
 
-class ReplacedPart(StrEnum):
-    MODEL = "model"
-    LOSS = "loss"
-    OPTIMIZER = "optimizer"
-
-
-class SpecKind(StrEnum):
-    RUN = "run"
-    SWEEP = "sweep"
-    ROLLOUT = "rollout"
-
-
-_LAUNCH = {SpecKind.RUN: "submit", SpecKind.SWEEP: "sweep", SpecKind.ROLLOUT: "rollout"}
+SpecKind = Literal["run", "sweep", "rollout"]
 
 
 @group.callback()
@@ -43,7 +30,7 @@ def about() -> None:
 
 @group.command("new")
 def new(
-    kind: Annotated[SpecKind, typer.Argument(help="The kind of the spec.")] = SpecKind.RUN,
+    kind: Annotated[SpecKind, typer.Argument(help="The kind of the spec.")] = "run",
     file: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="The new file. Default: the kind, as in run.yaml."),
@@ -68,21 +55,21 @@ def new(
 
     JSON: {file: PATH}.
     """
-    path = file or Path(f"{kind.value}.yaml")
+    path = file or Path(f"{kind}.yaml")
     text = _of_script(kind, script, log, path.parent)
     try:
         with path.open("x") as output:
             output.write(text)
     except FileExistsError:
         raise UserError(
-            f"{path} exists already.", hint=f"lehr spec new {kind.value} -o OTHER.yaml"
+            f"{path} exists already.", hint=f"lehr spec new {kind} -o OTHER.yaml"
         ) from None
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror}.") from None
     if as_json:
         print_json({"file": str(path)})
     else:
-        _print_next(f"{path} is written.", path, _LAUNCH[kind])
+        _print_next(f"{path} is written.", path, "submit" if kind == "run" else kind)
 
 
 def _of_script(kind: SpecKind, script: str | None, log: Path | None, folder: Path) -> str:
@@ -92,8 +79,8 @@ def _of_script(kind: SpecKind, script: str | None, log: Path | None, folder: Pat
     if script is None:
         if log is not None:
             raise UserError("--log needs the script that printed it.", hint="Add --script FILE")
-        return example(kind.value)
-    if kind is SpecKind.ROLLOUT:
+        return example(kind)
+    if kind == "rollout":
         raise UserError("A rollout takes no script.", hint="lehr spec new sweep --script FILE")
     from lehr.faces.cli.run import program
 
@@ -103,15 +90,16 @@ def _of_script(kind: SpecKind, script: str | None, log: Path | None, folder: Pat
     except OSError as error:
         raise UserError(f"--log {log} cannot be read: {error.strerror}.") from None
     root = os.path.relpath(Path.cwd(), folder)
-    return spec_text(kind.value, entry, root, read_script(Path.cwd(), entry, lines))
+    return spec_text(kind, entry, root, read_script(Path.cwd(), entry, lines))
 
 
 @group.command("trainer")
 def trainer(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder for the files.")],
     part: Annotated[
-        ReplacedPart, typer.Option(help="The part of Lehr's trainer to replace.")
-    ] = ReplacedPart.MODEL,
+        Literal["model", "loss", "optimizer"],
+        typer.Option(help="The part of Lehr's trainer to replace."),
+    ] = "model",
     as_json: JsonOption = False,
 ) -> None:
     """Write a project that replaces a part of the trainer.
@@ -122,7 +110,7 @@ def trainer(
     """
     from lehr.specs.new_trainer import write_project
 
-    files = write_project(folder, part.value)
+    files = write_project(folder, part)
     if as_json:
         print_json({"folder": str(folder), "files": files})
     else:
@@ -148,7 +136,7 @@ def schema(
     """
     from lehr.specs import json_schema
 
-    print_json(json_schema(kind.value))
+    print_json(json_schema(kind))
 
 
 @group.command("presets")

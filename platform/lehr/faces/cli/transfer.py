@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -13,9 +13,7 @@ from lehr.faces.cli.connect import Ref, connect
 from lehr.faces.cli.output import JsonOption, console, escaped, fitting, print_json, table, warn
 from lehr.faces.cli.plan import OverridesArgument, read_spec
 from lehr.faces.client.transport import save
-
-if TYPE_CHECKING:
-    from lehr.schemas.sweeps import TransferView
+from lehr.schemas.sweeps import TransferView
 
 app = typer.Typer(rich_markup_mode=None)
 

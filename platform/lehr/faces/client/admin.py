@@ -36,7 +36,7 @@ class AdminMethods:
 
     def tokens(self) -> list[TokenView]:
         """Return the named tokens by name, without their values."""
-        return TokensView.model_validate_json(self.transport.get("/tokens")).tokens
+        return self.transport.read(TokensView, "/tokens").tokens
 
     def create_token(
         self,
@@ -57,7 +57,7 @@ class AdminMethods:
 
     def budget(self) -> BudgetView:
         """Return what the runs of this client's token have used, and its budget if it has one."""
-        return BudgetView.model_validate_json(self.transport.get("/budget"))
+        return self.transport.read(BudgetView, "/budget")
 
     def rotate_token(self, name: str) -> CreatedToken:
         """Replace the value of a token. The old one stops working at once."""
@@ -85,7 +85,7 @@ class AdminMethods:
 
     def quotas(self) -> list[QuotaView]:
         """Return the quotas by project. A project without one has no limit."""
-        return QuotasView.model_validate_json(self.transport.get("/quotas")).quotas
+        return self.transport.read(QuotasView, "/quotas").quotas
 
     def set_quota(self, project: str, gpus: int) -> QuotaView:
         """Set the most GPUs that the project's runs hold at a time.
@@ -101,7 +101,7 @@ class AdminMethods:
 
     def secrets(self) -> list[SecretView]:
         """Return the secrets by name, without their values."""
-        return SecretsView.model_validate_json(self.transport.get("/secrets")).secrets
+        return self.transport.read(SecretsView, "/secrets").secrets
 
     def set_secret(self, name: str, value: str) -> SecretView:
         """Set a secret that specs may name. Attempts that start from now on get the value."""
@@ -113,20 +113,18 @@ class AdminMethods:
         return SecretView.model_validate_json(self.transport.delete(_path("secrets", name)))
 
     def cluster(self) -> ClusterView:
-        return ClusterView.model_validate_json(self.transport.get("/cluster"))
+        return self.transport.read(ClusterView, "/cluster")
 
     def cluster_history(self, hours: float = 24.0) -> ClusterHistory:
         """Return who held each GPU in the last hours, and why others were idle, in GPU-hours."""
-        answer = self.transport.get("/cluster/history", {"hours": hours})
-        return ClusterHistory.model_validate_json(answer)
+        return self.transport.read(ClusterHistory, "/cluster/history", {"hours": hours})
 
     def node_figures(self, node: str, since: float | None = None) -> NodeFigures:
         """Return the figures of a node's GPUs, CPUs and RAM over time, as means of parts.
 
         ``since``: in seconds since the epoch; None: 24 hours ago. They are kept for seven days.
         """
-        answer = self.transport.get("/cluster/figures", {"node": node, "since": since})
-        return NodeFigures.model_validate_json(answer)
+        return self.transport.read(NodeFigures, "/cluster/figures", {"node": node, "since": since})
 
     def exclude_node(self, node: str, reason: str = "by the user") -> ClusterView:
         """Place no new runs on a node. Its running runs continue."""

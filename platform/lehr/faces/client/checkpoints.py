@@ -49,8 +49,7 @@ def download(
     Continues an interrupted download from ``<folder>.part``. With ``kinds``, only these files, e.g.
     ``model`` and ``state``. Raises what ``Run.download_checkpoint`` does.
     """
-    answer = transport.get(f"{_path(run_id, step)}/files", {"attempt": attempt})
-    listed = CheckpointFiles.model_validate_json(answer)
+    listed = transport.read(CheckpointFiles, f"{_path(run_id, step)}/files", {"attempt": attempt})
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise Conflict(f"{folder} already exists.", hint="Choose a folder that does not exist yet.")
     draft = folder.with_name(f"{folder.name}.part")

@@ -295,8 +295,7 @@ class Client(RefMethods, AdminMethods):
 
     def claims(self, by: str = "") -> list[ClaimView]:
         """Return the claims of a person, by default of this token, as they were last judged."""
-        answer = self.transport.get("/claims", {"by": by})
-        return Page[ClaimView].model_validate_json(answer).items
+        return self.transport.read(Page[ClaimView], "/claims", {"by": by}).items
 
     # --- the rest --------------------------------------------------------------------------
 
@@ -311,13 +310,11 @@ class Client(RefMethods, AdminMethods):
 
     def code(self, ref: str) -> CapsuleView:
         """Return the files of a capsule: by its digest or the beginning of one, or of a run."""
-        answer = self.transport.get(f"/code/{quote(ref, safe='')}")
-        return CapsuleView.model_validate_json(answer)
+        return self.transport.read(CapsuleView, f"/code/{quote(ref, safe='')}")
 
     def code_diff(self, ref: str, other: str) -> CodeDiff:
         """Return what changed from the code of ``ref`` to that of ``other``: runs or capsules."""
-        answer = self.transport.get(f"/code/{quote(ref, safe='')}/diff", {"other": other})
-        return CodeDiff.model_validate_json(answer)
+        return self.transport.read(CodeDiff, f"/code/{quote(ref, safe='')}/diff", {"other": other})
 
     def code_checkout(self, ref: str, folder: Path | str) -> Path:
         """Write the code of a run, or a capsule, into a new folder; return the folder.
@@ -329,7 +326,7 @@ class Client(RefMethods, AdminMethods):
 
     def health(self) -> Health:
         """Return the server's health; needs no token."""
-        return Health.model_validate_json(self.transport.get("/health"))
+        return self.transport.read(Health, "/health")
 
     def stream(self, run: str | None = None) -> Iterator[StreamEvent]:
         """Yield events of all runs or one, as they happen. Reconnects by itself."""

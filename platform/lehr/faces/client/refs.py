@@ -59,13 +59,13 @@ class RefMethods:
 
     def find_sweep(self, ref: str) -> Sweep:
         """Return a sweep by id, unique prefix of an id, or name (the newest of that name)."""
-        answer = self.transport.get(f"/sweeps/{quote(ref, safe='')}", {"limit": PAGE})
-        return Sweep(self.transport, SweepDetail.model_validate_json(answer))
+        path = f"/sweeps/{quote(ref, safe='')}"
+        return Sweep(self.transport, self.transport.read(SweepDetail, path, {"limit": PAGE}))
 
     def find_rollout(self, ref: str) -> Rollout:
         """Return a rollout by id, unique prefix of an id, or name (the newest of that name)."""
-        answer = self.transport.get(f"/rollouts/{quote(ref, safe='')}")
-        return Rollout(self.transport, RolloutDetail.model_validate_json(answer))
+        detail = self.transport.read(RolloutDetail, f"/rollouts/{quote(ref, safe='')}")
+        return Rollout(self.transport, detail)
 
     def find(self, ref: str, act: Act | None = None) -> Run | Sweep:
         """Return the sweep or run with that id or name, as ``find_any`` does."""
@@ -116,8 +116,7 @@ class RefMethods:
         raise NotFound(f"there is no {kinds} {ref!r}.", hint=(near or hints[::-1])[0])
 
     def _run(self, ref: str) -> Run:
-        answer = self.transport.get(f"/runs/{quote(ref, safe='')}")
-        return Run(self.transport, RunDetail.model_validate_json(answer))
+        return Run(self.transport, self.transport.read(RunDetail, f"/runs/{quote(ref, safe='')}"))
 
 
 def _states(one: Run | Sweep | Rollout) -> set[str]:

@@ -258,8 +258,8 @@ class RunData(ObjectMethods[RunView, RunDetail]):
         at: int | None = offset
         while at is not None:
             params = {"text": text, "attempt": attempt, "offset": at}
-            answer = self._transport.get(f"/runs/{self.id}/logs/{quote(name)}/search", params)
-            found = LogHits.model_validate_json(answer)
+            path = f"/runs/{self.id}/logs/{quote(name)}/search"
+            found = self._transport.read(LogHits, path, params)
             yield from found.lines
             at = found.next_offset
 
@@ -308,6 +308,4 @@ class RunData(ObjectMethods[RunView, RunDetail]):
             time.sleep(_FOLLOW_PAUSE_S)
 
     def _chunk(self, name: str, **params: Any) -> LogChunk:
-        return LogChunk.model_validate_json(
-            self._transport.get(f"/runs/{self.id}/logs/{name}", params)
-        )
+        return self._transport.read(LogChunk, f"/runs/{self.id}/logs/{name}", params)

@@ -159,9 +159,7 @@ class Run(RunData):
     def checkpoint_deletion(self, step: int, *, attempt: int | None = None) -> CheckpointDeletion:
         """Return what ``delete_checkpoint`` would free."""
         path = f"{self._path}/checkpoints/{step}/deletion"
-        return CheckpointDeletion.model_validate_json(
-            self._transport.get(path, {"attempt": attempt})
-        )
+        return self._transport.read(CheckpointDeletion, path, {"attempt": attempt})
 
     def delete_checkpoint(self, step: int, *, attempt: int | None = None) -> CheckpointDeletion:
         """Delete one checkpoint and its copy, unless a run still needs it."""
@@ -201,7 +199,7 @@ class Run(RunData):
 
     def deletion(self) -> Deletion:
         """Return what ``delete`` would free."""
-        return Deletion.model_validate_json(self._transport.get(f"/runs/{self.id}/deletion"))
+        return self._transport.read(Deletion, f"/runs/{self.id}/deletion")
 
     def delete(self) -> Deletion:
         """Delete its checkpoints, metrics, logs and files, for good. Its record stays, archived."""

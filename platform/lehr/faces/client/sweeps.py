@@ -124,7 +124,7 @@ class Sweep(ObjectMethods[SweepView, SweepDetail]):
         self, *, cursor: str | None = None, states: Sequence[str] | None = None
     ) -> SweepDetail:
         params = {"limit": PAGE, "cursor": cursor, "state": states}
-        return SweepDetail.model_validate_json(self._transport.get(f"/sweeps/{self.id}", params))
+        return self._transport.read(SweepDetail, f"/sweeps/{self.id}", params)
 
     def retry(self, *, idempotency_key: str | None = None) -> Self:
         """Queue its failed trials again, and those that never ran because it was stopped."""
@@ -134,8 +134,7 @@ class Sweep(ObjectMethods[SweepView, SweepDetail]):
         """Return what a campaign was asked, has tried, and believes of its target now; after so
         many ``steps`` of its trials also what was believed then (``course``).
         """
-        answer = self._transport.get(f"/sweeps/{self.id}/campaign", {"steps": steps})
-        return CampaignView.model_validate_json(answer)
+        return self._transport.read(CampaignView, f"/sweeps/{self.id}/campaign", {"steps": steps})
 
     def pause(self) -> Self:
         """Save and stop its live runs. A campaign adds none until they are resumed."""
@@ -151,7 +150,7 @@ class Sweep(ObjectMethods[SweepView, SweepDetail]):
 
     def deletion(self) -> SweepDeletion:
         """Return what ``delete`` would free."""
-        return SweepDeletion.model_validate_json(self._transport.get(f"/sweeps/{self.id}/deletion"))
+        return self._transport.read(SweepDeletion, f"/sweeps/{self.id}/deletion")
 
     def delete(self) -> SweepDeletion:
         """Delete its runs' checkpoints, metrics, logs and files, for good. The record stays."""
@@ -215,7 +214,7 @@ class Sweep(ObjectMethods[SweepView, SweepDetail]):
 
     def audit(self) -> AuditView:
         """Return what the rule ``forecast`` would have stopped in the server's finished sweeps."""
-        return AuditView.model_validate_json(self._transport.get(f"/sweeps/{self.id}/audit"))
+        return self._transport.read(AuditView, f"/sweeps/{self.id}/audit")
 
     def importance(self) -> dict[str, float]:
         """Return how much each varied parameter decides the metric, the largest share first.
@@ -237,8 +236,8 @@ class Sweep(ObjectMethods[SweepView, SweepDetail]):
         return Drawing([linked], figure.verdict)
 
     def _figure(self, parameter: str | None = None) -> SweepFigure:
-        answer = self._transport.get(f"/sweeps/{self.id}/figure", {"parameter": parameter})
-        return SweepFigure.model_validate_json(answer)
+        path = f"/sweeps/{self.id}/figure"
+        return self._transport.read(SweepFigure, path, {"parameter": parameter})
 
     def __repr__(self) -> str:
         view = self.view

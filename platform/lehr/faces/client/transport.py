@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
+from pydantic import BaseModel
+
 from lehr import __version__
 from lehr.errors import ServerUnavailable, UserError
 from lehr.faces.client import problems
@@ -43,6 +45,7 @@ _NO_SUCH_HOST = "no such host"
 
 Params = Mapping[str, Any]
 V = TypeVar("V")
+M = TypeVar("M", bound=BaseModel)
 PAGE = 200
 """Items that one answer of a list has, at most."""
 
@@ -131,6 +134,10 @@ class Transport:
     def get(self, path: str, params: Params | None = None) -> bytes:
         return self._send("GET", path, params=params, again=True).content
 
+    def read(self, kind: type[M], path: str, params: Params | None = None) -> M:
+        """Return the answer of a GET as a ``kind``."""
+        return kind.model_validate_json(self.get(path, params))
+
     def text(self, path: str) -> str:
         return self._send("GET", path, again=True).text
 
@@ -148,8 +155,7 @@ class Transport:
         cursor: str | None = None
         while limit is None or len(items) < limit:
             size = PAGE if limit is None else min(PAGE, limit - len(items))
-            answer = self.get(path, {**params, "limit": size, "cursor": cursor})
-            read = page.model_validate_json(answer)
+            read = self.read(page, path, {**params, "limit": size, "cursor": cursor})
             items += read.items
             cursor = read.next_cursor
             if cursor is None:

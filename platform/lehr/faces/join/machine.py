@@ -79,9 +79,7 @@ def prepare(
         os.environ["SSL_CERT_FILE"] = str(ca_file)
     with Client(server_url, token) as client:
         view, between = ask(client, name, check=check)
-    real = len(
-        gpu_inventory.visible(gpu_inventory.real_gpus(), os.environ.get("CUDA_VISIBLE_DEVICES"))
-    )
+    real = gpu_inventory.visible_gpus()
     if real and gpus is not None and gpus > real:
         raise UserError(
             f"--gpus {gpus}: this machine has {real} GPU{'s' if real > 1 else ''}.",

@@ -98,12 +98,8 @@ def forget(where: Path) -> None:
 
 
 def write_ray(where: Path, process: RayProcess) -> None:
-    procfs.write_json(str(folder(where) / "ray.json"), asdict(process), mode=0o600, durable=True)
+    process.write(folder(where) / "ray.json")
 
 
 def read_ray(where: Path) -> RayProcess | None:
-    found = procfs.read_json(str(where / "join" / "ray.json"))
-    try:
-        return RayProcess(**found)
-    except TypeError:
-        return None
+    return RayProcess.read(where / "join" / "ray.json")

@@ -9,18 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from lehr.errors import UserError
-from lehr.faces.client import Run
+from lehr.faces.client import Client, Rollout, Run, Sweep
 from lehr.faces.client.submission import plain
 from lehr.faces.mcp.answers import Answer, brief_run
 from lehr.specs import load_spec
-
-if TYPE_CHECKING:
-    from lehr.faces.client import Client, Rollout, Sweep
 
 RequestId = Annotated[
     str,

@@ -8,13 +8,14 @@ import itertools
 import json
 import time
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
 from lehr.analysis.plan_json import spec_json
 from lehr.control.lifecycle import REPORTING
 from lehr.errors import NotFound, ServerUnavailable
+from lehr.faces.client import Client, Rollout, Run, Sweep
 from lehr.faces.client.plan_server import PlanServer
 from lehr.faces.mcp.answers import (
     Answer,
@@ -31,9 +32,6 @@ from lehr.schemas.base import Page
 from lehr.schemas.runs import RunView
 from lehr.schemas.streams import Series
 from lehr.specs import load_spec
-
-if TYPE_CHECKING:
-    from lehr.faces.client import Client, Rollout, Run, Sweep
 
 Limit = Annotated[int, Field(ge=1, le=100)]
 Offset = Annotated[int, Field(ge=0, description="Skip so many, to read on.")]

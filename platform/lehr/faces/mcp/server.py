@@ -6,7 +6,7 @@ import functools
 import inspect
 import json
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from anyio import to_thread
 from mcp.server import MCPServer
@@ -15,12 +15,10 @@ from mcp_types import ToolAnnotations
 
 from lehr import __version__
 from lehr.errors import LehrError, NotFound, did_you_mean
+from lehr.faces.client import Client
 from lehr.faces.mcp.answers import Answer, text_of
 from lehr.faces.mcp.launching import Launching
 from lehr.faces.mcp.reading import Reading
-
-if TYPE_CHECKING:
-    from lehr.faces.client import Client
 
 READS = (
     "overview", "list_runs", "show_run", "list_sweeps", "show_sweep", "list_rollouts",
