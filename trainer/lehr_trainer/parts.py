@@ -20,7 +20,7 @@ import json
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,17 +28,13 @@ from torch import nn
 
 from lehr_trainer.checkpointing import optimizer_state, state
 from lehr_trainer.checkpointing.checkpoint import SavedTensors, bytes_of
+from lehr_trainer.configs.optimizer import OptimizerConfig
+from lehr_trainer.configs.train import ModelConfig, TrainConfig
 from lehr_trainer.errors import BadConfig
 from lehr_trainer.losses.chunked import LossSum
-from lehr_trainer.losses.variants import of_mean
+from lehr_trainer.losses.variants import TokenLoss, of_mean
+from lehr_trainer.models.module_map import Decoder
 from lehr_trainer.optim import set_lr_factor
-
-if TYPE_CHECKING:
-    from lehr_trainer.configs.optimizer import OptimizerConfig
-    from lehr_trainer.configs.train import ModelConfig, TrainConfig
-    from lehr_trainer.losses.variants import TokenLoss
-    from lehr_trainer.models.module_map import Decoder
-
 
 _SMALL = 64
 """8-bit optimizers quantise the state of 64 x 64 weights; that of smaller ones stays in 32 bits."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Annotated, ClassVar, Literal, Protocol, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -28,23 +28,6 @@ Parametrization = Literal["standard", "mup"]
 Norm = Literal["pre", "post", "peri"]
 DEFAULT_HEAD_SIZE = 64
 """Head size at which muP's attention scores are those of the standard parametrization."""
-
-
-class Shape(Protocol):
-    """What this module reads of a model's config."""
-
-    @property
-    def hidden_size(self) -> int: ...
-    @property
-    def head_size(self) -> int: ...
-    @property
-    def stable_embedding(self) -> bool: ...
-    @property
-    def parametrization(self) -> Parametrization: ...
-    @property
-    def base_width(self) -> int | None: ...
-    @property
-    def base_head_size(self) -> int | None: ...
 
 
 def check_parametrization(model: Shape) -> None:
@@ -329,6 +312,9 @@ class GPT2Config(Config):
     @property
     def mlp_size(self) -> int:
         return self.intermediate_size or 4 * self.hidden_size
+
+
+Shape = LlamaConfig | GPT2Config
 
 
 def _check_heads(heads: int, hidden_size: int) -> None:

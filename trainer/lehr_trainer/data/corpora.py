@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import importlib
 import inspect
-import json
 import os
 import sys
 import sysconfig
@@ -66,8 +65,6 @@ def open_corpus(corpus: SingleCorpus) -> CorpusReader:
         BadData: a path does not exist or holds nothing to read.
     """
     if isinstance(corpus, StdlibCorpus):
-        from lehr_trainer.data.corpora import StdlibReader
-
         return StdlibReader()
     if isinstance(corpus, FilesCorpus):
         from lehr_trainer.data.files import FilesReader
@@ -80,11 +77,6 @@ def open_corpus(corpus: SingleCorpus) -> CorpusReader:
     from lehr_trainer.data.files import HubReader
 
     return HubReader(corpus)
-
-
-def identity_digest(identity: dict[str, Any]) -> str:
-    """Return a key for ``identity``, the same in every process."""
-    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
 
 
 _SKIPPED_FOLDERS = frozenset(

@@ -143,7 +143,9 @@ def text_rows(
         stream = datasets.load_dataset(
             builder,
             # As a URL, since a plain path would be taken for a glob pattern.
-            data_files=[_literal(path) for path in files],
+            data_files=[
+                "".join(f"[{c}]" if c in "*?[" else c for c in str(path)) for path in files
+            ],
             split="train",
             streaming=True,
             **options,
@@ -162,10 +164,6 @@ def column(stream: Any, field: str) -> Iterator[str]:
     for table in stream.with_format("arrow").iter(batch_size=256):
         for text in table[field].to_pylist():
             yield text or ""
-
-
-def _literal(path: Path) -> str:
-    return "".join(f"[{c}]" if c in "*?[" else c for c in str(path))
 
 
 def _named(files: list[Path]) -> str:

@@ -8,6 +8,8 @@ the shards do not depend on the number of cores.
 from __future__ import annotations
 
 import errno
+import hashlib
+import json
 import os
 import shutil
 from collections import deque
@@ -25,7 +27,7 @@ from lehr_trainer.contract.records import Notify
 from lehr_trainer.data.away import shards_of_absent
 from lehr_trainer.data.chats import ChatEncoder
 from lehr_trainer.data.checks import check_vocabulary, document_hash, is_held_out
-from lehr_trainer.data.corpora import CorpusReader, identity_digest, open_corpus
+from lehr_trainer.data.corpora import CorpusReader, open_corpus
 from lehr_trainer.data.lock import PHASE, Meter, PreparationLock, preparation_lock
 from lehr_trainer.data.mix import whole_weights
 from lehr_trainer.data.shards import STATE, CorpusPosition, HeldOutShard, ShardWriter, TokenBatch
@@ -154,7 +156,8 @@ def cache_key(
         "held_out": validation.share,
         **({"loss_mask": data.loss_mask} if data.masks_prompts else {}),
     }
-    return identity_digest(identity)[:24]
+    # The same in every process.
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:24]
 
 
 @dataclass
@@ -185,7 +188,7 @@ class _Preparation:
             manifest = DatasetManifest(
                 corpus={
                     **self.corpus.description(),
-                    "held_out": writer.held_out,
+                    "held_out": writer.done.held_out,
                     **({"note": self.chats.note} if self.chats else {}),
                 },
                 tokenizer=self.data.tokenizer,
@@ -195,7 +198,7 @@ class _Preparation:
                 train=train,
                 validation=held_out,
                 validation_documents_sha256=documents_sha256,
-                duplicates_removed=writer.duplicates,
+                duplicates_removed=writer.done.duplicates,
                 masked=self.data.masks_prompts,
             )
             self._publish(building, manifest)
@@ -209,8 +212,8 @@ class _Preparation:
 
     def _write(self, writer: ShardWriter) -> None:
         meter = Meter(self.corpus, self.data.max_tokens, self.notify, self.lock.report)
-        if writer.reused:
-            self.notify(PHASE, f"resuming after {writer.reused} finished shards", None)
+        if reused := len(writer.done.train):
+            self.notify(PHASE, f"resuming after {reused} finished shards", None)
         limit = self.data.max_tokens
         left = None if limit is None else limit - writer.train_tokens
         for batch, then in self._tokenized(writer.position) if left != 0 else ():
@@ -220,7 +223,7 @@ class _Preparation:
             writer.append(batch, then)
             left = None if left is None else left - batch.train.size
             meter.count(batch.train.size, batch.text_bytes, then, writer.train_tokens)
-        meter.summary(writer.train_tokens, writer.validation_tokens)
+        meter.summary(writer.train_tokens, writer.done.validation_tokens)
 
     def _tokenized(self, start: CorpusPosition) -> Iterator[tuple[TokenBatch, CorpusPosition]]:
         """Yield batches in reading order, tokenized by all cores a little ahead of the writer."""
@@ -296,10 +299,10 @@ class _Preparation:
         )
 
     def _check_not_empty(self, writer: ShardWriter, building: Path) -> None:
-        if writer.train_tokens and writer.validation_tokens > 1:
+        if writer.train_tokens and writer.done.validation_tokens > 1:
             return
         shutil.rmtree(building)
-        if writer.train_tokens == writer.validation_tokens == 0:
+        if writer.train_tokens == writer.done.validation_tokens == 0:
             raise BadData(f"the corpus holds no text: {_blank(self.data.corpus)}")
         if writer.train_tokens == 0:
             raise BadData(

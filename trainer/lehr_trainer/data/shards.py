@@ -123,8 +123,8 @@ class ShardWriter:
         self._dtype = np.dtype(dtype)
         self._shard_tokens = shard_tokens
         folder.mkdir(parents=True, exist_ok=True)
-        self._done = self._resume()
-        self._at = self._done.position
+        self.done = self._resume()
+        self.position = self.done.position  # From which reading must resume.
         self._shard = self._next_shard()
         self._validation = (folder / VALIDATION).open("ab")
         self._records = (folder / VALIDATION_DOCUMENTS).open("ab")
@@ -133,49 +133,26 @@ class ShardWriter:
         )
 
     @property
-    def position(self) -> CorpusPosition:
-        """Position from which reading must resume."""
-        return self._at
-
-    @property
-    def reused(self) -> int:
-        """Number of finished shards that were found."""
-        return len(self._done.train)
-
-    @property
     def train_tokens(self) -> int:
-        return sum(shard.tokens for shard in self._done.train) + self._shard.tokens
-
-    @property
-    def validation_tokens(self) -> int:
-        return self._done.validation_tokens
-
-    @property
-    def held_out(self) -> list[list[Any]]:
-        """Return the sources in the order of reading, with their held-out documents."""
-        return self._done.held_out
-
-    @property
-    def duplicates(self) -> int:
-        return self._done.duplicates
+        return sum(shard.tokens for shard in self.done.train) + self._shard.tokens
 
     def append(self, batch: TokenBatch, then: CorpusPosition) -> None:
         """Write a batch; ``then`` is the position after it."""
         self._shard.write(batch.train, batch.train_documents)
         for document in batch.held_out:
             if document.hash in self._held_out:
-                self._done.duplicates += 1
+                self.done.duplicates += 1
                 continue
             self._held_out.add(document.hash)
             self._validation.write(document.tokens.astype(self._dtype).tobytes())
             record = (document.hash, document.tokens.size, document.bytes)
             self._records.write(np.array([record], dtype=DOCUMENT_RECORD).tobytes())
-            self._done.validation_tokens += document.tokens.size
-            self._done.validation_documents += 1
-            if not self._done.held_out or self._done.held_out[-1][0] != document.source:
-                self._done.held_out.append([document.source, 0])
-            self._done.held_out[-1][1] += 1
-        self._at = then
+            self.done.validation_tokens += document.tokens.size
+            self.done.validation_documents += 1
+            if not self.done.held_out or self.done.held_out[-1][0] != document.source:
+                self.done.held_out.append([document.source, 0])
+            self.done.held_out[-1][1] += 1
+        self.position = then
         if self._shard.tokens >= self._shard_tokens:
             self._close_shard()
             self._shard = self._next_shard()
@@ -194,11 +171,11 @@ class ShardWriter:
         validation = Shard(
             name=VALIDATION,
             tokens=tokens.size,
-            documents=self._done.validation_documents,
+            documents=self.done.validation_documents,
             max_token=int(token_ids(tokens).max(initial=0)),
             sha256=sha256_file(held_out),
         )
-        return self._done.train, validation, sha256_file(self._folder / VALIDATION_DOCUMENTS)
+        return self.done.train, validation, sha256_file(self._folder / VALIDATION_DOCUMENTS)
 
     def close(self) -> None:
         """Close the files; unfinished shards are written again next time."""
@@ -206,11 +183,11 @@ class ShardWriter:
             file.close()
 
     def _next_shard(self) -> _OpenShard:
-        return _OpenShard(self._folder / f"train-{len(self._done.train):05d}.bin", self._dtype)
+        return _OpenShard(self._folder / f"train-{len(self.done.train):05d}.bin", self._dtype)
 
     def _close_shard(self) -> None:
-        self._done.train.append(self._shard.finish())
-        self._done.position = self._at
+        self.done.train.append(self._shard.finish())
+        self.done.position = self.position
         _sync(self._validation)
         _sync(self._records)
         self._save()
@@ -218,7 +195,7 @@ class ShardWriter:
     # --- what an interrupted preparation left ------------------------------------------------
 
     def _save(self) -> None:
-        done = self._done
+        done = self.done
         state: dict[str, Any] = {
             "source": done.position.source,
             "document": done.position.document,

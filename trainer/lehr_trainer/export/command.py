@@ -172,7 +172,7 @@ def open_source(path: Path, step: int | str) -> ExportSource:
 
 def _read(directory: Path, manifest: checkpoint.Manifest, config_file: Path | None) -> ExportSource:
     """Read the config that trained the weights; the run's own may have been edited since."""
-    state = checkpoint.read_document(directory, "state") if _has_state(manifest) else {}
+    state = checkpoint.read_document(directory, "state") if "state.json" in manifest.files else {}
     if "config" not in state:
         if config_file is None:
             raise BadCheckpoint(f"{directory}/state.json has no config; export its run directory")
@@ -185,10 +185,6 @@ def _read(directory: Path, manifest: checkpoint.Manifest, config_file: Path | No
             f"{directory}/state.json has a config that is not valid: {reason}"
         ) from (error)
     return ExportSource(directory, manifest, config, state)
-
-
-def _has_state(manifest: checkpoint.Manifest) -> bool:
-    return "state.json" in manifest.files
 
 
 def _choose(run_dir: Path, step: int | str) -> tuple[Path, checkpoint.Manifest]:

@@ -62,7 +62,9 @@ def explain(error: BaseException, rank: int) -> Failure:
         )
     if isinstance(error, OSError) and error.errno in NO_SPACE:
         return Failure(rank, DiskFull.cause, f"no space left: {text}")
-    if names & {"DistError", "DistBackendError", "DistNetworkError"} or _lost_peer(text):
+    if names & {"DistError", "DistBackendError", "DistNetworkError"} or (
+        "gloo" in text and ("Connection" in text or "Timed out" in text)
+    ):
         return Failure(rank, "peer_lost", f"another rank has ended: {_first_line(text)}")
     if any(words in text for words in _NO_COMPILER):
         return Failure(
@@ -75,10 +77,6 @@ def explain(error: BaseException, rank: int) -> Failure:
     if "AcceleratorError" in names or "CUDA error" in text:
         return Failure(rank, "gpu_error", _first_line(text))
     return Failure(rank, "error", f"{type(error).__name__}: {_first_line(text)}")
-
-
-def _lost_peer(text: str) -> bool:
-    return "gloo" in text and ("Connection" in text or "Timed out" in text)
 
 
 def _first_line(text: str) -> str:
