@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING
 
@@ -121,6 +122,48 @@ def test_several_are_ranked_with_intervals_and_grouped_by_what_explains_them(
     page.get_by_label("Group by").fill("tag")
     page.get_by_label("Group by").press("Enter")
     expect(groups.locator("tbody tr b")).to_have_text(["no tag"])
+
+
+def test_of_many_the_first_have_rows_and_columns_that_fit_and_the_view_is_saved(
+    visit: Visit, lehr: Lehr
+):
+    ids = []
+    for n in range(34):
+        optimizer = {
+            "lr": 1e-4 * 1.1**n,
+            "weight_decay": n % 3 / 10,
+            "betas": [0.9, 0.9 + n % 2 / 20],
+        }
+        run = lehr.store.runs.create(
+            seeding.run_spec(f"wide-{n}-of-a-long-name", optimizer=optimizer)
+        )
+        attempt = seeding.start(lehr.store, run)
+        attempt.evaluate(100, 3 + n / 100 if n else math.nan)
+        attempt.end(RunState.COMPLETED, 100)
+        ids.append(run.id)
+    visit.page.set_viewport_size({"width": 390, "height": 844})
+    page = visit.open(f"/compare?runs={','.join(ids)}")
+    expect(page.locator(".gap")).to_contain_text(
+        "wide-1-of-a-long-name is best by 0.01000; 32 others, 1 without a value"
+    )
+    results = page.get_by_role("table", name="Results")
+    expect(results.locator("tbody tr")).to_have_count(31)
+    expect(results.locator("tbody tr").last).to_contain_text("baseline")
+    heads, room = results.locator("th"), page.locator(".results .scroll-x").last
+    assert room.evaluate("(box) => box.scrollWidth - box.clientWidth") <= 0
+    count = heads.count()
+    page.get_by_role("button", name=re.compile("more columns")).click()
+    expect(page.get_by_role("button", name="Fewer columns")).to_be_visible()
+    assert heads.count() > count
+    page.get_by_role("button", name="Show all 34").click()
+    expect(results.locator("tbody tr")).to_have_count(34)
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.get_by_text("View", exact=True).click()
+    page.get_by_label("Save this view").fill("wide ones")
+    page.keyboard.press("Enter")
+    visit.open("/").locator("#runs-options").get_by_text("View", exact=True).click()
+    page.get_by_role("link", name="wide ones").click()
+    expect(page.get_by_role("heading", name="34 runs compared")).to_be_visible()
 
 
 def test_a_run_is_added_by_name_while_the_others_still_load(look: Visit, world: World):

@@ -87,7 +87,7 @@ def test_runs_are_found_selected_and_compared_by_keyboard(look: Visit):
 def test_selected_columns_are_remembered(look: Visit):
     page = look.open("/?curves=0")
     expect(page.locator("th.col-id")).to_have_count(0)
-    page.locator("#runs-options").get_by_text("Columns", exact=True).click()
+    page.locator("#runs-options").get_by_text("View", exact=True).click()
     page.get_by_role("checkbox", name="id", exact=True).check()
     page.get_by_role("checkbox", name="MFU").uncheck()
     expect(page.locator("th.col-id")).to_be_visible()
@@ -205,16 +205,23 @@ def test_bands_of_many_groups_are_seen_at_the_nearest_line_only(visit: Visit, le
     expect(bands.locator("visible=true")).to_have_count(3)
 
 
-def test_a_mean_says_which_run_is_far(visit: Visit, lehr: Lehr):
-    for name, loss in (("a", 3.0), ("b", 3.1), ("c", 3.2), ("diverges", 1000.0)):
-        attempt = seeding.start(lehr.store, lehr.store.runs.create(seeding.run_spec(name)))
+@pytest.mark.parametrize("of_sweep", [False, True])
+def test_a_mean_says_which_run_is_far(visit: Visit, lehr: Lehr, of_sweep: bool):
+    store = lehr.store
+    names = ["a", "b", "c", "diverges"]
+    if of_sweep:
+        sweep, runs = seeding.create_sweep(store, seeding.lr_sweep("far", [1e-3, 2e-3, 3e-3, 4e-3]))
+    else:
+        runs = [store.runs.create(seeding.run_spec(name)) for name in names]
+    for run, loss in zip(runs, (3.0, 3.1, 3.2, 1000.0), strict=True):
+        attempt = seeding.start(store, run)
         attempt.evaluate(1, loss)
         attempt.evaluate(2, loss)
         attempt.flush()
-    page = visit.open("/?by=lr")
+    page = visit.open(f"/?fold={sweep.id}" if of_sweep else "/?by=lr")
     mean = page.locator("tr.group .col-val span").first
     expect(mean).to_have_text("3.10 ±0.10")
-    said = "1 far run left out: diverges"
+    said = f"1 far run left out: {runs[3].name}"
     expect(mean).to_have_attribute("title", re.compile(f"^mean of 3 of 4 runs, {said}, ±"))
     chart = page.locator('[data-metric="val/loss"]')
     chart.locator(".plot").hover()

@@ -25,6 +25,17 @@ test("a run keeps its colour whoever is beside it, and its dash in whatever orde
   assert.equal(stroke(slots(["p8w2c4nd", "k3f9x2ab"]).get("p8w2c4nd") ?? 0).dash, "dash");
 });
 
+test("ten groups have ten colours whatever their order, and a run beside them another dash", () => {
+  fc.assert(fc.property(fc.uniqueArray(fc.string(), { minLength: 1, maxLength: 30 }), (names) => {
+    const given = slots([], names);
+    assert.deepEqual(slots([], names.toReversed()), given);
+    assert.equal(new Set(given.values()).size, names.length);
+    assert.equal(new Set([...given.values()].map((one) => one % 10)).size, Math.min(10, names.length));
+  }));
+  assert.deepEqual([slots([], ["p8w2c4nd", "k3f9x2ab"]).get("k3f9x2ab"), slots([], ["p8w2c4nd", "k3f9x2ab"]).get("p8w2c4nd")], [5, 6]);
+  assert.equal(slots(["p8w2c4nd"], ["k3f9x2ab"]).get("p8w2c4nd"), 15);
+});
+
 test("runs have the colours here that they have in figures of notebooks and in reports", () => {
   // tests/platform/analysis/test_sweep_figure.py holds Python's rule to the same numbers.
   const given = slots(Array.from({ length: 12 }, (_, i) => `run${i}`));

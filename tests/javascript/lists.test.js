@@ -236,13 +236,15 @@ test("variants are ranked by the means of their seeds, without those that diverg
     results: [value("a", 3), value("b", 4), value("c", 2.5), value("d", "NaN"), value("e", 3.75)],
   });
   assert.deepEqual(variantsOf(comparison).map(({ ids, mean }) => [ids.join(""), mean]), [["c", 2.5], ["ab", 3.5], ["e", 3.75]]);
-  assert.equal(sentenceOf(comparison, (id) => id), "c is best by 1.000; 2 others; noise unknown.");
+  assert.equal(sentenceOf(comparison, (id) => id), "c is best by 1.000; 2 others, 1 without a value; noise unknown.");
+  const diverged = { ...comparison, results: comparison.results.map((/** @type {any} */ one) => ({ ...one, value: "ab".includes(one.run_id) ? "NaN" : one.value })), gaps: comparison.gaps.map((/** @type {any} */ one) => ({ ...one, difference: null })) };
+  assert.deepEqual(variantsOf(diverged).map(({ ids }) => ids.join("")), ["c", "e"], "a baseline that diverged leaves the others their order");
   const first = { ...comparison, gaps: [gap("e", 0.25)] };
   assert.match(sentenceOf(first, (id) => id), /^a \(mean of 2 equal runs\) is best by 0.2500;/);
   const seeded = { ...first, differences: [{ path: "train.seed", values: [0, 1, 0, 0, 0] }] };
   assert.match(sentenceOf(seeded, (id) => id), /^a \(mean of 2 seeds\) is best/);
   const highest = { ...comparison, goal: "maximize", noise: 0.1 };
-  assert.equal(sentenceOf(highest, (id) => id), "e is best by 0.2500; 2 others; noise between seeds 0.10.");
+  assert.equal(sentenceOf(highest, (id) => id), "e is best by 0.2500; 2 others, 1 without a value; noise between seeds 0.10.");
 });
 
 test("a setting explains what lies between its values, beyond what chance gives; its own for each run explains nothing", () => {

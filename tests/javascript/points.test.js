@@ -13,7 +13,7 @@ const pairs = (one) => one.step.map((/** @type {number} */ step, /** @type {numb
 
 test("values of the wire become numbers, and what is not finite a gap or an infinity", () => {
   const read = points({ step: [1, 2, 3], x: [1, 2, 3], y: [1.5, "NaN", "Infinity"], low: null, high: [2, "NaN", 3], goal: "maximize" });
-  assert.deepEqual(read, { step: [1, 2, 3], x: [1, 2, 3], y: [1.5, NaN, Infinity], low: null, high: [2, NaN, 3], goal: "maximize", members: undefined, whole: undefined, dropouts: undefined });
+  assert.deepEqual(read, { step: [1, 2, 3], x: [1, 2, 3], y: [1.5, NaN, Infinity], low: null, high: [2, NaN, 3], goal: "maximize", speed: undefined, members: undefined, whole: undefined, dropouts: undefined });
 });
 
 test("a mean says where not all of its runs have a value, also behind the curve that it was forked from", () => {

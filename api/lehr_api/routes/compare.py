@@ -28,7 +28,7 @@ def compare(
         list[str],
         Query(
             min_length=2,
-            max_length=100,
+            max_length=200,
             description="Runs by id or name, repeated; the first is the baseline.",
             examples=[["k3f9x2ab", "p8w2c4nd"]],
         ),

@@ -32,7 +32,7 @@ Runs = Annotated[
     list[str],
     Query(
         min_length=1,
-        max_length=100,
+        max_length=200,
         description="Runs by id or name, repeated.",
         examples=[["k3f9x2ab", "p8w2c4nd"]],
     ),

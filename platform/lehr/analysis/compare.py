@@ -89,7 +89,7 @@ class ComparedRun:
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Flatten nested mappings to dotted paths; lists are values, but for the stages of a training.
+    """Flatten nested dicts to dotted paths; lists are values, but for the stages of a training.
 
     A stage has the name by which an override has it: ``train.stages.anneal.optimizer.lr``.
     """
@@ -97,12 +97,12 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in values.items():
         path = f"{prefix}.{key}" if prefix else str(key)
         staged = path == _STAGES and isinstance(value, list)
-        if staged and all(isinstance(stage, Mapping) for stage in value):
+        if staged and all(isinstance(stage, dict) for stage in value):
             value = {  # noqa: PLW2901
                 stage.get("name") or number: {k: v for k, v in stage.items() if k != "name"}
                 for number, stage in enumerate(value)
             }
-        if isinstance(value, Mapping) and value:
+        if isinstance(value, dict) and value:
             found.update(flatten(value, path))
         else:
             found[path] = value

@@ -84,14 +84,15 @@ def scale_of(values: Iterable[Any]) -> Callable[[Any], str]:
     taken: dict[str, int] = {}
     for word in sorted({_text(value) for value in known}):
         own = slot(word)
-        free = ((own + i) % COLOURS for i in range(COLOURS))
+        dashed = range(COLOURS * len(DASHES))
+        free = ((own + i) % COLOURS + i // COLOURS * COLOURS for i in dashed)
         taken[word] = next((one for one in free if one not in taken.values()), own)
 
     def colour(value: Any) -> str:
         if value is None:
             return _ABSENT
         if not ordered:
-            return PALETTE[taken[_text(value)]]
+            return PALETTE[taken[_text(value)] % COLOURS]
         if not math.isfinite(value):
             return _BROKEN
         share = 0.5 if low == high else (bend(value) - bend(low)) / (bend(high) - bend(low))

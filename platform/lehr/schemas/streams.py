@@ -39,6 +39,8 @@ class Series(View):
     name: str
     goal: Goal | None = None
     """As of ``MetricInfo``."""
+    speed: bool = False
+    """Whether it measures a machine and no model: a slow run is in each mean."""
     x_axis: Literal["step", "tokens", "time", "flops"] = "step"
     exact: bool
     total_points: int
@@ -52,8 +54,8 @@ class Series(View):
     superseded: list[Series] = []
     """Points of earlier attempts past the step where a later one resumed, if requested."""
     members: int = 1
-    """Of more than one run it is the mean, with one standard deviation below and above it in
-    ``low`` and ``high``, and without ``superseded``.
+    """Of more than one run it is the mean where half of them have a value, with one standard
+    deviation below and above it in ``low`` and ``high``, and without ``superseded``.
     """
     counts: list[int] | None = None
     """How many of the members have a value at each point, where not all have one at all."""

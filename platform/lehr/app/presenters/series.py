@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from lehr.base.names import goal_of
+from lehr.base.names import goal_of, is_speed
 from lehr.schemas.streams import Series
 from lehr.store.streams.series_query import SeriesData
 
@@ -19,6 +19,7 @@ def series_view(series: SeriesData, digits: int | None = None, **more: Any) -> S
     # Made of the store's own lists: nothing to validate, and a million points would take a second.
     made = vars(series) | {
         "goal": goal_of(series.name),
+        "speed": is_speed(series.name),
         "superseded": [series_view(one, digits) for one in series.superseded],
         **more,
     }
@@ -29,27 +30,36 @@ def series_view(series: SeriesData, digits: int | None = None, **more: Any) -> S
 
 
 def mean_view(
-    members: Sequence[SeriesData], ended: Sequence[bool], digits: int | None, far: Mapping[str, str]
+    curves: Sequence[SeriesData],
+    ended: Sequence[bool],
+    digits: int | None,
+    far: Mapping[str, str],
+    broken: Collection[str] = (),
 ) -> Series:
     """Return the mean of curves with points, as that of the first: of those that have a value, with
     one standard deviation below and above it. ``ended``: whether the run of each has ended.
-    ``far``: names of the runs by id that are no members, as ``far_runs`` says.
+    ``far``: names of the runs by id that are no members, as ``far_runs`` says; ``broken``: ids of
+    those whose newest value is not finite. They are members only if all are broken.
 
-    It has the steps of the finest curve, and those of others before and after it. A coarser curve
-    counts with what is between its points.
+    It has the steps of the finest curve, and those of others before and after it, where half of the
+    members have a value: a mean of ever fewer would show who ends. A coarser curve counts with what
+    is between its points.
     """
+    members = [curve for curve in curves if curve.run_id not in broken] or curves
     finest = max(members, key=lambda curve: len(curve.step))
+    first, last = finest.step[0], finest.step[-1]
     places = {
         step: x
         for curve in members
+        if curve.step[0] < first or curve.step[-1] > last
         for step, x in zip(curve.step, curve.x, strict=True)
-        if not finest.step[0] <= step <= finest.step[-1]
+        if not first <= step <= last
     } | dict(zip(finest.step, finest.x, strict=True))
     steps = np.array(sorted(places))
     values = np.array([np.interp(steps, c.step, c.y, np.nan, np.nan) for c in members])
     finite = np.isfinite(values)
     counts = finite.sum(axis=0)
-    there = counts > 0
+    there = 2 * counts >= len(members)
     steps, counts, values, finite = steps[there], counts[there], values[:, there], finite[:, there]
     mean = np.where(finite, values, 0.0).sum(axis=0) / counts
     squares = np.where(finite, (values - mean) ** 2, 0.0).sum(axis=0)
@@ -73,7 +83,7 @@ def mean_view(
         digits,
         members=len(members),
         counts=None if (counts == len(members)).all() else counts.tolist(),
-        dropouts=", ".join(filter(None, [_dropouts(members, ended), left_out])),
+        dropouts=", ".join(filter(None, [_dropouts(curves, ended), left_out])),
         far=[*far],
     )
 

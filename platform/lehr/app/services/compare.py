@@ -7,6 +7,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import Any, Literal
 
 from lehr.analysis.batches import DIGEST, is_measured
@@ -14,16 +15,22 @@ from lehr.analysis.compare import ComparedRun, compared_metric, flatten
 from lehr.analysis.compare import compare as compare_curves
 from lehr.analysis.compare import note as metric_note
 from lehr.analysis.curve import Curve
-from lehr.analysis.groups import GroupedRun, UnknownKey, far_runs, group_names, spread
+from lehr.analysis.groups import GroupedRun, UnknownKey, group_names, spread
 from lehr.app.presenters.runs import CORE_METRICS
 from lehr.app.services.context import Context
-from lehr.app.services.many_runs import find_runs, read_curve, specs_with_configs
-from lehr.base.names import Goal, goal_of, task_of
+from lehr.app.services.many_runs import (
+    far_members,
+    find_runs,
+    goals_of,
+    newest_values,
+    read_curve,
+    specs_with_configs,
+)
+from lehr.base.names import goal_of, task_of
 from lehr.control.lifecycle import RunState
 from lehr.errors import NotFound, UserError, did_you_mean
 from lehr.schemas.comparisons import ComparisonView, RunGroupView
 from lehr.schemas.runs import RunValuesView
-from lehr.specs.sweep import Metric
 from lehr.store import Store
 from lehr.store.streams.series import MetricSummary
 from lehr.store.tables import RunRow
@@ -82,9 +89,11 @@ def compare_runs(
         )
         for run, spec, names, own, curve in zip(runs, specs, infos, logged, curves, strict=True)
     ]
-    view = compare_curves(compared, metric=metric, goal=_goal(store, runs, metric), x_axis=x_axis)
+    view = compare_curves(
+        compared, metric=metric, goal=goals_of(store, runs, [metric])[metric], x_axis=x_axis
+    )
     if by:
-        view.groups = _groups(runs, specs, infos, view, by)
+        view.groups = _groups(store, runs, specs, infos, view, by)
     if chosen:
         view.notes.insert(0, chosen)
     return view
@@ -94,15 +103,6 @@ def _without(run: RunRow, x_axis: CompareAxis) -> str:
     if RunState(run.state).ended:
         return f"no value ({run.state})"
     return "has not ended" if x_axis == "end" else "no value yet"
-
-
-def _goal(store: Store, runs: Sequence[RunRow], metric: str) -> Goal | None:
-    """Return the goal that a sweep of these runs declares, else that of the metric's name."""
-    for sweep_id in dict.fromkeys(run.sweep_id for run in runs if run.sweep_id is not None):
-        declared = Metric.model_validate(store.sweeps.get(sweep_id).spec["metric"])
-        if declared.name == metric:
-            return declared.goal
-    return goal_of(metric)
 
 
 def _curves(
@@ -159,21 +159,30 @@ def _points(
 
 
 def _groups(
+    store: Store,
     runs: Sequence[RunRow],
     specs: Sequence[Mapping[str, Any]],
     infos: Sequence[Sequence[MetricSummary]],
     view: ComparisonView,
     by: str,
 ) -> list[RunGroupView]:
-    names = groups_of(runs, specs, [{one.name: one.last for one in known} for known in infos], by)
+    newest = [{one.name: one.last for one in known} for known in infos]
+    members: dict[str, list[int]] = {}
+    for i, name in enumerate(groups_of(runs, specs, newest, by)):
+        members.setdefault(name, []).append(i)
+    ends = {
+        run.id: {view.metric: values[view.metric]} if view.metric in values else {}
+        for run, values in zip(runs, newest, strict=True)
+    }
+    out = far_members(store, [[runs[i] for i in its] for its in members.values()], ends)
     found = []
-    for name in dict.fromkeys(names):
-        members = [one for one, its in zip(view.results, names, strict=True) if its == name]
-        values = {one.run_id: None if one.incomparable else one.value for one in members}
-        far = far_runs(values, view.goal)
-        count, mean, deviation = spread(v for run, v in values.items() if run not in far)
+    for name, its in members.items():
+        far = [run_id for run_id in out.get(view.metric, ()) if run_id in {runs[i].id for i in its}]
+        results = [view.results[i] for i in its]
+        counted = [one for one in results if not one.incomparable and one.run_id not in far]
+        count, mean, deviation = spread(one.value for one in counted)
         of = {"count": count, "mean": mean, "deviation": deviation, "far": far}
-        found.append(RunGroupView(name=name, run_ids=[*values], **of))
+        found.append(RunGroupView(name=name, run_ids=[one.run_id for one in results], **of))
     return found
 
 
@@ -289,15 +298,20 @@ def values_of_runs(
     """Return the configs of these runs by dotted path, and their newest values of ``metrics``.
 
     With ``names``, also the names of all metrics that any of them has logged; with ``by``, the
-    name of each run's group, as ``groups_of`` makes them. Without ``configs`` these are left out.
+    name of each run's group, as ``groups_of`` makes them. Of these groups, and of refs joined by
+    commas, which runs are in no mean. Without ``configs`` these are left out.
 
     Raises:
         NotFound: there is no such run, or none of them has what ``by`` names.
     """
     store = context.store
-    runs = list({one.id: one for one in find_runs(store, refs)}.values())
+    given = [ref.split(",") for ref in refs]
+    every = list(dict.fromkeys(chain.from_iterable(given)))
+    brief = not configs and not by
+    by_ref = dict(zip(every, find_runs(store, every, brief=brief), strict=True))
+    runs = list({one.id: one for one in by_ref.values()}.values())
     ids = [run.id for run in runs]
-    specs = specs_with_configs(store, runs)
+    specs = [] if brief else specs_with_configs(store, runs)
     flat = [
         {path: value for path, value in flatten(spec).items() if path not in _IDENTITY}
         for spec in (specs if configs else ())
@@ -310,25 +324,19 @@ def values_of_runs(
             same[path] = column[0]
         else:
             differing[path] = column
-    every = names or by
-    latest = store.series.latest(ids, None if every else metrics) if every or metrics else {}
-    newest = [{name: at.value for name, at in latest.get(run_id, {}).items()} for run_id in ids]
-    groups = groups_of(runs, specs, newest, by) if by else []
-    members: dict[str, list[int]] = {}
-    for i, group in enumerate(groups):
-        members.setdefault(group, []).append(i)
-    far: dict[str, list[str]] = {}
-    for name in filter(goal_of, sorted({name for values in newest for name in values})):
-        for own in members.values():
-            values = {ids[i]: newest[i].get(name) for i in own}
-            if out := far_runs(values, goal_of(name)):
-                far.setdefault(name, []).extend(out)
+    wanted = {*metrics, *(key.partition("<")[0].strip() for key in by.split(","))}
+    newest = newest_values(store, ids, None if names else wanted)
+    groups = groups_of(runs, specs, [*newest.values()], by) if by else []
+    members = {",".join(group): [by_ref[ref] for ref in group] for group in given if group[1:]}
+    for run, group in zip(runs, groups, strict=bool(by)):
+        members.setdefault(group, []).append(run)
+    asked = {run: {n: v for n, v in its.items() if n in metrics} for run, its in newest.items()}
     return RunValuesView(
         runs=ids,
         same=same,
         differing=differing,
-        metrics={name: _column(store, runs, name, newest) for name in metrics},
-        metric_names=sorted({name for values in newest for name in values}) if names else [],
+        metrics={name: _column(store, runs, name, [*newest.values()]) for name in metrics},
+        metric_names=sorted(set().union(*newest.values())) if names else [],
         groups=groups,
-        far=far,
+        far=far_members(store, members.values(), asked),
     )

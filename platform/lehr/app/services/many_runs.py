@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
-from itertools import chain
+from itertools import chain, product
 from typing import Any, Literal
 
 from lehr.analysis.groups import far_runs
 from lehr.app.presenters.series import mean_view, series_view
 from lehr.app.presenters.streams import flops_per_token
-from lehr.base.names import ARGUMENTS, goal_of, is_neutral_argument
+from lehr.base.names import ARGUMENTS, Goal, goal_of, is_neutral_argument, is_speed
 from lehr.errors import NotFound, UserError
 from lehr.schemas.streams import Series
+from lehr.specs.sweep import Metric
 from lehr.store import Store
 from lehr.store.streams.series_query import SeriesData
 from lehr.store.tables import RunRow
 
 
-def find_runs(store: Store, refs: Iterable[str]) -> list[RunRow]:
+def find_runs(store: Store, refs: Iterable[str], *, brief: bool = False) -> list[RunRow]:
     """Find a run for each different ref, in their order. An id comes before a name, as in ``find``.
+    ``brief``: without their specs, as ``by_ids`` reads them.
 
     Raises:
         NotFound: there is no such run.
     """
     different = list(dict.fromkeys(refs))
-    known = {run.id: run for run in store.runs.by_ids(different)}
+    known = {run.id: run for run in store.runs.by_ids(different, brief=brief)}
     return [known.get(ref) or store.runs.find(ref) for ref in different]
 
 
@@ -96,6 +98,42 @@ def _times(curve: SeriesData, cost: float) -> SeriesData:
     return replace(curve, x_axis="flops", x=[tokens * cost for tokens in curve.x], superseded=old)
 
 
+def goals_of(
+    store: Store, runs: Iterable[RunRow], metrics: Iterable[str]
+) -> dict[str, Goal | None]:
+    """Return the goals of metrics: what a sweep of these runs declares, else that of the name."""
+    sweeps = {run.sweep_id for run in runs if run.sweep_id is not None}
+    declared = map(Metric.model_validate_json, store.sweeps.metrics(sweeps) if sweeps else ())
+    return {name: goal_of(name) for name in metrics} | {one.name: one.goal for one in declared}
+
+
+def far_members(
+    store: Store, groups: Iterable[Sequence[RunRow]], newest: Mapping[str, Mapping[str, float]]
+) -> dict[str, list[str]]:
+    """Return by metric the runs that are in no mean of their group, by ``far_runs``.
+
+    Whoever shows the mean of a group leaves them out: rows, lines and comparisons. ``newest``: by
+    run and metric. A metric of speed has none: that of a slow run belongs to the mean.
+    """
+    groups = list(groups)
+    metrics = sorted({name for values in newest.values() for name in values})
+    goals = goals_of(store, chain.from_iterable(groups), metrics)
+    found: dict[str, list[str]] = {}
+    for name, group in product(metrics, groups):
+        ends = {run.id: newest[run.id].get(name) for run in group}
+        if not is_speed(name) and (out := far_runs(ends, goals[name])):
+            found.setdefault(name, []).extend(out)
+    return found
+
+
+def newest_values(
+    store: Store, run_ids: Iterable[str], metrics: Collection[str] | None
+) -> dict[str, dict[str, float]]:
+    """Return the newest value of each of these metrics (or of all) by run."""
+    latest = store.series.latest([*run_ids], metrics)
+    return {run: {name: at.value for name, at in its.items()} for run, its in latest.items()}
+
+
 MOST_POINTS = 2_000_000  # Of one answer: about 60 MB, and several times that while it is made.
 
 
@@ -130,44 +168,49 @@ def curves_of_runs(
         )
     begins: list[float | None] = [*firsts] if firsts else [None]
     starts = dict(zip(refs, begins * len(refs) if len(begins) == 1 else begins, strict=True))
-    read = partial(
-        read_curve,
-        store,
-        x_axis=x_axis,
-        points=points,
-        last=last,
-        smoothing=smoothing,
-        with_superseded=with_superseded,
-    )
-    groups = [ref.split(",") for ref in starts]
-    runs = find_runs(store, chain.from_iterable(groups))
-    by_ref = dict(zip(dict.fromkeys(chain.from_iterable(groups)), runs, strict=True))
+    groups = {ref: ref.split(",") for ref in starts}
+    every = list(dict.fromkeys(chain.from_iterable(groups.values())))
+    by_ref = dict(zip(every, find_runs(store, every, brief=x_axis != "flops"), strict=True))
+    options: dict[str, Any] = {"x_axis": x_axis, "points": points, "last": last}
+    options |= {"smoothing": smoothing, "with_superseded": with_superseded}
     found: list[Series] = []
     total = 0
-    for group, first in zip(groups, starts.values(), strict=True):
-        if x_axis == "flops" and len({_cost(by_ref[ref]) for ref in group}) > 1:
+    for ref, first in starts.items():
+        runs = {run.id: run for run in map(by_ref.__getitem__, groups[ref])}
+        if x_axis == "flops" and len({_cost(run) for run in runs.values()}) > 1:
             continue  # At a step its members are at different places of the axis.
+        several = len(groups[ref]) > 1
+        ends = newest_values(store, runs, names) if several else {}
+        far = far_members(store, [[*runs.values()]], ends)
         for name in dict.fromkeys(names):
-            members: list[tuple[RunRow, SeriesData]] = []
-            for run in {by_ref[ref].id: by_ref[ref] for ref in group}.values():
-                with suppress(NotFound):  # The run has no such metric.
-                    members.append((run, read(run, name, first=first)))
-            curves = [curve for _, curve in members]
-            total += sum(len(curve.x) for curve in curves)
-            if total > MOST_POINTS:
-                raise _too_many("Ask for fewer runs, metrics or points at once.")
-            if len(group) == 1 and curves:
+            curves = []
+            for curve in _read_curves(store, [*runs.values()], name, first=first, **options):
+                curves.append(curve)
+                total += len(curve.x)
+                if total > MOST_POINTS:
+                    raise _too_many("Ask for fewer runs, metrics or points at once.")
+            if curves and not several:
                 without = {} if ranges else {"low": None, "high": None}
                 found.append(series_view(curves[0], digits, **without))
-            elif len(group) > 1:
-                latest = store.series.latest([run.id for run, _ in members], [name])
-                ends = {run: its[name].value for run, its in latest.items() if its}
-                out = far_runs(ends, goal_of(name))
-                far = {run.id: run.name for run, _ in members if run.id in out}
-                if there := [one for one in members if one[1].step and one[0].id not in far]:
-                    ended = [run.ended_at is not None for run, _ in there]
-                    found.append(mean_view([curve for _, curve in there], ended, digits, far))
+            out = {run_id: runs[run_id].name for run_id in far.get(name, ())}
+            there = [one for one in curves if one.step and one.run_id not in out]
+            if there and several:
+                ended = [runs[one.run_id].ended_at is not None for one in there]
+                broken = {run for run, its in ends.items() if not math.isfinite(its.get(name, 0.0))}
+                found.append(mean_view(there, ended, digits, out, broken))
     return found
+
+
+def _read_curves(
+    store: Store, runs: Sequence[RunRow], name: str, *, x_axis: CurveAxis, **options: Any
+) -> Iterator[SeriesData]:
+    """Read a metric of those of these runs that have it."""
+    if x_axis != "flops":
+        yield from store.series.read_many([run.id for run in runs], name, x_axis=x_axis, **options)
+        return
+    for run in runs:
+        with suppress(NotFound):
+            yield read_curve(store, run, name, x_axis=x_axis, **options)
 
 
 def refuse_too_many(store: Store, run_id: str, names: Sequence[str]) -> None:

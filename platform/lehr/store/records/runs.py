@@ -7,6 +7,7 @@ from typing import Any, Literal, Unpack
 
 from sqlalchemy import bindparam, case, func, or_, update
 from sqlalchemy import select as columns
+from sqlalchemy.orm import load_only
 from sqlmodel import col, select
 
 from lehr.control.lifecycle import ENDED, RunState
@@ -53,6 +54,9 @@ FACTS = columns(
 )
 """Of ``page``: what changes whenever anything changes that ``lehr.db`` has of a run."""
 
+BRIEF = [getattr(RunRow, name) for name in ("id", "name", "ended_at", "sweep_id")]
+"""What the mean of many runs needs: no specs, which are most of a row."""
+
 
 class Runs(Records):
     """Runs as they were submitted: created, found, listed, tagged, archived, deleted."""
@@ -75,11 +79,10 @@ class Runs(Records):
         with self._db.read() as session:
             return provenance_of(session, run)
 
-    def by_ids(self, run_ids: Collection[str]) -> list[RunRow]:
-        """Return the runs of these ids that exist, newest first."""
-        return self._all(
-            select(RunRow).where(col(RunRow.id).in_(run_ids)).order_by(col(RunRow.number).desc())
-        )
+    def by_ids(self, run_ids: Collection[str], *, brief: bool = False) -> list[RunRow]:
+        """Return the runs of these ids that exist, newest first; ``brief``: with ``BRIEF`` only."""
+        found = select(RunRow).where(among(RunRow.id, run_ids)).order_by(col(RunRow.number).desc())
+        return self._all(found.options(load_only(*BRIEF)) if brief else found)
 
     def ended_among(self, run_ids: Sequence[str]) -> list[str]:
         """Return those of these runs that have ended and had an attempt, in the given order."""

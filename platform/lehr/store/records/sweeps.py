@@ -17,6 +17,7 @@ from lehr.specs.sweep_expand import TrialSpec
 from lehr.store.changes import Change
 from lehr.store.records.lists import Groups
 from lehr.store.records.run_rows import (
+    among,
     announce_run,
     announce_runs,
     insert_run,
@@ -165,6 +166,12 @@ class Sweeps(Groups[SweepRow]):
             .order_by(col(SweepRow.created_at).desc())
         )
         return self._all(query.limit(limit))
+
+    def metrics(self, sweep_ids: Collection[str]) -> list[str]:
+        """Return the metrics that these sweeps declare, of the newest first, as JSON."""
+        declared = func.json_extract(SweepRow.spec, "$.metric")
+        rows = select(declared).where(among(SweepRow.id, sweep_ids))
+        return self._all(rows.order_by(col(SweepRow.number).desc()))
 
     def newest_run_at_last_end(self, sweep_id: str) -> int:
         """Return the number of the newest run when a run of the sweep ended last; 0 if none has."""

@@ -7,9 +7,12 @@ they are joined into one full block (compaction). Readers get the same points at
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -66,33 +69,53 @@ def of(values: dict[int, float]) -> Points:
     return Points(steps, numbers)
 
 
-def load(
-    connection: sqlite3.Connection,
-    run: int,
-    metric: int,
-    attempt: int,
-    within: tuple[int, int] | None = None,
-) -> Points:
-    """Load an attempt's points of a metric; with ``within``, those of these steps, maybe more."""
-    key = (run, metric, attempt)
-    return merged(blocks(connection, key, within=within), rows(connection, key))
+Key = tuple[int, int, int]  # The key of a series in the index: run, metric, attempt.
+_KEY = itemgetter(0, 1, 2)
+_OF_KEYS = """
+    run IN (SELECT value FROM json_each(:runs))
+    AND metric IN (SELECT value FROM json_each(:metrics))
+    AND (:attempt IS NULL OR attempt=:attempt)
+"""
+_BLOCKS = f"""
+    SELECT run, metric, attempt, first, count, stride, steps, vals FROM blocks
+    WHERE {_OF_KEYS} AND count<:below AND last>=:low AND first<=:high
+    ORDER BY run, metric, attempt, first
+"""  # noqa: S608 - constants only
+_ROWS = f"""
+    SELECT run, metric, attempt, step, value FROM metrics WHERE {_OF_KEYS}
+    ORDER BY run, metric, attempt, step
+"""  # noqa: S608 - constants only
 
 
-def blocks(
+def load(connection: sqlite3.Connection, run: int, metric: int, attempt: int) -> Points:
+    """Load an attempt's points of a metric."""
+    return load_many(connection, [run], [metric], attempt).get((run, metric, attempt), EMPTY)
+
+
+def load_many(
     connection: sqlite3.Connection,
-    key: tuple[int, int, int],
+    runs: Collection[int],
+    metrics: Collection[int],
+    attempt: int | None = None,
     *,
     below: int = 1 << 62,
     within: tuple[int, int] | None = None,
-) -> Points:
-    """Read the points of blocks that have fewer than ``below`` points and steps ``within``."""
+) -> dict[Key, Points]:
+    """Load the points of these metrics of these runs, of each attempt or of this one; with
+    ``within``, those of these steps, maybe more. ``below``: of blocks with fewer points only.
+
+    The statements are two for all of them: a thread waits for Python's lock at each.
+    """
     low, high = within or (-NO_LIMIT, NO_LIMIT)
-    found = connection.execute(
-        "SELECT first, count, stride, steps, vals FROM blocks"
-        " WHERE run=? AND metric=? AND attempt=? AND count<? AND last>=? AND first<=?"
-        " ORDER BY first",
-        (*key, below, low, high),
-    ).fetchall()
+    given = {"runs": json.dumps([*runs]), "metrics": json.dumps([*metrics]), "attempt": attempt}
+    found = connection.execute(_BLOCKS, {**given, "below": below, "low": low, "high": high})
+    older = {key: _unpacked([row[3:] for row in its]) for key, its in groupby(found, _KEY)}
+    newer = rows(connection, runs, metrics, attempt)
+    return {key: merged(older.get(key, EMPTY), newer.get(key, EMPTY)) for key in {**older, **newer}}
+
+
+def _unpacked(found: Sequence[tuple[Any, ...]]) -> Points:
+    """Make points of rows of ``blocks``."""
     total = sum(count for _, count, _, _, _ in found)
     steps, values = np.empty(total, np.int64), np.empty(total, np.float64)
     at = 0
@@ -106,15 +129,20 @@ def blocks(
     return Points(steps, values)
 
 
-def rows(connection: sqlite3.Connection, key: tuple[int, int, int]) -> Points:
+def rows(
+    connection: sqlite3.Connection,
+    runs: Collection[int],
+    metrics: Collection[int],
+    attempt: int | None,
+) -> dict[Key, Points]:
     """Read the points that are still rows."""
-    found = connection.execute(
-        "SELECT step, value FROM metrics WHERE run=? AND metric=? AND attempt=? ORDER BY step", key
-    ).fetchall()
-    if not found:
-        return EMPTY
-    steps, values = zip(*found, strict=True)
-    return Points(np.array(steps, np.int64), np.array(values, np.float64))  # None becomes NaN.
+    given = {"runs": json.dumps([*runs]), "metrics": json.dumps([*metrics]), "attempt": attempt}
+    found: dict[Key, Points] = {}
+    for key, its in groupby(connection.execute(_ROWS, given), _KEY):
+        *_, steps, values = zip(*its, strict=True)
+        # None becomes NaN.
+        found[key] = Points(np.array(steps, np.int64), np.array(values, np.float64))
+    return found
 
 
 def merged(older: Points, newer: Points) -> Points:
@@ -136,10 +164,21 @@ def merged(older: Points, newer: Points) -> Points:
 
 def starts(connection: sqlite3.Connection, run: int) -> list[AttemptStart]:
     """Return the starts of a run's attempts, by attempt."""
+    return starts_of(connection, [run]).get(run, [])
+
+
+def starts_of(
+    connection: sqlite3.Connection, runs: Collection[int]
+) -> dict[int, list[AttemptStart]]:
+    """Return the starts of the attempts of each of these runs, by attempt."""
     rows = connection.execute(
-        "SELECT attempt, step, parent FROM starts WHERE run=? ORDER BY attempt", (run,)
+        "SELECT run, attempt, step, parent FROM starts"
+        " WHERE run IN (SELECT value FROM json_each(?)) ORDER BY run, attempt",
+        (json.dumps([*runs]),),
     )
-    return [AttemptStart(*row) for row in rows]
+    return {
+        run: [AttemptStart(*one[1:]) for one in its] for run, its in groupby(rows, itemgetter(0))
+    }
 
 
 def lineage(known: Sequence[AttemptStart]) -> list[Span]:
@@ -165,22 +204,13 @@ def lineage(known: Sequence[AttemptStart]) -> list[Span]:
 
 
 def curve(
-    connection: sqlite3.Connection,
-    run: int,
-    metric: int,
-    spans: Sequence[Span],
-    within: tuple[int, int] | None = None,
+    loaded: Mapping[Key, Points], run: int, metric: int, spans: Sequence[Span]
 ) -> list[tuple[int, Points]]:
-    """Return the run's points by attempt, oldest first; no step is in two attempts.
-
-    With ``within``, return those of these steps and maybe more.
-    """
+    """Return the run's points by attempt, oldest first; no step is in two attempts."""
     pieces: list[tuple[int, Points]] = []
     newer: list[Ints] = []
     for span in reversed(spans):
-        piece = load(connection, run, metric, span.attempt, within)
-        if within is not None:
-            piece = piece.where((piece.steps >= within[0]) & (piece.steps <= within[1]))
+        piece = loaded.get((run, metric, span.attempt), EMPTY)
         if len(piece) and piece.steps[-1] > span.limit:
             piece = piece.where(piece.steps <= span.limit)
         for steps in newer:
@@ -192,7 +222,7 @@ def curve(
 
 
 def superseded(
-    connection: sqlite3.Connection,
+    loaded: Mapping[Key, Points],
     run: int,
     metric: int,
     known: Sequence[AttemptStart],
@@ -202,7 +232,7 @@ def superseded(
     limits = {span.attempt: span.limit for span in spans}
     found = []
     for start in known:
-        piece = load(connection, run, metric, start.attempt)
+        piece = loaded.get((run, metric, start.attempt), EMPTY)
         piece = piece.where(piece.steps > limits.get(start.attempt, -1))
         if len(piece):
             found.append((start.attempt, piece))
@@ -262,8 +292,6 @@ BLOCK = 8192  # Points in a full block.
 SMALL = 48  # From this many points at once on, a block is cheaper than rows.
 ROWS = 256  # After so many more points, those that came as rows are moved into a small block.
 
-Key = tuple[int, int, int]  # The key of a series in the index: run, metric, attempt.
-
 
 def full_keys(connection: sqlite3.Connection) -> list[Key]:
     """Return the metrics that have enough loose points for a full block."""
@@ -274,7 +302,8 @@ def full_keys(connection: sqlite3.Connection) -> list[Key]:
 
 def put_small(connection: sqlite3.Connection, key: Key, new: Points) -> None:
     """Store points that come after all stored ones; rows that precede them join the block."""
-    loose = rows(connection, key)
+    run, metric, attempt = key
+    loose = rows(connection, [run], [metric], attempt).get(key, EMPTY)
     if len(loose):
         _delete_rows(connection, key)
     _put(connection, key, merged(loose, new))
@@ -285,7 +314,8 @@ def seal(connection: sqlite3.Connection, key: Key) -> None:
 
     Too few for one, its rows become a small block, unless their steps are out of order.
     """
-    new = rows(connection, key)
+    run, metric, attempt = key
+    new = rows(connection, [run], [metric], attempt).get(key, EMPTY)
     newest, small = connection.execute(
         "SELECT max(last), total(count) FILTER (WHERE count<?) FROM blocks"
         " WHERE run=? AND metric=? AND attempt=?",
@@ -297,7 +327,7 @@ def seal(connection: sqlite3.Connection, key: Key) -> None:
             _put(connection, key, new)
         _set_loose(connection, key, int(small) + len(new))
         return
-    loose = merged(blocks(connection, key, below=BLOCK), new)
+    loose = load_many(connection, [run], [metric], attempt, below=BLOCK).get(key, EMPTY)
     (sealed,) = connection.execute(
         "SELECT max(last) FROM blocks WHERE run=? AND metric=? AND attempt=? AND count>=?",
         (*key, BLOCK),

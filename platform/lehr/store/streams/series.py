@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, groupby, pairwise
+from typing import Any
 
 import numpy as np
 
 from lehr.errors import NotFound, nearest
 from lehr.store.streams import index, points, series_query
 from lehr.store.streams.index import Readers, run_number
-from lehr.store.streams.points import EMPTY, Points, Span
+from lehr.store.streams.points import Points, Span
 from lehr.store.streams.replica import SCORES
-from lehr.store.streams.series_query import SeriesAxis, SeriesData, Wanted, reduce
+from lehr.store.streams.series_query import AXES, SeriesData, Wanted
 from lehr_trainer.contract.layout import EVENTS
 
 
@@ -45,6 +46,9 @@ class UnrecordedSteps:
     attempt: int  # The attempt whose records lack them.
     first: int
     last: int  # The step after which a later attempt went on.
+
+
+_AT_ONCE = 1_000_000  # Points of many runs that are in memory at once, and those of one run.
 
 
 class SeriesReader:
@@ -87,38 +91,45 @@ class SeriesReader:
                     for name, _, _, step, value, count, low, high in rows
                 ]
             curves = {
-                name: points.joined(points.curve(connection, run, metric, spans))
+                name: points.joined(
+                    points.curve(points.load_many(connection, [run], [metric]), run, metric, spans)
+                )
                 for name, metric in {row[0]: row[1] for row in rows}.items()
             }
         return [_info(name, curve) for name, curve in curves.items() if len(curve)]
 
-    def read(
-        self,
-        run_id: str,
-        name: str,
-        *,
-        x_axis: SeriesAxis = "step",
-        points: int = 500,
-        exact: bool = False,
-        first: float | None = None,
-        last: float | None = None,
-        smoothing: float | None = None,
-        with_superseded: bool = False,
-    ) -> SeriesData:
-        """Read a metric of a run: smooth all of it, cut it to a range, reduce it to buckets.
+    def read(self, run_id: str, name: str, **options: Any) -> SeriesData:
+        """Read a metric of a run; ``options``: those of ``Wanted``.
 
-        ``first`` and ``last`` bound the range, both included, in the unit of the x axis.
-        ``smoothing`` is the weight of the average, from 0 (none) to below 1. ``exact`` returns
-        every point. Buckets have equal widths; those without a point are left out.
+        Raises:
+            NotFound: it has no such metric.
         """
-        wanted = Wanted(x_axis, points, exact, first, last, smoothing or 0.0)
-        series_query.check(wanted)
+        if found := [*self.read_many([run_id], name, **options)]:
+            return found[0]
         with self._index.read() as connection:
-            run = run_number(connection, run_id)
-            metric = _metric_number(connection, run, name, run_id)
-            return series_query.series(
-                connection, run_id, run, name, metric, wanted, with_superseded
-            )
+            raise _no_metric(connection, name, run_id)
+
+    def read_many(self, run_ids: Sequence[str], name: str, **options: Any) -> Iterator[SeriesData]:
+        """Read a metric of those of these runs that have it, each as ``read`` does."""
+        wanted = Wanted(**options)
+        series_query.check(wanted)
+        within, axis = series_query.steps_within(wanted), AXES.get(wanted.x_axis)
+        with self._index.read() as connection:
+            having = connection.execute(
+                "SELECT run_id.value, runs.id, metric, sum(points) FROM json_each(?) AS run_id"
+                " JOIN runs ON runs.run = run_id.value JOIN latest ON latest.run = runs.id"
+                " AND metric = (SELECT id FROM names WHERE name=?) GROUP BY run_id.key",
+                (json.dumps([*run_ids]), name),
+            ).fetchall()
+            before = accumulate(count for *_, count in having)
+            for _, part in groupby(having, lambda _: next(before) // _AT_ONCE):
+                ids, runs, metrics, _ = zip(*part, strict=True)
+                axes = metrics[:1] if axis is None else (metrics[0], axis)
+                loaded = points.load_many(connection, runs, axes, within=within)
+                starts = points.starts_of(connection, runs)
+                for run_id, run in zip(ids, runs, strict=True):
+                    known = starts.get(run, [])
+                    yield series_query.series(loaded, known, run_id, run, name, metrics[0], wanted)
 
     def curves(self, run_id: str) -> tuple[dict[str, Points], dict[str, Points]]:
         """Return every point of the run's metrics by name, and of its axes: tokens and time.
@@ -128,19 +139,23 @@ class SeriesReader:
         """
         with self._index.read() as connection:
             run = run_number(connection, run_id)
-            spans = points.lineage(points.starts(connection, run))
+            known = points.starts(connection, run)
+            spans = points.lineage(known)
             names = connection.execute(
                 "SELECT DISTINCT name, metric FROM latest"
                 " JOIN names ON names.id = latest.metric WHERE run=? ORDER BY name",
                 (run,),
             ).fetchall()
 
+            every = [metric for _, metric in names]
+            loaded = points.load_many(connection, [run], [*every, index.TOKENS, index.TIME])
+
             def curve(metric: int) -> Points:
-                return points.joined(points.curve(connection, run, metric, spans))
+                return points.joined(points.curve(loaded, run, metric, spans))
 
             found = {name: curve(metric) for name, metric in names}
             time = curve(index.TIME)
-            since = Points(time.steps, time.values - series_query.first_time(connection, run))
+            since = Points(time.steps, time.values - series_query.first_time(loaded, run, known))
             axes = {"tokens": curve(index.TOKENS), "time": since}
         return {name: one for name, one in found.items() if len(one)}, axes
 
@@ -148,11 +163,36 @@ class SeriesReader:
         self, run_ids: Sequence[str], names: Collection[str] | None = None
     ) -> dict[str, dict[str, LatestValue]]:
         """Return each run's newest value of each metric (or of these)."""
+        wanted = [json.dumps([*run_ids]), *([] if names is None else [json.dumps([*names])])]
+        of_these = "SELECT id FROM names WHERE name IN (SELECT value FROM json_each(?))"
+        found: dict[str, dict[str, LatestValue]] = {run_id: {} for run_id in run_ids}
         with self._index.read() as connection:
-            found: dict[str, dict[str, LatestValue]] = {}
-            for run_id in run_ids:
-                row = connection.execute("SELECT id FROM runs WHERE run=?", (run_id,)).fetchone()
-                found[run_id] = _latest(connection, row[0], names) if row else {}
+            rows = connection.execute(
+                "SELECT run_id.value, runs.id, name, metric, attempt, step, latest.value"  # noqa: S608
+                " FROM json_each(?) AS run_id JOIN runs ON runs.run = run_id.value"
+                " JOIN latest ON latest.run = runs.id JOIN names ON names.id = metric"
+                f"{'' if names is None else f' AND metric IN ({of_these})'}"
+                " ORDER BY name, attempt DESC",
+                wanted,
+            ).fetchall()
+            starts = points.starts_of(connection, {row[1] for row in rows})
+            limits = {
+                (run, span.attempt): span.limit
+                for run, known in starts.items()
+                for span in points.lineage(known)
+            }
+            for run_id, run, name, metric, attempt, step, value in rows:
+                limit = limits.get((run, attempt))
+                if limit is None or name in found[run_id]:
+                    continue
+                if step <= limit:
+                    found[run_id][name] = LatestValue(value=_real(value), step=step)
+                    continue
+                piece = points.load(connection, run, metric, attempt)
+                if counted := int(np.searchsorted(piece.steps, limit, "right")):
+                    found[run_id][name] = LatestValue(
+                        value=float(piece.values[counted - 1]), step=int(piece.steps[counted - 1])
+                    )
         return found
 
     def indexed(self, run_ids: Sequence[str]) -> dict[str, int]:
@@ -184,46 +224,8 @@ class SeriesReader:
         self, run_ids: Sequence[str], name: str = "train/loss", points: int = 24
     ) -> dict[str, list[float]]:
         """Return a few values of a metric over each run, for a sparkline; [] where it has none."""
-        with self._index.read() as connection:
-            return {run_id: _trend(connection, run_id, name, points) for run_id in run_ids}
-
-
-def _latest(
-    connection: sqlite3.Connection, run: int, names: Collection[str] | None
-) -> dict[str, LatestValue]:
-    rows = connection.execute(
-        "SELECT name, metric, attempt, step, value FROM latest"
-        " JOIN names ON names.id = latest.metric WHERE run=? ORDER BY attempt DESC",
-        (run,),
-    ).fetchall()
-    spans = points.lineage(points.starts(connection, run))
-    limits = {span.attempt: span.limit for span in spans}
-    found: dict[str, LatestValue] = {}
-    for name, metric, attempt, step, value in rows:
-        if (names is not None and name not in names) or name in found or attempt not in limits:
-            continue
-        if step <= limits[attempt]:
-            found[name] = LatestValue(value=_real(value), step=step)
-            continue
-        piece = points.load(connection, run, metric, attempt)
-        counted = int(np.searchsorted(piece.steps, limits[attempt], "right"))
-        if counted:
-            found[name] = LatestValue(
-                value=float(piece.values[counted - 1]), step=int(piece.steps[counted - 1])
-            )
-    return dict(sorted(found.items()))
-
-
-def _trend(connection: sqlite3.Connection, run_id: str, name: str, count: int) -> list[float]:
-    run = run_number(connection, run_id)
-    metric = connection.execute("SELECT id FROM names WHERE name=?", (name,)).fetchone()
-    spans = points.lineage(points.starts(connection, run)) if metric else []
-    curve = points.joined(points.curve(connection, run, metric[0], spans)) if spans else EMPTY
-    values = curve.values
-    if len(curve) > count:
-        values = values[reduce(curve.steps.astype(np.float64), values, count).last]
-    trend: list[float] = values.tolist()
-    return trend
+        known = {one.run_id: one.y for one in self.read_many(run_ids, name, points=points)}
+        return {run_id: known.get(run_id, []) for run_id in run_ids}
 
 
 def _info(name: str, curve: Points) -> MetricSummary:
@@ -238,21 +240,19 @@ def _info(name: str, curve: Points) -> MetricSummary:
     )
 
 
-def _metric_number(connection: sqlite3.Connection, run: int, name: str, run_id: str) -> int:
+def _no_metric(connection: sqlite3.Connection, name: str, run_id: str) -> NotFound:
     rows = connection.execute(
-        "SELECT DISTINCT name, metric FROM latest JOIN names ON names.id = latest.metric"
+        "SELECT DISTINCT name FROM latest JOIN names ON names.id = latest.metric"
         " WHERE run=? ORDER BY name",
-        (run,),
-    ).fetchall()
-    known: dict[str, int] = dict(rows)
-    if name in known:
-        return known[name]
+        (run_number(connection, run_id),),
+    )
+    known = [name for (name,) in rows]
     near = nearest(name, known)
     if near is not None:
         hint = f"Did you mean {near}?"
     else:
         hint = f"It has: {', '.join(known)}." if known else "It has not logged any metric yet."
-    raise NotFound(f"{run_id} has no metric {name!r}.", hint=hint)
+    return NotFound(f"{run_id} has no metric {name!r}.", hint=hint)
 
 
 def _real(value: float | None) -> float:

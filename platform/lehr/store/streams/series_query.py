@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -12,13 +11,14 @@ import numpy as np
 
 from lehr.errors import UserError
 from lehr.store.streams import index, points
-from lehr.store.streams.points import Floats, Ints, Points
+from lehr.store.streams.points import EMPTY, AttemptStart, Floats, Ints, Key, Points
 
 MAX_BUCKETS = 20_000
 _MAX_NONFINITE = 1000
 
 
 SeriesAxis = Literal["step", "tokens", "time"]
+AXES = {"tokens": index.TOKENS, "time": index.TIME}
 
 
 @dataclass(frozen=True)
@@ -56,14 +56,19 @@ class _Curve:
 
 @dataclass(frozen=True)
 class Wanted:
-    """The options of a chart of a series."""
+    """What to read of a series: smooth all of it, cut it to a range, reduce it to buckets."""
 
-    x_axis: SeriesAxis
-    points: int
-    exact: bool
-    first: float | None
-    last: float | None
-    smoothing: float
+    x_axis: SeriesAxis = "step"
+    points: int = 500
+    """The most buckets. They have equal widths; those without a point are left out."""
+    exact: bool = False
+    """Every point instead."""
+    first: float | None = None
+    last: float | None = None
+    """Bounds of the range, both included, in the unit of the x axis."""
+    smoothing: float | None = None
+    """The weight of the average, from 0 (none) to below 1."""
+    with_superseded: bool = False
 
 
 def check(wanted: Wanted) -> None:
@@ -71,7 +76,7 @@ def check(wanted: Wanted) -> None:
         raise UserError(f"x is {wanted.x_axis!r}; it must be step, tokens or time.")
     if not 1 <= wanted.points <= MAX_BUCKETS:
         raise UserError(f"points is {wanted.points}; it must be from 1 to {MAX_BUCKETS:,}.")
-    if not 0.0 <= wanted.smoothing < 1.0:
+    if not 0.0 <= (wanted.smoothing or 0.0) < 1.0:
         raise UserError(f"smoothing is {wanted.smoothing}; it must be from 0 to below 1.")
     for name, bound in (("first", wanted.first), ("last", wanted.last)):
         if bound is not None and math.isnan(bound):
@@ -79,29 +84,28 @@ def check(wanted: Wanted) -> None:
 
 
 def series(
-    connection: sqlite3.Connection,
+    loaded: Mapping[Key, Points],
+    known: Sequence[AttemptStart],
     run_id: str,
     run: int,
     name: str,
     metric: int,
     wanted: Wanted,
-    with_superseded: bool,
 ) -> SeriesData:
-    known = points.starts(connection, run)
     spans = points.lineage(known)
-    zero = first_time(connection, run) if wanted.x_axis == "time" else 0.0
-    pieces = points.curve(connection, run, metric, spans, _steps_within(wanted))
-    main = _draw(run_id, name, _on_axis(connection, run, pieces, wanted.x_axis, zero), wanted)
-    if with_superseded:
+    zero = first_time(loaded, run, known) if wanted.x_axis == "time" else 0.0
+    pieces = points.curve(loaded, run, metric, spans)
+    main = _draw(run_id, name, _on_axis(loaded, run, pieces, wanted.x_axis, zero), wanted)
+    if wanted.with_superseded:
         superseded = [
-            _draw(run_id, name, _on_axis(connection, run, [piece], wanted.x_axis, zero), wanted)
-            for piece in points.superseded(connection, run, metric, known, spans)
+            _draw(run_id, name, _on_axis(loaded, run, [piece], wanted.x_axis, zero), wanted)
+            for piece in points.superseded(loaded, run, metric, known, spans)
         ]
         main = replace(main, superseded=superseded)
     return main
 
 
-def _steps_within(wanted: Wanted) -> tuple[int, int] | None:
+def steps_within(wanted: Wanted) -> tuple[int, int] | None:
     """Return the steps that the range needs; None if it needs all.
 
     An average needs earlier points, and the steps of a range in tokens or time are known only
@@ -121,7 +125,7 @@ def _whole(rounded: Callable[[float], int], value: float) -> int:
 
 
 def _on_axis(
-    connection: sqlite3.Connection,
+    loaded: Mapping[Key, Points],
     run: int,
     pieces: Sequence[tuple[int, Points]],
     x_axis: SeriesAxis,
@@ -131,9 +135,8 @@ def _on_axis(
     joined = points.joined(pieces)
     if x_axis == "step":
         return _Curve(joined.steps, joined.steps.astype(np.float64), joined.values)
-    metric = index.TOKENS if x_axis == "tokens" else index.TIME
     parts = [
-        _lookup(points.load(connection, run, metric, attempt), piece.steps)
+        _lookup(loaded.get((run, AXES[x_axis], attempt), EMPTY), piece.steps)
         for attempt, piece in pieces
     ]
     x = np.concatenate([*parts, np.empty(0)]) - zero
@@ -162,7 +165,7 @@ def _lookup(axis: Points, steps: Ints) -> Floats:
 
 
 def _draw(run_id: str, name: str, curve: _Curve, wanted: Wanted) -> SeriesData:
-    y = smooth(curve.y, wanted.smoothing)
+    y = smooth(curve.y, wanted.smoothing or 0.0)
     inside = slice(
         0 if wanted.first is None else int(np.searchsorted(curve.x, wanted.first, "left")),
         len(curve.x)
@@ -193,15 +196,10 @@ def _draw(run_id: str, name: str, curve: _Curve, wanted: Wanted) -> SeriesData:
     )
 
 
-def first_time(connection: sqlite3.Connection, run: int) -> float:
+def first_time(loaded: Mapping[Key, Points], run: int, known: Sequence[AttemptStart]) -> float:
     """Return the time of the first point of the run's first attempt that has points."""
-    row = connection.execute(
-        "SELECT min(attempt) FROM latest WHERE run=? AND metric=?", (run, index.TIME)
-    ).fetchone()
-    if row is None or row[0] is None:
-        return 0.0
-    first = points.load(connection, run, index.TIME, row[0])
-    return float(first.values[0]) if len(first) else 0.0
+    times = (loaded.get((run, index.TIME, start.attempt), EMPTY).values for start in known)
+    return next((float(values[0]) for values in times if len(values)), 0.0)
 
 
 _BLOCK = 32
@@ -238,8 +236,9 @@ def reduce(x: Floats, y: Floats, points: int) -> Reduced:
 
     ``low`` and ``high`` span a bucket's values without NaN; they are NaN if all values are.
     """
-    edges = np.linspace(x[0], x[-1], points + 1)
-    starts = np.unique(np.searchsorted(x, edges[:-1], side="left"))
+    edges = x[0] + np.arange(points) * ((x[-1] - x[0]) / points)
+    starts = np.searchsorted(x, edges, side="left")
+    starts = starts[np.diff(starts, prepend=-1) > 0]
     starts = starts[starts < len(x)]
     ends = np.append(starts[1:], len(x))
     return Reduced(

@@ -15,9 +15,9 @@ from lehr.store.streams.series_query import SeriesData
 NAN = math.nan
 
 
-def curve(step: list[int], y: list[float]) -> SeriesData:
+def curve(step: list[int], y: list[float], run: str = "r") -> SeriesData:
     x = [10.0 * one for one in step]
-    return SeriesData("r", "loss", "step", True, len(step), step, x, y, None, None, [])
+    return SeriesData(run, "loss", "step", True, len(step), step, x, y, None, None, [])
 
 
 def mean_curve(curves: list[SeriesData]) -> Series:
@@ -49,6 +49,19 @@ def test_those_that_have_a_value_make_the_mean(curves, steps, means, counts):
     assert mean.x == [10 * step for step in steps]
 
 
+def test_the_mean_ends_where_less_than_half_of_its_members_have_a_value():
+    curves = [curve([1, 2, 3, 4], [1, 2, 3, 4]), *[curve([2, 3], [2, 6])] * 2, curve([3], [9])]
+    mean = mean_curve(curves)
+    assert (mean.step, mean.y, mean.counts) == ([2, 3], [2, 6], [3, 4])
+
+
+def test_runs_that_diverged_are_no_members_unless_all_did():
+    curves = [curve([1, 2, 3], [1, 1, 1], "a"), curve([1, 2, 3], [9, 9, NAN], "b")]
+    mean = mean_view(curves, [True, True], 12, {}, {"b"})
+    assert (mean.y, mean.members, mean.dropouts) == ([1, 1, 1], 1, "1 diverged at step 3")
+    assert mean_view(curves[1:] * 2, [True, True], 12, {}, {"b"}).y == [9, 9]
+
+
 VALUES = some.lists(some.floats(-1e6, 1e6), min_size=1, max_size=20)
 
 
@@ -57,7 +70,7 @@ def test_no_mean_leaves_the_range_of_its_curves(a: list[float], b: list[float]):
     one, other = curve([*range(len(a))], a), curve([*range(len(b))], b)
     assert mean_curve([one, one]).y == pytest.approx(a)
     mean = mean_curve([one, other])
-    assert len(mean.step) == max(len(a), len(b))
+    assert len(mean.step) == max(len(a), len(b)), "of two, one is half"
     assert (mean.counts or [2] * len(a)).count(2) == min(len(a), len(b))
     assert all(min(a + b) - 1e-6 <= y <= max(a + b) + 1e-6 for y in mean.y)
 

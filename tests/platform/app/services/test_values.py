@@ -9,7 +9,9 @@ from lehr.app.services.compare import compare_runs, values_of_runs
 from lehr.app.services.context import Context
 from lehr.app.services.many_runs import curves_of_runs
 from lehr.errors import NotFound, UserError
+from lehr.specs.sweep import Metric
 from lehr_testing import seeding, stores
+from lehr_trainer.contract.records import Metrics
 
 
 def test_configs_are_parted_into_what_is_the_same_and_what_differs(context: Context):
@@ -182,17 +184,40 @@ def test_best_value_and_difference_to_the_reference_at_equal_tokens(context: Con
     }
 
 
-def test_a_far_run_is_left_out_of_row_comparison_and_mean_curve(context: Context):
-    ids = []
-    for name, loss in (("a", 3.0), ("b", 3.1), ("c", 3.2), ("diverges", 1000.0)):
-        run = context.store.runs.create(seeding.run_spec(name))
-        ids.append(run.id)
-        attempt = seeding.start(context.store, run)
-        attempt.evaluate(1, loss)
+def test_a_far_run_is_in_no_mean_of_its_quality_and_in_that_of_its_speed(context: Context):
+    """Of rows, comparisons and curves. 3, 3.1, 3.2: 3.1. 90, 100, 110, 4 tokens a second: 76."""
+    store = context.store
+    spec = seeding.lr_sweep("far", [1e-3, 2e-3, 3e-3, 4e-3])
+    spec = spec.model_copy(update={"metric": Metric(name="train/grad_norm")})
+    trials = seeding.create_sweep(store, spec)[1]
+    ends = [(3.0, 90.0), (3.1, 100.0), (3.2, 110.0), (1000.0, 4.0)]
+    for run, (loss, speed) in zip(trials, ends, strict=True):
+        attempt = seeding.start(store, run)
+        for step, value in enumerate((3.3, loss), start=1):
+            values = {
+                "val/loss": value,
+                "train/grad_norm": value,
+                "bare": value,
+                "tokens_per_s": speed,
+            }
+            attempt.add_record(Metrics(time=attempt.at, step=step, tokens=step, values=values))
         attempt.flush()
-    assert values_of_runs(context, ids, by="lr").far["val/loss"] == ids[3:]
-    [group] = compare_runs(context, ids, metric="val/loss", x_axis="step", by="lr").groups
-    assert (group.count, group.mean, group.far) == (3, pytest.approx(3.1), ids[3:])
-    [mean] = curves_of_runs(context.store, [",".join(ids)], ["val/loss"])
-    assert (mean.y, mean.members, mean.far) == (pytest.approx([3.1]), 3, ids[3:])
-    assert mean.dropouts == "1 far run left out: diverges"
+    ids = [run.id for run in trials]
+    group, metrics = [",".join(ids)], ["val/loss", "train/grad_norm", "bare", "tokens_per_s"]
+    # What has a goal by its name, or as its sweep declares it.
+    quality = {"train/grad_norm": ids[3:], "val/loss": ids[3:]}
+    row = values_of_runs(context, group, metrics, configs=False)
+    assert (row.far, row.runs, row.same) == (quality, ids, {})
+    assert values_of_runs(context, ids, metrics, by="project").far == quality
+    assert values_of_runs(context, ids, ["bare"], by="project").far == {}, "only what is asked"
+    expected = {
+        "val/loss": (3.1, ids[3:]),
+        "train/grad_norm": (3.1, ids[3:]),
+        "tokens_per_s": (76.0, []),
+    }
+    for metric, (mean, far) in expected.items():
+        view = compare_runs(context, ids, metric=metric, x_axis="step", by="project").groups[0]
+        assert (view.mean, view.far, view.count) == (pytest.approx(mean), far, 4 - len(far))
+        [curve] = curves_of_runs(store, group, [metric])
+        assert (curve.y[-1], curve.far, curve.members) == (pytest.approx(mean), far, 4 - len(far))
+        assert curve.dropouts == (f"1 far run left out: {trials[3].name}" if far else "")

@@ -50,17 +50,43 @@ export function stroke(index) {
 }
 
 /**
- * Assign a slot to each of the runs shown together: its own, or the same colour with another dash if it has the colour
- * of
- * another one. Their order does not matter, so that sorting changes no line. Beyond four runs of a colour, dashes
- * repeat.
+ * Assign a slot to each of these words: its own, or the next that is free. So ten have ten colours, whatever their
+ * order; further ones have another dash.
  *
- * @param {string[]} ids
+ * @param {string[]} words
  * @returns {Map<string, number>}
  */
-export function slots(ids) {
+function distinct(words) {
+  /** @type {Map<string, number>} */
+  const given = new Map();
+  const taken = new Set();
+  for (const word of [...new Set(words)].sort()) {
+    const near = [...Array(COLOURS * DASHES.length).keys()].map(
+      (i) => ((slot(word) + i) % COLOURS) + COLOURS * Math.floor(i / COLOURS),
+    );
+    given.set(word, near.find((one) => !taken.has(one)) ?? slot(word));
+    taken.add(given.get(word));
+  }
+  return given;
+}
+
+/**
+ * Assign a slot to each of the runs and groups shown together. Groups are distinct; a run has its own, or the same
+ * colour with another dash if it has the colour of another one. Their order does not matter, so that sorting changes no
+ * line. Beyond four runs of a colour, dashes repeat.
+ *
+ * @param {string[]} ids
+ * @param {string[]} [groups]
+ * @returns {Map<string, number>}
+ */
+export function slots(ids, groups = []) {
+  const given = distinct(groups);
   const taken = Array(COLOURS).fill(0);
-  return new Map([...new Set(ids)].sort().map((id) => [id, slot(id) + COLOURS * (taken[slot(id)]++ % DASHES.length)]));
+  for (const one of given.values()) taken[one % COLOURS] += 1;
+  for (const id of [...new Set(ids)].sort()) {
+    given.set(id, slot(id) + COLOURS * (taken[slot(id)]++ % DASHES.length));
+  }
+  return given;
 }
 
 /** Return a colour of a scale, for ordered values. @param {number} share from 0 to 1 */
@@ -99,12 +125,7 @@ export function scaleOf(values, title = "", label = String) {
   const bend = low > 0 && high / low >= 4 ? Math.log : (/** @type {number} */ value) => value;
   const back = bend === Math.log ? Math.exp : bend;
   const words = isNumber ? [] : [...new Set(all.map(text))].sort();
-  // Each text has the colour of its own hash, or the next that is free.
-  const taken = new Map();
-  for (const word of words) {
-    const free = [...Array(COLOURS).keys()].map((i) => (slot(word) + i) % COLOURS);
-    taken.set(word, free.find((one) => ![...taken.values()].includes(one)) ?? slot(word));
-  }
+  const taken = distinct(words);
   /** Where a value lies between the lowest and the highest, or the first and the last word. @param {any} value */
   const share = (value) => {
     if (!isNumber) return words.length > 1 ? words.indexOf(text(value)) / (words.length - 1) : 0.5;

@@ -15,17 +15,20 @@ import { read, write } from "./urlstate.js";
  * @param {string} colour the setting or metric; "" for what colours show otherwise
  * @param {RunView[]} runs all that are shown
  * @param {Configs} configs
+ * @param {string} [groups] the key that groups them: without a colour they show its numbers
  * @returns {{scale: import("./colour.js").Scale, value: (run: RunView) => any} | null} null for ""
  */
-export function scaleBy(colour, runs, configs) {
-  if (!colour) return null;
-  const key = colour.toLowerCase();
+export function scaleBy(colour, runs, configs, groups = "") {
+  const title = colour || groups;
+  if (!title) return null;
+  const key = title.toLowerCase();
   const value = (/** @type {RunView} */ run) => valueOf(run, key, configs) ?? null;
   const isSetting = configs.pathsOf(key).length > 0;
-  return { value, scale: scaleOf(
-    runs.map(value), colour,
-    (one) => (isSetting || typeof one !== "number" ? specValue(one, colour) : metric(colour, one)),
-  ) };
+  const scale = scaleOf(
+    runs.map(value), title,
+    (one) => (isSetting || typeof one !== "number" ? specValue(one, title) : metric(title, one)),
+  );
+  return colour || scale.kind === "number" ? { value, scale } : null;
 }
 
 /**
@@ -54,7 +57,7 @@ export class Colours {
     this.onChange = onChange;
     /** @type {RunView[]} */
     this.runs = [];
-    this.usual = "";
+    this.usual = this.groups = "";
     /** @type {ReturnType<typeof scaleBy>} */
     this.scale = null;
   }
@@ -65,23 +68,28 @@ export class Colours {
       ? { colour: this.scale.scale.colour(this.scale.value(run)), dash: /** @type {const} */ ("solid") } : null;
   }
 
-  /** Fetch what the chosen key needs of these runs. @param {RunView[]} runs @param {string} usual */
-  async show(runs, usual) {
-    [this.runs, this.usual] = [runs, usual];
-    if (this.by) await this.#learn();
+  /**
+   * Fetch what the chosen key needs of these runs.
+   *
+   * @param {RunView[]} runs @param {string} usual @param {string} [groups] what runs are grouped by
+   */
+  async show(runs, usual, groups = "") {
+    [this.runs, this.usual, this.groups] = [runs, usual, groups];
+    if (this.by || groups) await this.#learn();
     this.draw();
   }
 
   async #learn() {
     const ids = this.runs.map(({ id }) => id);
     await this.configs.load(ids);
-    const known = !this.by || this.configs.pathsOf(this.by.toLowerCase()).length
-      || this.runs.some(({ latest }) => this.by in latest);
-    if (!known) await this.configs.load(ids, [this.by]);
+    const key = this.by || this.groups;
+    const known = !key || this.configs.pathsOf(key.toLowerCase()).length
+      || this.runs.some(({ latest }) => key in latest);
+    if (!known) await this.configs.load(ids, [key]);
   }
 
   draw() {
-    this.scale = scaleBy(this.by, this.runs, this.configs);
+    this.scale = scaleBy(this.by, this.runs, this.configs, this.groups);
     const metrics = new Set(this.runs.flatMap(({ latest }) => Object.keys(latest)));
     const differing = this.configs.differing(this.runs.map(({ id }) => id));
     fill(this.place, colourField(

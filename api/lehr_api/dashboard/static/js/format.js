@@ -310,3 +310,10 @@ export function flatten(value, path = "", into = new Map()) {
   }
   return into;
 }
+
+/** Say which runs are in no mean, because they end far worse than the others. @param {string[]} names */
+export function farNote(names) {
+  if (!names.length) return "";
+  const some = [...names.slice(0, 3), ...(names.length > 3 ? ["…"] : [])].join(", ");
+  return `, ${integer(names.length)} far run${names.length > 1 ? "s" : ""} left out: ${some}`;
+}

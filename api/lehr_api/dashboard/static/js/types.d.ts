@@ -541,6 +541,7 @@ export interface Series {
   run_id: string;
   name: string;
   goal: "minimize" | "maximize" | null;
+  speed: boolean;
   x_axis: "step" | "tokens" | "time";
   exact: boolean;
   total_points: number;

@@ -158,10 +158,8 @@ export function yAxis(name, lines, traces, log, own) {
       outside: "", named: "",
     };
   }
-  const judged = lines.some(({ curve }) => curve.goal);
-  const curves = lines.map(({ curve }) => (judged ? unmoved(curve) : curve.y));
-  const moved = lines.reduce((count, { curve }, i) => count + curve.y.length - curves[i].length, 0);
-  const clipped = own.all || given ? null : robust(curves, judged, moved);
+  const judged = lines.some(({ curve }) => curve.goal && !curve.speed);
+  const clipped = own.all || given ? null : robust(lines.map(({ curve }) => curve.y), judged);
   const range = given ?? clipped?.range ?? steady(low, high);
   if (range) [low, high] = range;
   else {
@@ -232,17 +230,6 @@ const ENOUGH = 30;
  */
 const FAR_RUN = 10;
 
-/** How many times the usual deviation one is that a diverging run has moved a mean by. */
-const FAR_SD = 10;
-
-/** Return the values of a curve; of a mean without those that a diverging run has moved. @param {Curve} curve */
-function unmoved({ y, low, high, members = 1 }) {
-  if (members < 2 || !low || !high) return y;
-  const sd = y.map((_, i) => high[i] - low[i]);
-  const [usual] = [...sd].sort((a, b) => a - b).slice(sd.length >> 2);
-  return usual > 0 ? y.filter((_, i) => sd[i] <= FAR_SD * usual) : y;
-}
-
 /** Return the finite values in their order, and the range, of many without the outer ones. @param {number[]} values */
 function inner(values) {
   const sorted = values.filter(Number.isFinite).sort((a, b) => a - b);
@@ -254,14 +241,13 @@ function inner(values) {
  * Return a range that neither a few outliers nor a few runs decide.
  *
  * @param {number[][]} curves
- * @param {boolean} [judged] whether a run can be far: of a metric without a goal, such as a rate, none is worse than
+ * @param {boolean} [judged] whether a run can be far: of a speed, or a metric without a goal, none is worse than
  *   others
- * @param {number} [moved] points that are not in the curves, because they are far
  * @returns {{range: [number, number], outside: number, above: number[], below: number[]} | null} null if nothing is far
  *   from
  *   the rest; `above` and `below`: the numbers of the curves that are; `outside`: how many points of the others
  */
-export function robust(curves, judged = true, moved = 0) {
+export function robust(curves, judged = true) {
   const ranges = curves.map(inner);
   const middle = (/** @type {number[]} */ values, { sorted } = inner(values)) => sorted[sorted.length >> 1];
   const usual = { low: middle(ranges.map(({ low }) => low)), high: middle(ranges.map(({ high }) => high)) };
@@ -280,10 +266,10 @@ export function robust(curves, judged = true, moved = 0) {
   const [under, over] = [
     some && sorted[0] < low - FAR * spread, some && sorted[sorted.length - 1] > high + FAR * spread,
   ];
-  if (!(spread > 0) || !(under || over || moved || above.length || below.length)) return null;
+  if (!(spread > 0) || !(under || over || above.length || below.length)) return null;
   const bottom = under ? low - spread / 4 : sorted[0] - spread / 20;
   const top = over ? high + spread / 4 : sorted[sorted.length - 1] + spread / 20;
-  return { range: [bottom, top], outside: moved + sorted.filter((v) => v < bottom || v > top).length, above, below };
+  return { range: [bottom, top], outside: sorted.filter((v) => v < bottom || v > top).length, above, below };
 }
 
 /**

@@ -10,6 +10,7 @@ import { fromWire } from "../format.js";
  * @property {number[] | null} low
  * @property {number[] | null} high
  * @property {"minimize" | "maximize" | null} [goal] of the metric
+ * @property {boolean} [speed] whether it measures a machine and no model
  * @property {number} [members] of how many runs it is the mean, with a standard deviation below and above it
  * @property {boolean[] | null} [whole] of a mean: whether all have a value
  * @property {string} [dropouts] of a mean: who has none at its end, in words
@@ -34,6 +35,7 @@ export function points(series) {
     low: series.low && numbers(series.low),
     high: series.high && numbers(series.high),
     goal: series.goal,
+    speed: series.speed,
     members: series.members,
     whole: series.counts?.map((count) => count === series.members),
     dropouts: series.dropouts,

@@ -60,15 +60,16 @@ export function ordered() {
   return [...state.ids].sort((a, b) => rank(a) - rank(b) || 0);
 }
 
-/** @param {string} key @param {string} text @param {string} hint @param {() => void} onChange */
-export function sortHead(key, text, hint, onChange) {
-  const mark = order() === key ? " ↑" : order() === `-${key}` ? " ↓" : "";
+/** @type {(key: string, text: string, hint: string, onChange: () => void, under?: string) => HTMLElement} */
+export function sortHead(key, text, hint, onChange, under = "") {
+  const mark = order() === key ? "\u00a0↑" : order() === `-${key}` ? "\u00a0↓" : "";
   const onclick = () => {
     state.order = order() === key ? `-${key}` : state.order === `-${key}` ? null : key;
     write({ order: state.order });
     onChange();
   };
-  const sorted = mark ? (mark === " ↑" ? "ascending" : "descending") : null;
-  const button = h("button.sort", { type: "button", onclick }, text + mark);
+  const sorted = mark ? (mark.endsWith("↑") ? "ascending" : "descending") : null;
+  const parts = (text + mark).split(/(?<=_)/).flatMap((part) => [part, h("wbr")]);
+  const button = h("button.sort", { type: "button", onclick }, parts, under && h("small", {}, under));
   return h("th.num", { key, scope: "col", title: hint, "aria-sort": sorted }, button);
 }

@@ -13,13 +13,17 @@ import { areSeveral, cautionOf, settingsOf } from "./tables.js";
 /** @typedef {import("../types.js").ComparisonView} ComparisonView */
 
 /** On a phone the axis stands beside name and value. */
-const [WIDTH, HEIGHT, PAD] = [globalThis.innerWidth <= 640 ? 140 : 200, 27, 14];
+const [WIDTH, HEIGHT, PAD] = [globalThis.innerWidth <= 640 ? 104 : 160, 27, 14];
 /** What is worse than the best by so many times as the median is, is off the scale: it would flatten the others. */
 const FAR = 4;
 /** So many numbers are groups of their own, as in groups.py. */
 const FEW = 12;
 /** Of more runs the matrix has colours without texts. */
 const WRITTEN = 6;
+/** Of so many their marks stand over the colours. */
+const MARKED = 24;
+/** A setting that explains less has no column in the ranking, unless it tells runs apart. */
+const LEAST = 0.02;
 const MISSING = "—";
 
 /** @param {unknown[]} values @returns {number[]} the finite ones */
@@ -36,10 +40,13 @@ const mean = (/** @type {number[]} */ values) => values.reduce((a, b) => a + b, 
 export function variantsOf({ gaps, results, goal }) {
   if (!gaps.length) return [];
   const base = gaps[0].base_ids;
-  const middle = mean(finite(results.filter((one) => base.includes(one.run_id)).map((one) => one.value)));
+  const meanOf = (/** @type {string[]} */ ids) =>
+    mean(results.filter((one) => ids.includes(one.run_id)).map((one) => f.fromWire(one.value ?? null) ?? NaN));
+  const middle = meanOf(base);
   const sign = goal === "maximize" ? -1 : 1;
+  // To a baseline that diverged there is no difference.
   const others = gaps.map(({ run_ids: ids, difference, half_width: half = null }) => (
-    { ids, mean: middle + (difference ?? NaN), half }
+    { ids, mean: Number.isFinite(middle) ? middle + (difference ?? NaN) : meanOf(ids), half }
   ));
   return [{ ids: base, mean: middle, half: null }, ...others].filter((one) => Number.isFinite(one.mean))
     .sort((a, b) => sign * (a.mean - b.mean));
@@ -59,7 +66,8 @@ export function sentenceOf(comparison, name) {
   const seeds = best.ids.length > 1 ? ` (mean of ${of})` : "";
   const by = (f.change(next.mean, best.mean, comparison.metric) ?? "").replace(/^[+−±]| \(.*/g, "");
   const others = `${rest.length + 1} ${rest.length ? "others" : "other"}`;
-  return `${name(best.ids[0])}${seeds} is ${comparison.goal ? "best" : "lowest"} by ${by}; ${others}; ${noise}.`;
+  const left = runs.length - [best, next, ...rest].flatMap(({ ids }) => ids).length;
+  return `${name(best.ids[0])}${seeds} is ${comparison.goal ? "best" : "lowest"} by ${by}; ${others}${left ? `, ${left} without a value` : ""}; ${noise}.`;
 }
 
 /**
@@ -82,11 +90,13 @@ export function verdictOf(comparison, name) {
 /**
  * Draw values as dots over one axis, in a column of a table.
  *
- * @param {ComparisonView} comparison @param {ReturnType<typeof variantsOf>} variants
+ * @param {ComparisonView} comparison @param {ReturnType<typeof variantsOf>} variants @param {string[]} rows
  */
-function plotOf(comparison, variants) {
-  const ends = variants.flatMap(({ mean: middle, half }) => (half === null ? [] : [middle - half, middle + half]));
-  const values = finite(comparison.results.map((one) => one.value)).sort((a, b) => a - b);
+function plotOf(comparison, variants, rows) {
+  const ends = variants.filter((one) => one.ids.some((id) => rows.includes(id)))
+    .flatMap(({ mean: middle, half }) => (half === null ? [] : [middle - half, middle + half]));
+  const shown = comparison.results.filter((one) => rows.includes(one.run_id));
+  const values = finite(shown.map((one) => one.value)).sort((a, b) => a - b);
   if (comparison.goal === "maximize") values.reverse();
   const [best = 0, middle = 1] = [values[0], values[values.length >> 1]];
   const isNear = (/** @type {number} */ v) => best === middle || (v - best) / (middle - best) <= FAR;
@@ -94,7 +104,7 @@ function plotOf(comparison, variants) {
   const [low, high] = near.length > 1 ? [Math.min(...near), Math.max(...near)] : [best - 1, best + 1];
   const x = (/** @type {number} */ v) =>
     Math.round(10 * (PAD + Math.min(1, Math.max(0, (v - low) / (high - low || 1))) * (WIDTH - 2 * PAD))) / 10;
-  const ticks = linearTicks(low, high, WIDTH < 200 ? 2 : 3);
+  const ticks = linearTicks(low, high, WIDTH < 160 ? 2 : 3);
   const base = variants.find(({ ids }) => ids.includes(comparison.runs[0]))?.mean;
   const rules = ticks.map((at) => `M${x(at)} 0V${HEIGHT}`).join("");
   const draw = (/** @type {any[]} */ ...parts) =>
@@ -130,30 +140,47 @@ function tints(values) {
 }
 
 /**
+ * Return the plot of a ranking, its settings, those first that explain most, and what there is to say of a run.
+ *
  * @param {ComparisonView} comparison
  * @param {(id: string) => string} name
  * @param {(id: string) => {colour: string}} strokeOf
- * @param {(id: string, text: string) => void} say called with what there is to say of a run
+ * @param {string[]} rows their runs
  */
-export function rankingOf(comparison, name, strokeOf, say) {
+export function rankingOf(comparison, name, strokeOf, rows) {
   const { runs, results, gaps } = comparison;
   const variants = variantsOf(comparison);
-  const plot = plotOf(comparison, variants);
-  const settings = settingsOf(comparison).map((one) => ({ ...one, tint: tints(one.values) }));
-  const of = (/** @type {string} */ id) => {
-    const column = runs.indexOf(id);
-    const { mean: centre, half = null } = variants.find(({ ids }) => ids.includes(id)) ?? {};
-    const caution = cautionOf(comparison, id, name);
-    const gap = gaps.find((one) => one.run_ids.includes(id))?.sentence ?? "";
-    return {
-      settings: settings.map(({ path, values, tint }) => h(
-        "td.num.tint", { key: path, ...tint[column] }, f.specCell(values[column], path),
-      )),
-      plot: plot.cell(results.find((one) => one.run_id === id)?.value, strokeOf(id).colour, half, centre),
-      caution, say: () => say(id, `${uncommanded(gap)} ${caution}`),
-    };
+  const plot = plotOf(comparison, variants, rows);
+  const shares = sharesOf(comparison);
+  const settings = settingsOf(comparison, [...shares.keys()].filter((path) => (shares.get(path) ?? 0) >= LEAST))
+    .sort((a, b) => (shares.get(b.path) ?? -1) - (shares.get(a.path) ?? -1));
+  // What is so of most runs would mark none of them; that batches differ, is said above.
+  const marked = runs.filter((id) => cautionOf({ ...comparison, results: [] }, id, name));
+  return {
+    plot,
+    settings: settings.map(({ path, short, values }) => {
+      const tint = tints(values);
+      return { path, short, cell: (/** @type {string} */ id) => h(
+        "td.num.tint", { key: path, ...tint[runs.indexOf(id)] }, f.specCell(values[runs.indexOf(id)], path),
+      ) };
+    }),
+    dots(/** @type {string} */ id) {
+      const { mean: centre, half = null } = variants.find(({ ids }) => ids.includes(id)) ?? {};
+      return plot.cell(results.find((one) => one.run_id === id)?.value, strokeOf(id).colour, half, centre);
+    },
+    caution: (/** @type {string} */ id) =>
+      2 * marked.length <= runs.length && marked.includes(id) && cautionOf(comparison, id, name),
+    said(/** @type {string} */ id) {
+      const gap = gaps.find((one) => one.run_ids.includes(id))?.sentence ?? "";
+      return `${uncommanded(gap)} ${cautionOf(comparison, id, name)}`;
+    },
   };
-  return { plot, settings, of };
+}
+
+/** The share that each factor explains, by path. @param {ComparisonView} comparison */
+function sharesOf({ differences, results }) {
+  const values = results.map((one) => f.fromWire(one.value ?? null));
+  return new Map(differences.map((one) => [one.path, one.factor ? explained(one.values, values) : null]));
 }
 
 /**
@@ -192,22 +219,27 @@ export function explained(values, results) {
  */
 export function differencesTable(comparison, ids, shown, { strokeOf, name, by, onGroup }) {
   const columns = ids.map((id) => comparison.runs.indexOf(id));
-  const results = comparison.results.map((one) => f.fromWire(one.value));
+  const shares = sharesOf(comparison);
   const [ranked, written] = [ids.length > 2, ids.length <= WRITTEN];
-  const rows = shown.map((one) => ({ ...one, share: one.factor ? explained(one.values, results) : null }));
+  const rows = shown.map((one) => ({ ...one, share: shares.get(one.path) ?? null }));
   if (ranked) rows.sort((a, b) => Number(b.factor) - Number(a.factor) || (b.share ?? -1) - (a.share ?? -1));
   const hint = `Share of the variance of ${comparison.metric} between the values of the setting, less what chance gives. Settings that change together share it.`;
   const explains = ranked ? [h("th.num", { scope: "col", title: hint }, "explains")] : [];
-  const heads = ["field", ...explains, ...ids.map((id) => h(
-    "th", { key: id, scope: "col", title: name(id), "aria-label": name(id) },
-    swatch(strokeOf(id)), written && [" ", name(id)],
-  ))];
+  const marks = ids.length > MARKED
+    ? [h("th", { key: "all", scope: "colgroup", colspan: ids.length }, "runs in the order above")]
+    : ids.map((id) => h(
+      "th", { key: id, scope: "col", title: name(id), "aria-label": name(id) },
+      swatch(strokeOf(id)), written && [" ", name(id)],
+    ));
+  const heads = ["field", ...explains, ...marks];
   return dataTable("Config differences", heads, rows.map(({ path, values, factor, share }) => {
-    const tint = ranked ? tints(values) : [];
+    // What may not change the outcome is not in colours that ask to be read.
+    const tint = ranked && (factor || !written) ? tints(values) : [];
     const props = { type: "button", "aria-pressed": String(by === path), title: `Group the runs by ${path}` };
-    const choose = h("button.quiet", { ...props, onclick: () => onGroup(path) }, path);
+    const choose = h("button.quiet", props, path);
+    const onclick = ranked && (() => onGroup(path));
     return h(
-      factor === ranked ? "tr" : ranked ? "tr.dim" : "tr.differs", { key: path },
+      factor === ranked ? "tr" : ranked ? "tr.dim" : "tr.differs", { key: path, onclick },
       h("td.key.shrink", {}, ranked ? choose : path), ranked && h("td.num", {}, factor && f.percent(share)),
       columns.map((column, i) => h("td.value.tint", {
         key: ids[i], title: `${name(ids[i])}: ${f.specValue(values[column], path)}`, ...tint[column],

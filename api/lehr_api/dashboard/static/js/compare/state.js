@@ -3,7 +3,9 @@
 import { read } from "../urlstate.js";
 
 /** The most runs that are compared. */
-export const MOST = 100;
+export const MOST = 200;
+/** So many of more runs are shown at first. */
+export const FIRST = 30;
 /** The runs that the address names. */
 export const asked = [...new Set((read("runs") ?? "").split(",").filter(Boolean))];
 const chosenMetric = read("metric") ?? "";
@@ -17,7 +19,10 @@ export const state = {
   by: read("by") ?? "",
   /** Sorts the table: a column's key, with a minus for falling. */
   order: read("order"),
-  onlyFactors: read("factors") === "1",
+  onlyFactors: (read("factors") ?? String(Number(asked.length > 2))) === "1",
+  /** Whether all runs are shown, and all columns. */
+  isAll: false,
+  isWide: false,
   /** By run, the slot of its line. */
   slots: /** @type {Map<string, number>} */ (new Map()),
   /** The metrics of the runs. */

@@ -9,15 +9,17 @@ import { CodeDifferences } from "../code.js";
 import { slots, stroke } from "../colour.js";
 import { Colours } from "../colour_by.js";
 import { differencesTable, rankingOf, verdictOf } from "../compare/ranking.js";
-import { bestOfAll, isRanked, known, ofRun, ordered, sortHead } from "../compare/order.js";
-import { asked, leftOut, MOST, state } from "../compare/state.js";
-import { batchesChip, BESIDES, factorsOf, groupTable, notesOf, resultRow } from "../compare/tables.js";
-import { byId, checkbox, dataTable, fill, h, input, mount, throttled } from "../dom.js";
+import { isRanked, known, ordered } from "../compare/order.js";
+import { asked, FIRST, leftOut, MOST, state } from "../compare/state.js";
+import { BARS, drawResults } from "../compare/results.js";
+import { batchesChip, factorsOf, groupTable, notesOf } from "../compare/tables.js";
+import { byId, checkbox, fill, h, input, mount, throttled } from "../dom.js";
 import * as f from "../format.js";
 import { empty, message, showFailure } from "../notices.js";
 import { installPage } from "../page.js";
 import { MediaBoard } from "../run/media.js";
 import { fetchRuns } from "../runs/list.js";
+import { menu, savedViews } from "../runs/saved.js";
 import { on, onCatchUp } from "../stream.js";
 import { write } from "../urlstate.js";
 
@@ -30,6 +32,8 @@ const [below, notes, charts, ranking] = ["below", "notes", "charts", "ranking"].
 const differences = h("div.differences");
 const curves = h("div.ranked-curves");
 const [groups, table] = [h("div.results"), h("div.results", { onpointerleave: () => light(null, true) })];
+/** What is not shown of many. */
+const foot = h("p.hint");
 /** What is said of the row under the pointer, or with the focus. */
 const said = h("p.hint.said", { "aria-live": "polite" });
 const [code, media] = [new CodeDifferences(), new MediaBoard()];
@@ -42,8 +46,8 @@ const { view } = board;
 
 /** The look of a run's line; of a group, that of its mean. @param {string} id */
 function strokeOf(id) {
-  const of = state.by ? firstOf(groupName(id)) : id;
-  return colours.of(runs.get(of)) ?? stroke(state.slots.get(of) ?? 0);
+  const of = state.by ? groupName(id) : id;
+  return colours.of(runs.get(state.by ? firstOf(of) : id)) ?? stroke(state.slots.get(of) ?? 0);
 }
 const swatch = (/** @type {string} */ id) => swatchOf(strokeOf(id));
 
@@ -60,7 +64,7 @@ function light(run, line) {
   if (line) board.light(run);
 }
 
-const title = h("h1");
+const [title, views] = [h("h1"), h("span")];
 const batches = h("span.chips");
 const select = /** @type {HTMLSelectElement} */ (h("select", { "aria-label": "Metric", onchange: () => {
   state.chosen = state.metric = select.value;
@@ -94,9 +98,11 @@ mount(
   head,
   h(
     "div.head-line", {}, h("span.crumbs", {}, h("a", { href: "/" }, "Runs"), " /"), title, code.chip, batches,
-    h("label.field", {}, "by", select), h("form", { onsubmit: add }, ref), problem,
+    h("label.field", {}, "by", select), h("form", { onsubmit: add }, ref), views, problem,
   ),
 );
+const drawViews = () => fill(views, menu("views", "View", savedViews(drawViews)));
+drawViews();
 
 function drawHead() {
   const without = leftOut > 0 ? `; ${leftOut} of ${asked.length} are left out: at most ${MOST} at a time` : "";
@@ -124,55 +130,35 @@ function drawGroups(ranked, where) {
   const { comparison, metric } = state;
   const end = h("button.quiet", { type: "button", onclick: () => groupBy(state.by) }, "each run ×");
   fill(groups, comparison && state.by && [h("div.bar", {}, `by ${state.by}`, end), groupTable(
-    comparison.groups, metric, where || `no common ${view.x}`, (name) => strokeOf(firstOf(name)), ranked?.plot,
+    comparison.groups, metric, where || `no common ${view.x}`, (name) => strokeOf(firstOf(name)), nameOf, ranked?.plot,
   )]);
 }
 
+/** The runs with a row and a curve, in their order: of many the first, and the baseline. */
+function rows() {
+  const all = ordered().filter((id) => runs.has(id));
+  const first = all.slice(0, FIRST);
+  return state.isAll || all.length <= FIRST ? all : [...new Set([...first, state.ids[0]])];
+}
+
 function drawTable() {
-  const { comparison, metric } = state;
+  const { comparison } = state;
   if (!comparison) return;
-  const ranked = isRanked() ? rankingOf(comparison, nameOf, strokeOf, (id, text) => {
-    said.textContent = text;
-    light(id, true);
-  }) : null;
+  const ids = rows();
+  const ranked = isRanked() ? rankingOf(comparison, nameOf, strokeOf, state.by ? state.ids : ids) : null;
   const axis = { step: "step", tokens: "tokens", time: "time", flops: "FLOPs" }[view.x];
   const where = comparison.common_x === null ? "" : `${axis} ${xText(comparison.common_x)}`;
   drawGroups(ranked, where);
-  const results = new Map(comparison.results.map((one) => [one.run_id, one]));
-  // A figure that no run has, such as the MFU on a CPU, has no column.
-  const besides = BESIDES.filter(([field]) => comparison?.results.some((one) => one[field] !== null));
-  const base = state.ids[0];
-  const last = !ranked || state.ids.some((id) => known.get(id)?.get(metric)?.last !== results.get(id)?.value);
-  const ofState = !ranked || new Set(state.ids.map((id) => runs.get(id)?.state)).size > 1;
-  const best = bestOfAll();
-  const column = (/** @type {string} */ key, /** @type {string} */ text, /** @type {string} */ hint) =>
-    sortHead(key, text, hint, () => [drawTable(), drawDifferences()]);
-  const heads = [
-    "", "run", ...(ranked ? [] : [".row-actions"]), ...(ofState ? ["state"] : []),
-    column(
-      "value", where && !ranked ? `${metric} at ${where}` : metric,
-      where ? `where every run with a value has it: ${where}` : "no value to compare",
-    ),
-    ...(ranked ? [ranked.plot.head(BARS)] : []),
-    ...(ranked?.settings ?? []).map(({ path, short }) => column(path, short, path)),
-    ".num to the baseline",
-    ...(last ? [column("last", "last", "the newest value of each run, at its own step")] : []),
-    column("best", "best", "the best value of each run"),
-    ...besides.map(([key, name, how]) => column(key, name, how)),
-    ...(ranked ? [".row-actions"] : []),
-  ];
-  fill(table, dataTable("Results", heads, ordered().map((id) => {
-    const run = runs.get(id);
-    return run && resultRow(run, {
-      result: results.get(id),
-      base: id === base ? null : results.get(base),
-      metric, besides, swatch: swatch(id), factors: factorsOf(state.comparison, id), info: known.get(id)?.get(metric),
-      best: ofRun(id, "best"), isBest: best !== null && f.fromWire(ofRun(id, "best")) === best, ofState, ofLast: last,
-      ranked: ranked && ranked.of(id),
-      onBaseline: () => choose([id, ...state.ids.filter((one) => one !== id)]),
-      onTakeOut: isRanked() ? () => choose(state.ids.filter((one) => one !== id)) : null,
-    });
-  }), { kind: ranked ? ".ranking" : "" }));
+  const onRow = (/** @type {string} */ id) => {
+    said.textContent = ranked?.said(id) ?? "";
+    light(id, true);
+  };
+  drawResults(table, { comparison, runs, ids, ranked, where, swatch, choose, redraw: drawLooks, onRow });
+  const left = state.ids.length - ids.length;
+  fill(foot, left > 0 && h("button", { type: "button", onclick: () => {
+    state.isAll = true;
+    drawLooks();
+  } }, `Show all ${state.ids.length}`), left > 0 && ` ${ids.length} have rows and curves: the first in this order.`);
   said.textContent ||= `${comparison.noise === null ? "" : BARS}Point at a run to see its curve and how it compares.`;
   fill(batches, ranked && batchesChip(comparison));
   fill(notes, verdictOf(comparison, nameOf), notesOf(comparison, nameOf));
@@ -185,7 +171,6 @@ function drawLooks() {
   drawDifferences();
 }
 
-const BARS = "Bars: the 95 % interval of a difference from the baseline, from the noise between seeds. ";
 const ONLY_NAMES = "They differ only in names, seeds and settings that do not change the losses.";
 const nameOf = (/** @type {string} */ id) => runs.get(id)?.name ?? id;
 
@@ -217,10 +202,10 @@ function drawDifferences() {
 }
 
 function drawCurves() {
-  state.slots = slots(state.by ? state.ids.map((id) => firstOf(groupName(id))) : state.ids);
+  state.slots = state.by ? slots([], state.ids.map(groupName)) : slots(state.ids);
   board.means = state.by === "" ? null : "runs";
   board.bar.offer(state.ids.flatMap((id) => runs.get(id) ?? []));
-  board.setRuns(state.ids.flatMap((id) => runs.get(id) ?? []).map((run) => boardRun(run, {
+  board.setRuns((state.by ? state.ids : rows()).flatMap((id) => runs.get(id) ?? []).map((run) => boardRun(run, {
     label: factorsOf(state.comparison, run.id) || run.name,
     group: state.by ? groupName(run.id) : null,
     stroke: strokeOf(run.id),
@@ -239,7 +224,7 @@ async function compare() {
       state.metric = answer.metric;
       drawHead();
     }
-    await colours.show([...runs.values()], "by run");
+    await colours.show([...runs.values()], state.by ? "by group" : "by run", state.by);
     drawLooks();
     code.draw(answer, state.ids[0], nameOf);
     below.style.visibility = "";
@@ -286,8 +271,8 @@ async function load() {
   }
   // Before the curves, which take their width from their place.
   below.classList.toggle("ranked", isRanked());
-  mount(ranking, groups, table, isRanked() && said);
-  mount(curves, !isRanked() && h("h2", {}, "Curves"), board.bar.element, charts);
+  mount(ranking, groups, table, foot, isRanked() && said);
+  mount(curves, h(isRanked() ? "h2.unseen" : "h2", {}, "Curves"), board.bar.element, charts);
   mount(
     below, notes, ranking, curves, media.element, h("h2", {}, isRanked() ? "What differs" : "Config"), differences,
     h("h2", {}, "Code"), code.element,
@@ -316,7 +301,8 @@ async function load() {
     for (const { run_id: id, metrics } of all) {
       known.set(id, new Map(metrics.map((/** @type {any} */ info) => [info.name, info])));
     }
-    drawCurves();
+    // Which are shown of many, is known once they are ranked.
+    if (state.ids.length <= FIRST) drawCurves();
     state.names = [...new Set(found.flatMap(({ id }) => [...(known.get(id)?.keys() ?? [])]))].sort(byNumber);
     board.setMetrics(state.names);
     drawHead();
@@ -347,4 +333,5 @@ onCatchUp(() => {
   board.reload();
   again();
 });
+addEventListener("resize", throttled(drawTable, 300));
 load();

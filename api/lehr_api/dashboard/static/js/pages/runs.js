@@ -26,6 +26,8 @@ import { memory, read, write } from "../urlstate.js";
  * @typedef {import("../runs/columns.js").Column} Column
  */
 
+/** The most metrics that one request may ask for. */
+const MOST_MEANS = 20;
 /** From this width on there is room for the rows and charts side by side. */
 const WIDE = 1280;
 const list = new RunList();
@@ -80,7 +82,9 @@ function arrange() {
   const runs = rules.length ? list.sorted(rules) : [...list.runs.values()];
   const { test } = state.filter;
   state.shown = test ? runs.filter((run) => test(run, configs)) : runs;
-  groups.ask(state.shown);
+  // Whose means the rows may show.
+  const means = [...COLUMNS, ...state.columns].flatMap(({ metric }) => metric || []);
+  groups.ask(state.shown, [...new Set(means)].slice(0, MOST_MEANS));
   state.usual = SECTION ? new Set() : unfolded(state.shown, Boolean(read("filter")));
   const sorted = orders.length > 0;
   state.items = grouped(state.shown, (run) => groups.of(run), isOpen, {
@@ -225,8 +229,8 @@ function redraw(all = false) {
   state.best = best;
   // Their marks are in the rows.
   const marks = state.beside?.show(
-    linesOf(state.items), (runs) => labelsOf(runs, state.varying, configs), state.colour, configs,
-    [...state.varying, "val/loss", "train/loss", ...configs.paths],
+    linesOf(state.items), (runs) => labelsOf(runs, state.varying, configs), state.colour,
+    groups.byKey ? groups.by : "", configs, [...state.varying, "val/loss", "train/loss", ...configs.paths],
     list.complete || (!state.orders.length && state.items.length >= MOST_LINES),
   );
   if (all || marks || state.looks !== after) {

@@ -26,7 +26,7 @@ export function openCurves(place, run, onLog) {
   board.bar.offer([run]);
   // Not before the charts, which would push it away.
   const tail = h("section", { hidden: true }, h("h2", {}, "Log tail"), tailPlace);
-  mount(place, board.bar.element, charts, tail);
+  mount(place, h("h2.unseen", {}, "Curves"), board.bar.element, charts, tail);
   const log = new LogView(tailPlace, run, { tail: true });
   let attempt = run.attempt;
   let current = run;

@@ -65,7 +65,7 @@ export class Beside {
         onLine, superseded: false, open: ["train", "val"], pins: "runs-pins", pauseMs: SEVERAL_MS, tools: [this.choice],
       },
     );
-    mount(place, this.board.bar.element, this.key, charts);
+    mount(place, h("h2.unseen", {}, "Curves"), this.board.bar.element, this.key, charts);
     this.learn = throttled(() => this.#learn(), 5000);
   }
 
@@ -75,21 +75,24 @@ export class Beside {
    * @param {Row[]} rows in the order of the table
    * @param {(runs: RunView[]) => (run: RunView) => string} labels of those that have lines of their own
    * @param {string} colour the setting or metric that colours show; "" for a colour for each row
+   * @param {string} groups the key by which runs are grouped, whose numbers they show then; "" if they are not
    * @param {import("./configs.js").Configs} configs
    * @param {string[]} offered what else colours can show
    * @param {boolean} settled whether the rows that are to come are below these
    * @returns {boolean} whether a mark in the rows is another
    */
-  show(rows, labels, colour, configs, offered, settled) {
+  show(rows, labels, colour, groups, configs, offered, settled) {
     const { drawn, note } = drawnOf(rows);
     this.rows = drawn;
-    this.slots = slots(drawn.map(({ key }) => key));
-    const by = scaleBy(colour, rows.flatMap((row) => row.runs), configs);
+    // Which of the groups are drawn changes no colour.
+    const [alone, folded] = [drawn.filter(({ name }) => name === null), rows.filter(({ name }) => name !== null)];
+    this.slots = slots(alone.map(({ key }) => key), folded.map(({ key }) => key));
+    const by = scaleBy(colour, rows.flatMap((row) => row.runs), configs, groups);
     this.colours = new Map(
       by ? drawn.map(({ key, runs }) => [key, by.scale.colour(together(runs.map(by.value)))]) : [],
     );
     this.note = note;
-    fill(this.choice, colourField(colour, "by run", offered, this.onChange));
+    fill(this.choice, colourField(colour, `by ${groups || "run"}`, offered, this.onChange));
     fill(this.key, by && keyOf(by.scale));
     this.patient ||= performance.now() + SETTLE_MS;
     if (!settled && performance.now() < this.patient) {
@@ -127,7 +130,7 @@ export class Beside {
 
   /** Return the mark of a row's line, which hides it; null if it has none. @param {string} key @param {string} name */
   eye(key, name) {
-    if (!this.slots.has(key)) return null;
+    if (!this.rows.some((row) => row.key === key)) return null;
     const off = this.hidden.has(key);
     return h(off ? "button.eye.off" : "button.eye", { key: "eye", type: "button", "aria-pressed": String(!off),
       "aria-label": `${off ? "Show" : "Hide"} the curves of ${name}`, onclick: () => {

@@ -3,7 +3,7 @@
 import { get } from "../api.js";
 import { byNumber } from "../charts/metric_groups.js";
 import { h } from "../dom.js";
-import { integer, isSeed, NONE, percent } from "../format.js";
+import { farNote, integer, isSeed, NONE, percent } from "../format.js";
 import { message } from "../notices.js";
 import { countsLine, stateMark } from "../status.js";
 import { bestOfSweep, farOf, metricOf, spreadOf } from "./columns.js";
@@ -91,6 +91,10 @@ export function grouped(runs, groupOf, isOpen, { sorted = false, means = null, f
   });
 }
 
+/** Of so few runs none is far (`far_runs`). */
+const FEW = 3;
+/** After so many milliseconds those that are far are asked for again while runs go on. */
+const AGAIN_MS = 15_000;
 /** Groups that have a page. */
 const LAUNCHED = ["sweep", "rollout"];
 
@@ -160,21 +164,32 @@ export class Groups {
     return items.map((/** @type {{id: string}} */ { id }) => id);
   }
 
-  /** Ask for the groups of these runs, unless they are here. @param {RunView[]} runs */
-  async ask(runs) {
-    const { by } = this;
-    const ids = runs.map(({ id }) => id);
-    // One that has ended may be far now.
-    const asked = `${by} ${runs.map(({ id, ended_at: at }) => (at ? `${id}.` : id)).sort()}`;
+  /** Return the runs of each row in which one can be far, with commas between them. @param {RunView[]} runs */
+  #rows(runs) {
+    const rows = Map.groupBy(runs.filter((run) => this.of(run)), (run) => this.of(run)?.id);
+    return [...rows.values()].filter((row) => row.length > FEW).map((row) => row.map(({ id }) => id).join());
+  }
+
+  /**
+   * Ask for the groups of these runs, and for those that are in no mean of these metrics, unless they are here.
+   *
+   * @param {RunView[]} runs
+   * @param {string[]} metrics
+   */
+  async ask(runs, metrics) {
+    const by = this.byKey ? this.by : null;
+    const run = by ? runs.map(({ id }) => id) : this.#rows(runs);
+    // One that goes on or has ended may be far now.
+    const time = run.length && runs.some((one) => one.ended_at === null) && Math.floor(Date.now() / AGAIN_MS);
+    const asked = `${this.by} ${time} ${metrics} ${runs.map(({ id, ended_at: at }) => (at ? `${id}.` : id)).sort()}`;
     if (asked === this.asked) return;
     this.asked = asked;
     this.problem = null;
-    farOf.clear();
-    if (!this.byKey || !ids.length) return;
     try {
-      const found = await get("/values", { run: ids, by, configs: false });
+      const found = run.length ? await get("/values", { run, by, metric: metrics, configs: false }) : { far: {} };
       if (asked !== this.asked) return;
-      this.names = new Map(ids.map((id, n) => [id, found.groups[n]]));
+      if (by) this.names = new Map(run.map((id, n) => [id, found.groups[n]]));
+      farOf.clear();
       for (const [metric, far] of Object.entries(found.far)) farOf.set(metric, far);
     } catch (error) {
       if (asked !== this.asked) return;
@@ -196,9 +211,7 @@ function common(column, runs) {
   if (write) {
     const { n, mean, sd, far } = spreadOf(column, runs);
     if (!n) return NONE;
-    const names = [...far.slice(0, 3).map(({ name }) => name), ...(far.length > 3 ? ["…"] : [])].join(", ");
-    const out = names && `, ${integer(far.length)} far run${far.length > 1 ? "s" : ""} left out: ${names}`;
-    const of = `mean of ${integer(n)} of ${integer(runs.length)} runs${out}`;
+    const of = `mean of ${integer(n)} of ${integer(runs.length)} runs${farNote(far.map(({ name }) => name))}`;
     // As many digits as the deviation leaves certain.
     const digits = Math.min(3, Math.max(0, 1 - Math.floor(Math.log10(sd || 1e-3))));
     return sd === null || Math.abs(mean) >= 1000 || write === percent

@@ -4,11 +4,9 @@ import { get } from "../api.js";
 import { byId, checkbox, fill, h } from "../dom.js";
 import { integer } from "../format.js";
 import { empty } from "../notices.js";
-import { memory } from "../urlstate.js";
 import { COLUMNS } from "./columns.js";
 import { parts } from "./filter.js";
-
-/** @typedef {import("../dom.js").Child} Child */
+import { asking, menu, removable, savedViews } from "./saved.js";
 
 /** @param {string[]} values */
 const optionsOf = (values) => values.map((value) => h("option", { key: value, value }, value));
@@ -17,31 +15,6 @@ const OFFERED = 12;
 const TYPING_MS = 200;
 /** A list of suggestions may be long: the browser shows those that match what is typed. */
 const MOST_OFFERED = 300;
-
-/**
- * Make a form of one field that hands on what was typed.
- *
- * @type {(label: string, placeholder: string, act: (text: string) => void, more?: object) => HTMLElement}
- */
-const asking = (label, placeholder, act, more = {}) => h(
-  "form", { key: label, onsubmit: (/** @type {any} */ event) => {
-    event.preventDefault();
-    const field = event.currentTarget.elements[0];
-    if (field.value.trim()) act(field.value.trim());
-    field.value = "";
-  } },
-  h("input", { type: "text", "aria-label": label, placeholder, spellcheck: "false", ...more }),
-);
-
-/** @param {string} name @param {string} title @param {...Child} children */
-const menu = (name, title, ...children) => h(
-  "details.menu", { key: name }, h("summary", {}, title), h("div.menu-list", {}, children),
-);
-
-/** @param {HTMLElement} part @param {string} name @param {() => void} onRemove */
-const removable = (part, name, onRemove) => h("span.part", { key: name }, part, h(
-  "button", { key: "out", type: "button", "aria-label": `Remove ${name}`, onclick: onRemove }, "×",
-));
 
 /** All projects, as the server knows them. @type {string[]} */
 let allProjects = [];
@@ -123,12 +96,6 @@ export class FilterBar {
 /** @param {HTMLElement} place @param {Choices} choices */
 export function drawOptions(place, choices) {
   const { by, values, varying } = choices;
-  /** @type {Record<string, string>} */
-  const views = memory.get("views", {});
-  const keep = (/** @type {Record<string, string>} */ next) => {
-    memory.set("views", next);
-    drawOptions(place, choices);
-  };
   const choose = (/** @type {string} */ one) => {
     // Closed, or it hides the curves that it has just changed.
     const head = /** @type {HTMLElement | null} */ (place.querySelector("details[open] > summary"));
@@ -155,17 +122,9 @@ export function drawOptions(place, choices) {
       h("datalist", { id: "group-paths" }, optionsOf(choices.paths.slice(0, MOST_OFFERED))),
     ),
     menu(
-      "view", "Columns",
+      "view", "View",
       tick("charts", choices.curves, choices.onCurves),
-      h("b", { key: "views" }, "saved views"),
-      Object.entries(views).map(([name, search]) => removable(
-        h("a.button", { href: search.startsWith("/") ? search : `/${search}` }, name), name,
-        () => keep(Object.fromEntries(Object.entries(views).filter(([other]) => other !== name))),
-      )),
-      asking(
-        "Save this view", "save this view as",
-        (name) => keep({ ...views, [name]: location.pathname + location.search }),
-      ),
+      savedViews(() => drawOptions(place, choices)),
       h("b", { key: "columns" }, "columns"),
       COLUMNS.filter((column) => column.key !== "name").map((column) => tick(
         column.title, choices.base.includes(column), (yes) => choices.onColumn(column.key, yes),
