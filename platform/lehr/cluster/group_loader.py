@@ -22,7 +22,6 @@ from lehr.control.rollouts import OpenRollout
 from lehr.control.search import TrialReport
 from lehr.control.step import Subject
 from lehr.control.sweeps import OpenSweep, Trunk, needs_reports, pause_of_pruning_s
-from lehr.errors import NotFound
 from lehr.specs.sweep import SweepSpec
 from lehr.store import Change, Store
 from lehr.store.records.sweeps import TrialOutline
@@ -217,12 +216,9 @@ def reports_of(
     store: Store, run_id: str, name: str, began: float | None = None
 ) -> tuple[TrialReport, ...]:
     """Return what a run that ``began`` then has reported of a metric."""
-    try:
-        series = store.series.read(run_id, name, x_axis="time", exact=True)
-    except NotFound:
-        return ()
     return tuple(
         TrialReport(step, value, (began or 0.0) + seconds)
+        for series in store.series.read_many([run_id], name, x_axis="time", exact=True)
         for step, seconds, value in zip(series.step, series.x, series.y, strict=True)
     )
 

@@ -22,7 +22,7 @@ from lehr.control.rollouts import (
     pair_is_over,
     wants_evidence,
 )
-from lehr.errors import LehrError, NotFound
+from lehr.errors import LehrError
 from lehr.specs.rollout import RolloutSpec
 from lehr.specs.stages import PlannedStage, StageRunRole, stages
 from lehr.store import Store
@@ -158,20 +158,17 @@ def _evidence(
     """
     curves = {}
     for name in dict.fromkeys([*JUDGED, *_MEASURED]):
-        try:
-            series = store.series.read(
-                run.id,
-                name,
-                exact=stage.judge_after <= _POINTS or name in EXACT,
-                points=_POINTS,
-                last=stage.judge_after,
-                with_superseded=name in EXACT,
-            )
-        except NotFound:
-            continue
-        if series.y:
+        for series in store.series.read_many(
+            [run.id],
+            name,
+            exact=stage.judge_after <= _POINTS or name in EXACT,
+            points=_POINTS,
+            last=stage.judge_after,
+            with_superseded=name in EXACT,
+        ):
             earlier = tuple(Curve(one.step, one.y) for one in series.superseded)
-            curves[name] = Curve(series.step, series.y, earlier)
+            if series.y:
+                curves[name] = Curve(series.step, series.y, earlier)
     newest = store.series.latest([run.id], ["train/loss"]).get(run.id, {}).get("train/loss")
     reached = newest is not None and newest.step >= stage.judge_after
     return Evidence(

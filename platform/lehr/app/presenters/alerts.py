@@ -62,16 +62,13 @@ class Alerts:
         train = run.stored.train
         curves = {}
         for name in JUDGED:
-            try:
-                series = self._store.series.read(
-                    run.id, name, points=_POINTS, exact=name in EXACT, with_superseded=name in EXACT
-                )
-            except NotFound:
-                continue
-            # After a rewind, later attempts train on other data at the same steps on purpose.
-            branches = [] if run.rewound else series.superseded
-            earlier = tuple(Curve(branch.step, branch.y) for branch in branches)
-            curves[name] = Curve(series.step, series.y, earlier)
+            exact = name in EXACT
+            options = {"points": _POINTS, "exact": exact, "with_superseded": exact}
+            for series in self._store.series.read_many([run.id], name, **options):
+                # After a rewind, later attempts train on other data at the same steps on purpose.
+                branches = [] if run.rewound else series.superseded
+                earlier = tuple(Curve(branch.step, branch.y) for branch in branches)
+                curves[name] = Curve(series.step, series.y, earlier)
         steps = run.stored.total_steps
         if steps is None and run.state == RunState.COMPLETED:
             steps = step

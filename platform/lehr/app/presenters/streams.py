@@ -199,10 +199,11 @@ def _score(store: Store, run: RunRow, rows: list[CheckpointRow], attempts: list[
     """Give each checkpoint of a program the val/loss that it has logged at its step, if that is of
     the same attempt or of one that continues from it.
     """
-    if "val/loss" not in store.series.latest([run.id], ["val/loss"])[run.id]:
-        return
-    logged = store.series.read(run.id, "val/loss", exact=True)
-    losses = dict(zip(logged.step, logged.y, strict=True))
+    losses = {
+        step: loss
+        for logged in store.series.read_many([run.id], "val/loss", exact=True)
+        for step, loss in zip(logged.step, logged.y, strict=True)
+    }
     starts = {a.number: (layout.checkpoint_at(a.resume_from or "") or (0, 0))[1] for a in attempts}
     for row in rows:
         later = [step for number, step in starts.items() if number > row.attempt]

@@ -69,6 +69,14 @@ def compare_runs(
     curves = _curves(store, runs, infos, metric, x_axis)
     held_out = store.events.held_out((run.id for run in runs), metric)
     tasked = task_of(metric) is not None
+    ids = [run.id for run in runs]
+    # Of each logged step: reduced ones could not be compared.
+    exact = store.series.read_many(ids, DIGEST, exact=True)
+    digests = {one.run_id: Curve(one.step, one.y) for one in exact}
+    speeds = {
+        name: {one.run_id: _median(one.y) for one in store.series.read_many(ids, name)}
+        for name in _SPEEDS
+    }
     specs = specs_with_configs(store, runs, shared=True)
     compared = [
         ComparedRun(
@@ -78,12 +86,12 @@ def compare_runs(
             curve,
             evaluated=metric in own if tasked else any(map(is_measured, own)),
             held_out=held_out[run.id],
-            digests=_digests(store, run, names),
+            digests=digests.get(run.id, Curve((), ())),
             own_spec=run.spec,
             state=run.state,
             without=_without(run, x_axis),
             figures={
-                **{name: _median(store, run, names, name) for name in _SPEEDS},
+                **{name: speed.get(run.id) for name, speed in speeds.items()},
                 "memory_bytes": _memory(names),
             },
         )
@@ -215,14 +223,6 @@ def groups_of(
         ) from None
 
 
-def _digests(store: Store, run: RunRow, known: Sequence[MetricSummary]) -> Curve:
-    """Read the digest of each logged step; reduced ones could not be compared."""
-    if not any(one.name == DIGEST for one in known):
-        return Curve((), ())
-    series = store.series.read(run.id, DIGEST, exact=True)
-    return Curve(series.step, series.y)
-
-
 def _refuse_unknown(metric: str, infos: Sequence[Sequence[MetricSummary]]) -> None:
     """Raise NotFound for a metric that no run has, unless trainers log it later."""
     names = sorted({one.name for known in infos for one in known})
@@ -234,11 +234,9 @@ def _refuse_unknown(metric: str, infos: Sequence[Sequence[MetricSummary]]) -> No
     )
 
 
-def _median(store: Store, run: RunRow, known: Sequence[MetricSummary], name: str) -> float | None:
-    if not any(one.name == name for one in known):
-        return None
-    values = [y for y in store.series.read(run.id, name).y if math.isfinite(y)]
-    return statistics.median(values) if values else None
+def _median(values: Sequence[float]) -> float | None:
+    finite = [value for value in values if math.isfinite(value)]
+    return statistics.median(finite) if finite else None
 
 
 def _memory(known: Sequence[MetricSummary]) -> float | None:
@@ -257,9 +255,10 @@ def _column(
     """
     kind, _, metric = name.partition(":")
     if kind == "best":
-        best = "maximum" if goal_of(metric) == "maximize" else "minimum"
-        infos = [{one.name: one for one in store.series.metrics(run.id)} for run in runs]
-        return [getattr(known.get(metric), best, None) for known in infos]
+        best = max if goal_of(metric) == "maximize" else min
+        curves = store.series.read_many([run.id for run in runs], metric, exact=True)
+        known = {one.run_id: [y for y in one.y if not math.isnan(y)] for one in curves}
+        return [best(known.get(run.id, ()), default=None) for run in runs]
     if kind != "versus":
         return [values.get(name) for values in newest]
     references = {

@@ -36,7 +36,8 @@ def report_of(context: Context, ref: str) -> tuple[RunRow | SweepRow | RolloutRo
 
 
 def report_run(context: Context, run: RunRow) -> str:
-    series = {name: one for name in CURVES if (one := _series(context, run.id, name, _POINTS))}
+    curves = _curves(context, [(run.name, run.id)], CURVES)
+    series = {name: found[0][1] for name, found in curves.items() if found}
     document = run_report(
         context.presenter.runs.detail(run),
         series,
@@ -108,17 +109,10 @@ def _curves(
     points = max(_FEWEST, _POINTS * 4 // max(len(runs), 4))
     found = {}
     for metric in metrics:
-        pairs = [(label, _series(context, run_id, metric, points)) for label, run_id in runs]
-        found[metric] = [(label, one) for label, one in pairs if one is not None]
+        read = context.store.series.read_many([run_id for _, run_id in runs], metric, points=points)
+        known = {one.run_id: series_view(one) for one in read if one.x}
+        found[metric] = [(label, known[run_id]) for label, run_id in runs if run_id in known]
     return found
-
-
-def _series(context: Context, run_id: str, name: str, points: int) -> Series | None:
-    try:
-        read = context.store.series.read(run_id, name, points=points)
-    except NotFound:
-        return None
-    return series_view(read) if read.x else None
 
 
 def _provenance(context: Context, run_ids: Sequence[str]) -> dict[str, Any]:

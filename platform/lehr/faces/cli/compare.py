@@ -113,6 +113,10 @@ def compare(
     if found.groups:
         out.print()
         out.print(fitting(_groups(found), out, fold="group"))
+        names = {one.run_id: one.name for one in found.results}
+        for name, far in ((one.name, one.far) for one in found.groups if one.far):
+            left = ", ".join(names[run_id] for run_id in far)
+            out.print(f"  {escaped(name)}: without {escaped(left)}, far off", style="dim")
     shown = [one for one in found.differences if one.factor or not (factors or one.path == "name")]
     few = [one for one in shown if not _only_of_some(one)]
     # Between a script and Lehr's trainer, all settings of either are others.

@@ -47,7 +47,7 @@ def shown(value):
         made["goal"] = "minimize"
     if isinstance(value, SeriesData):
         made["superseded"] = [shown(one) for one in value.superseded]
-        made |= {"members": 1, "counts": None, "dropouts": "", "far": []}
+        made |= {"members": 1, "counts": None, "dropouts": "", "far": [], "speed": False}
     return made
 
 
