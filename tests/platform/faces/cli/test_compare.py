@@ -39,6 +39,9 @@ def server(tmp_path_factory):
             ended = seeding.start(api.store, api.store.runs.create(seeding.run_spec(name)))
             ended.train(range(1, steps + 1))
             ended.end(RunState.COMPLETED, steps)
+        astray = seeding.start(api.store, api.store.runs.create(seeding.run_spec("astray")))
+        astray.evaluate(200, 1000.0)
+        astray.flush()
         few = api.store.runs.create(seeding.run_spec("few-tokens", lr=9e-4))
         seeding.start(api.store, few, held_out="6dc60039" * 8).train(range(1, 201))
         base = api.store.runs.find("base").id
@@ -115,6 +118,9 @@ def test_runs_are_shown_in_groups(lehr):
     assert first[-2:] == ["first", "group"]
     assert second[:3] == ["lr", "9.0e-4", "1"]
     assert float(second[-1]) == pytest.approx(float(second[3]) - float(first[3]), abs=2e-3)
+    far = lehr("compare", "base", "reseeded", "long", "astray", "--by", "lr").stdout
+    assert "lr 3.0e-4 3 of 4" in " ".join(far.split())
+    assert "lr 3.0e-4: without astray, far off" in far
     refused = lehr("compare", "base", "faster", "--by", "learning")
     assert refused.returncode == 2
     assert "no" not in refused.stdout

@@ -111,7 +111,7 @@ function runRow(run, member) {
 
 /** @param {import("../runs/groups.js").Group} group */
 const rowOfGroup = (group) => groupRow(group, groups.launches.get(group.id), state.columns, {
-  leads: isLed() ? state.orders[0].key : null, best: state.best,
+  leads: isLed() ? state.orders[0].key : null, best: state.best, known: groups.answered !== "",
   box: selection.boxOf(group.runs, `the runs of ${group.name}`), mark: state.beside?.eye(group.id, group.name),
   onToggle: () => toggle(group.id), onPoint: (run) => state.beside?.board.light(run),
 });

@@ -351,7 +351,8 @@ async function loadMetrics() {
   metricsKnown = state;
   const names = new Set();
   for (let i = 0; i < begun.length; i += ASKED) {
-    const found = await get("/values", { run: begun.slice(i, i + ASKED).map((run) => run.id), names: true });
+    const run = begun.slice(i, i + ASKED).map(({ id }) => id);
+    const found = await get("/values", { run, names: true, configs: false });
     for (const name of found.metric_names) names.add(name);
   }
   board.setMetrics([...names]);

@@ -147,7 +147,7 @@ export class Beside {
       const run = this.rows.flatMap(({ runs }) => runs.map(({ id }) => id)).slice(0, BATCH);
       if (!run.length) return;
       const asked = this.drawn;
-      const { metric_names: names } = await get("/values", { run, names: true });
+      const { metric_names: names } = await get("/values", { run, names: true, configs: false });
       if (asked === this.drawn) this.board.setMetrics(names);
     } catch (error) {
       this.board.failed(error);

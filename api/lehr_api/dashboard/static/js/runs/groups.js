@@ -204,13 +204,14 @@ export class Groups {
 /**
  * Return what a column shows of a group: the mean of a metric with its standard deviation, or what all have in common.
  *
- * @type {(column: Column, runs: RunView[]) => import("../dom.js").Child}
+ * @type {(column: Column, runs: RunView[], known: boolean) => import("../dom.js").Child} `known`: whether who is far is
  */
-function common(column, runs) {
+function common(column, runs, known) {
   const { cell, mean: write, setting, sort } = column;
   if (write) {
     const { n, mean, sd, far } = spreadOf(column, runs);
     if (!n) return NONE;
+    if (!known && runs.length > FEW) return "…";
     const of = `mean of ${integer(n)} of ${integer(runs.length)} runs${farNote(far.map(({ name }) => name))}`;
     // As many digits as the deviation leaves certain.
     const digits = Math.min(3, Math.max(0, 1 - Math.floor(Math.log10(sd || 1e-3))));
@@ -232,11 +233,11 @@ function common(column, runs) {
  * @param {any} launch the view of the sweep or rollout; undefined until it is here, and where the group is none
  * @param {Column[]} columns
  * @param {{box: HTMLElement, mark: HTMLElement | null | undefined, onToggle: () => void, onPoint: (run: string | null)
- *   => void, leads: string | null, best: Map<string, number>}} parts `onPoint`: called with a run whose line is that of
- *   the row under the pointer; `leads`: the column by which the first run stands for the others
+ *   => void, leads: string | null, best: Map<string, number>, known: boolean}} parts `onPoint`: called with a run whose
+ *   line is that of the row under the pointer; `leads`: the column by which the first run stands for the others
  */
 export function groupRow({ id, name, href, runs, open }, launch, columns, parts) {
-  const { box, mark, onToggle, onPoint, leads, best } = parts;
+  const { box, mark, onToggle, onPoint, leads, best, known } = parts;
   /** @type {Record<string, number>} */
   const counts = {};
   for (const run of runs) counts[run.state] = (counts[run.state] ?? 0) + 1;
@@ -264,7 +265,7 @@ export function groupRow({ id, name, href, runs, open }, launch, columns, parts)
       ];
     }
     if (launch && column.whole) return column.whole(launch, runs);
-    if (!isLed(column)) return common(column, runs);
+    if (!isLed(column)) return common(column, runs, known);
     const title = `${runs[0].name}, the first of ${integer(runs.length)} runs in this order`;
     return h("span", { title }, column.cell(runs[0]));
   };
