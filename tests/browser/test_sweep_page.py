@@ -240,6 +240,9 @@ def test_a_campaign_says_what_it_answers_and_launches_its_rollout(visit: Visit, 
     expect(narrows.locator("a")).to_have_attribute("href", re.compile("^/runs/"))
     expect(section.get_by_role("img", name="of the budget is spent")).to_be_visible()
     expect(section.locator(".verdict")).to_contain_text("estimated for the run itself")
+    expect(section.locator(".hint").first).to_contain_text(
+        re.compile("next .*GPU-hour.* spent .* of 1.00")
+    )
     section.get_by_text("Recommended rollout").click()
     expect(section.locator("pre")).to_contain_text("kind: rollout")
     expect(page.get_by_role("button", name="Add GPU-hours")).to_be_visible()

@@ -85,8 +85,9 @@ def _choose(
     return _Decision(question, law, trials, seed).next(answer, hours_left, free)
 
 
+@lru_cache(maxsize=64)
 def prospects(
-    question: Question, trials: Sequence[CampaignTrial], hours: Sequence[float], seed: int = 0
+    question: Question, trials: tuple[CampaignTrial, ...], hours: tuple[float, ...], seed: int = 0
 ) -> list[tuple[float, tuple[float, ...]]]:
     """Return for each amount of GPU-hours how many of them would be used, and which share of the
     width of each value's interval, and of the loss's, is expected to be left; none where the answer
@@ -96,7 +97,7 @@ def prospects(
     law = believed(question, trials)
     if law is None or not law.domain or _good_enough(question, law.answer()):
         return []
-    decision, found = _Decision(question, law, tuple(trials), seed), []
+    decision, found = _Decision(question, law, trials, seed), []
     for some in hours:
         places, _ = decision.spend(some, len(decision.places))
         found.append((decision.hours(places), decision.left(decision.pending + places)))

@@ -42,8 +42,9 @@ def drawn_law(
     place, figures = [6 * target.parameters * target.tokens], {}
     for title, kind, draws, values, aim in panels:
         low, middle, high = np.quantile(draws, (0.16, 0.5, 0.84), axis=1).tolist()
+        name = "law at the best rate, 68 %" if title == metric else "law, 68 %"
         points = [
-            FigurePoints("law, 68 %", "fit", x, middle, dash="dash", width=1.5),
+            FigurePoints(name, "fit", x, middle, dash="dash", width=1.5),
             replace(_points(ended), y=values),
             replace(_points(lost), name="diverged", role="diverged", symbol="cross"),
             FigurePoints(target.name, "best", place, [aim.value], ranges=[aim.likely], width=3.0),

@@ -182,7 +182,8 @@ class Law:
             low, high = self.domain[name]
             side, end = ("above", high) if value > high else ("below", low)
             if (factor := max(value / high, low / value)) > 1.001:
-                parts.append(f"{name} {factor:.3g} times {side} the measured {amount(end)}")
+                by = amount(float(f"{factor:.3g}"))
+                parts.append(f"{name} {by} times {side} the measured {amount(end)}")
         return f"Outside of what was measured: {', '.join(parts)}." if parts else None
 
     @cached_property

@@ -98,7 +98,8 @@ def _more(
     use = record.ledger(record.campaign_of(spec), trials)
     more = {name: share * use.total for name, share in _MORE.items() if share or not stopped}
     question, told, _ = record.asked(spec, hours, trials)
-    found = prospects(question, told, [max(use.left, 0.0) + own for own in more.values()])
+    hours_left = tuple(max(use.left, 0.0) + own for own in more.values())
+    found = prospects(question, tuple(told), hours_left)
     names, parts = [*(f.path.rpartition(".")[2] for f in question.fields), "loss"], []
     for (name, own), (used, left) in zip(more.items(), found, strict=False):
         falls = ", ".join(f"{of} by {1 - kept:.0%}" for of, kept in zip(names, left, strict=True))

@@ -225,9 +225,9 @@ def _facts(view: LawView) -> list[tuple[str, str]]:
     facts = []
     for one in (view.target, view.beyond):
         facts.append((one.name, f"{_size(one.parameters, one.tokens)}. {one.outside or ''}"))
-        half, (low, high) = (one.loss.likely[1] - one.loss.likely[0]) / 2, one.loss.sure
-        ends = f"{one.loss.value:.3f} ± {half:.2g} (68 %), {low:.3f} to {high:.3f} (95 %)"
-        facts.append((f"{view.metric} at its end", ends))
+        loss, *of = (f"{each:.3f}" for each in (one.loss.value, *one.loss.likely, *one.loss.sure))
+        text = f"{loss} ({of[0]} to {of[1]} with 68 %, {of[2]} to {of[3]} with 95 %)"
+        facts.append((f"{view.metric} at its end", text))
         for path, own in one.best.items():
             figures = (own.value, *own.likely, *own.sure)
             best, *of = (parameter(float(f"{each:.2g}"), path) for each in figures)

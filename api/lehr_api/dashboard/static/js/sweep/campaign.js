@@ -5,6 +5,7 @@ import { dataTable, fill, h } from "../dom.js";
 import { acts, openForm } from "../form.js";
 import { percent } from "../format.js";
 import { toast } from "../notices.js";
+import { ENDED } from "../status.js";
 import { showFigure } from "./figure.js";
 
 /** @typedef {{run_id: string, number: number, rung: number, state: string, text: string, why: string}} Trial */
@@ -51,6 +52,15 @@ function rungs({ rung_table: [head, ...rows], trials }) {
   return dataTable("Trials", head.map((name, i) => `${i ? ".num" : ""} ${name}`), rows.map(line), { kind: ".rungs" });
 }
 
+/** Say what runs now or next, and why; and the budget. @param {Trial[]} trials @param {Map<string, string>} facts */
+function nowOf(trials, facts) {
+  const living = trials.filter(({ state }) => !ENDED.has(state));
+  const name = facts.has("stopped") ? "stopped" : "next";
+  return h("p.hint", {}, living.map(({ run_id: run, text, state, why }) => [
+    h("b", {}, `${state} `), h("a", { href: `/runs/${run}` }, text.split(": ")[0]), `. ${why} `,
+  ]), !living.length && [h("b", {}, `${name} `), `${facts.get(name)} `], h("b", {}, "spent "), facts.get("spent"));
+}
+
 /** @param {HTMLElement} place @param {HTMLElement} trials @param {string} id of the campaign */
 export async function showCampaign(place, trials, id) {
   let law = null;
@@ -61,19 +71,23 @@ export async function showCampaign(place, trials, id) {
     const used = [spent, reserved].map((hours) => h("i", { vars: { "--share": hours / total } }));
     const label = `${percent(spent / total)} of the budget is spent, ${percent(reserved / total)} reserved`;
     const copy = () => navigator.clipboard.writeText(view.rollout ?? "").then(() => toast("Copied."));
-    const [answer, ...facts] = view.facts;
-    const [said, outside] = answer[1].split(" Outside of");
+    const facts = new Map(view.facts);
+    const [said, outside] = facts.get("answer").split(" Outside of");
+    const isDrawn = view.course.length > 1;
     place.replaceChildren(h(
-      "div", {}, h("p.verdict", {}, said), outside && h("p.hint", {}, `Outside of${outside}`),
-      view.rollout && h(
-        "div.bar", {},
-        h("button.main", acts({ type: "button", onclick: () => launch(view) }), "Launch this rollout"),
-        h("button", { type: "button", onclick: copy }, "Copy it"),
-        h("details", {}, h("summary", {}, "Recommended rollout"), h("pre", {}, view.rollout)),
+      "div", {}, h(
+        "p.verdict", {}, said, " ", view.rollout
+          && h("button.main", acts({ type: "button", onclick: () => launch(view) }), "Launch this rollout"),
       ),
-      view.course.length > 1 && evidence("", view.figures, []),
-      h("div.meter.budget", { role: "img", "aria-label": label }, used), evidence("", {}, facts),
-      law && evidence("The law", law.figures, law.facts),
+      nowOf(view.trials, facts), h("div.meter.budget", { role: "img", "aria-label": label, title: label }, used),
+      isDrawn ? evidence("", view.figures, []) : law && evidence("", law.figures, []),
+      outside && h("p.hint", {}, `Outside of${outside}`),
+      evidence("", {}, view.facts.filter((/** @type {string[]} */ [name]) => name.startsWith("expected"))),
+      view.rollout && h(
+        "details", {}, h("summary", {}, "Recommended rollout"), h("button", { type: "button", onclick: copy }, "Copy it"),
+        h("pre", {}, view.rollout),
+      ),
+      law && evidence("The law", isDrawn ? law.figures : {}, law.facts),
     ));
     fill(trials, rungs(view));
   }
