@@ -15,56 +15,78 @@ import { REFERENCE } from "./tags_archive.js";
 
 const LOOK_MS = 20_000;
 
+/**
+ * Make a tab with the charts of one run. What rarely changes is looked for when an event of the run hints at a
+ * change, and from time to time for changes without an event (a checkpoint, a new metric).
+ *
+ * @param {HTMLElement} charts
+ * @param {RunDetail} run
+ * @param {ConstructorParameters<typeof Board>[2]} options
+ * @param {{look: (board: Board, run: RunDetail) => Promise<unknown>, sign: (run: RunDetail) => string,
+ *   pauseMs: number}} rare `sign`: another one hints at a change
+ */
+export function runBoard(charts, run, options, { look, sign, pauseMs }) {
+  const drawn = { id: run.id, label: run.name, parent: run.forked_from, stroke: stroke(slot(run.id)) };
+  const board = new Board(charts, [drawn], options);
+  board.bar.offer([run]);
+  let [current, signed, looked] = [run, sign(run), 0];
+  const again = throttled(async () => {
+    looked = Date.now();
+    await look(board, current).catch((error) => board.failed(error));
+  }, pauseMs);
+  again();
+  return {
+    board,
+    run(/** @type {RunDetail} */ next) {
+      // A resume goes back in steps, so fetched points may be superseded.
+      if (next.attempt !== current.attempt) board.reload();
+      current = next;
+      board.tick();
+      if (sign(next) !== signed || Date.now() - looked > LOOK_MS) again();
+      signed = sign(next);
+    },
+    metrics: () => board.tick(),
+    catchUp() {
+      board.reload();
+      again();
+    },
+    close: () => board.destroy(),
+  };
+}
+
 /** @param {HTMLElement} place @param {RunDetail} run @param {(step: number) => void} onLog @returns {OpenTab} */
 export function openCurves(place, run, onLog) {
   place.classList.add("run-curves");
   const charts = h("div");
   const tailPlace = h("div");
-  const board = new Board(charts, [{
-    id: run.id, label: run.name, parent: run.forked_from, stroke: stroke(slot(run.id)),
-  }], { onLog });
-  board.bar.offer([run]);
+  const log = new LogView(tailPlace, run, { tail: true });
   // Not before the charts, which would push it away.
   const tail = h("section", { hidden: true }, h("h2", {}, "Log tail"), tailPlace);
-  mount(place, h("h2.unseen", {}, "Curves"), board.bar.element, charts, tail);
-  const log = new LogView(tailPlace, run, { tail: true });
-  let attempt = run.attempt;
-  let current = run;
-
-  const metrics = async () => {
-    const infos = /** @type {import("../types.js").MetricInfo[]} */ (await get(`/runs/${run.id}/metrics`));
-    board.bar.element.hidden = !infos.length;
-    if (!infos.length) {
-      fill(
-        charts,
-        ENDED.has(current.state)
-          ? empty("No metrics", h("p", {}, current.attempt ? "It ended before its first step." : "It never started."))
-          : empty("No metrics yet", h("p", {}, "Curves appear with the first step.")),
-      );
-      return;
-    }
-    board.setMetrics(infos.map((info) => info.name));
-  };
-  const marks = async () => {
+  const marks = async (/** @type {Board} */ board, /** @type {RunDetail} */ current) => {
     const [events, alerts] = await Promise.all([get(`/runs/${run.id}/events`), get(`/runs/${run.id}/alerts`)]);
     board.setMarks({ ...marksOf(events, alerts, current.stages), forecast: current.forecast });
   };
-  // Names of metrics and marks change rarely. Fetch them when an event of the run
-  // hints at a change, and from time to time for changes without an event (a checkpoint, a new metric).
-  const look = throttled(async () => {
-    looked = Date.now();
-    await metrics().catch((error) => board.failed(error));
-    tail.hidden = current.attempt === 0;
-    await marks().catch(() => undefined);
-  }, 1500);
-  let looked = 0;
-  let sign = "";
-  /** @param {string} next */
-  const lookIfNew = (next) => {
-    if (next !== sign || Date.now() - looked > LOOK_MS) look();
-    sign = next;
-  };
-  look();
+  const tab = runBoard(charts, run, { onLog }, {
+    pauseMs: 1500,
+    sign: ({ state, attempt, alerts, forecast, latest }) => (
+      `${state} ${attempt} ${alerts.length} ${forecast?.value} ${Object.keys(latest).join()}`
+    ),
+    async look(board, current) {
+      try {
+        const infos = /** @type {import("../types.js").MetricInfo[]} */ (await get(`/runs/${run.id}/metrics`));
+        board.bar.element.hidden = !infos.length;
+        if (infos.length) board.setMetrics(infos.map((info) => info.name));
+        else fill(charts, ENDED.has(current.state)
+          ? empty("No metrics", h("p", {}, current.attempt ? "It ended before its first step." : "It never started."))
+          : empty("No metrics yet", h("p", {}, "Curves appear with the first step.")));
+      } finally {
+        tail.hidden = current.attempt === 0;
+      }
+      await marks(board, current).catch(() => undefined);
+    },
+  });
+  const { board } = tab;
+  mount(place, h("h2.unseen", {}, "Curves"), board.bar.element, charts, tail);
   const { project, tags } = run;
   if (!tags.includes(REFERENCE)) get("/runs", { project, tag: REFERENCE, limit: 1 }).then(({ items: [star] }) => {
     if (!star) return;
@@ -74,28 +96,16 @@ export function openCurves(place, run, onLog) {
   }, () => undefined);
 
   return {
+    ...tab,
     run(next) {
-      current = next;
-      if (next.attempt !== attempt) {
-        // A resume goes back in steps, so fetched points may be superseded.
-        attempt = next.attempt;
-        board.reload();
-      }
       log.run(next);
-      board.tick();
-      const { state, alerts, forecast } = next;
-      lookIfNew(`${state} ${next.attempt} ${alerts.length} ${forecast?.value} ${Object.keys(next.latest).join()}`);
+      tab.run(next);
     },
-    metrics: () => board.tick(),
     at: (step) => board.showStep(step),
     log: (change) => log.grew(change),
     catchUp() {
-      board.reload();
-      look();
+      tab.catchUp();
       log.refresh();
-    },
-    close() {
-      board.destroy();
     },
   };
 }

@@ -1,16 +1,14 @@
 /** The system tab: curves of time, GPUs and memory, then attempts and hardware. */
 
 import { get } from "../api.js";
-import { Board } from "../charts/board.js";
 import { groupOf } from "../charts/metric_groups.js";
-import { slot, stroke } from "../colour.js";
-import { dataTable, fill, h, input, mount, throttled } from "../dom.js";
+import { dataTable, fill, h, input, mount } from "../dom.js";
 import * as f from "../format.js";
+import { runBoard } from "./curves.js";
 import { places } from "./header.js";
 
 /** @typedef {import("../types.js").RunDetail} RunDetail */
 
-const LOOK_MS = 20_000;
 /** How a step's time divides, and what each GPU of a node has a value of: one chart with a line a GPU. */
 const FIRST = ["step_time_s, data_wait_s", ...["utilization", "memory_used_bytes", "power_watts", "temperature_celsius",
   "clock_mhz"].map((name) => `system/gpu*_${name}`)];
@@ -93,46 +91,32 @@ export function openSystem(place, run) {
   const attemptsPlace = h("div", {}, attempts(run));
   const charts = h("div");
   const facts = h("div");
-  const board = new Board(
-    charts, [{ id: run.id, label: run.name, stroke: stroke(slot(run.id)) }],
-    { pins: "system-pins", charts: FIRST.join(";") },
+  const tab = runBoard(
+    // What it was forked from ran elsewhere.
+    charts, { ...run, forked_from: null }, { pins: "system-pins", charts: FIRST.join(";") }, {
+      pauseMs: 5000,
+      sign: ({ attempt }) => String(attempt),
+      async look(board) {
+        const [infos, events] = await Promise.all([get(`/runs/${run.id}/metrics`), get(`/runs/${run.id}/events`)]);
+        const names = infos.map((/** @type {any} */ info) => info.name);
+        // With the loss, whose cursor the others share.
+        const shown = (/** @type {string} */ name) => name === "train/loss" || GROUPS.includes(groupOf(name));
+        board.setMetrics(names.filter(shown));
+        fill(facts, hardware(events.filter((/** @type {any} */ event) => event.kind === "started").at(-1)));
+      },
+    },
   );
-  board.bar.offer([run]);
   mount(
-    place, board.bar.element, charts, h("h2", {}, "Attempts"), attemptsPlace, h("h2", {}, "Device"), facts,
+    place, tab.board.bar.element, charts, h("h2", {}, "Attempts"), attemptsPlace, h("h2", {}, "Device"), facts,
   );
-  let { attempt, attempts: drawn } = run;
-  let looked = 0;
-  const look = throttled(async () => {
-    looked = Date.now();
-    try {
-      const [infos, events] = await Promise.all([get(`/runs/${run.id}/metrics`), get(`/runs/${run.id}/events`)]);
-      const names = infos.map((/** @type {any} */ info) => info.name);
-      // With the loss, whose cursor the others share.
-      const shown = (/** @type {string} */ name) => name === "train/loss" || GROUPS.includes(groupOf(name));
-      board.setMetrics(names.filter(shown));
-      fill(facts, hardware(events.filter((/** @type {any} */ event) => event.kind === "started").at(-1)));
-    } catch (error) {
-      board.failed(error);
-    }
-  }, 5000);
-  look();
+  let drawn = run.attempts;
   return {
+    ...tab,
     run(next) {
       // A new fetch of the run replaces the list; an event keeps it.
       if (next.attempts !== drawn) fill(attemptsPlace, attempts(next));
       drawn = next.attempts;
-      const moved = next.attempt !== attempt;
-      attempt = next.attempt;
-      if (moved || Date.now() - looked > LOOK_MS) look();
-    },
-    metrics: () => board.tick(),
-    catchUp() {
-      board.reload();
-      look();
-    },
-    close() {
-      board.destroy();
+      tab.run(next);
     },
   };
 }
