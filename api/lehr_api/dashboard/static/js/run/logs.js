@@ -1,9 +1,10 @@
 /** The logs of a run by attempt and rank, live and searchable. */
 
-import { get } from "../api.js";
+import { get, url } from "../api.js";
 import { checkbox, fill, h, input, mount, throttled } from "../dom.js";
 import { bytes, integer } from "../format.js";
 import { showFailure, toast } from "../notices.js";
+import { keep } from "../patch.js";
 import { read, write } from "../urlstate.js";
 import { isError, LogSearch, offsetOf, overwritten, shown } from "./log_search.js";
 
@@ -18,6 +19,9 @@ const FIRST_LINES = 500;
 const TAIL_LINES = 40;
 const CHUNK = 256 * 1024;
 const MAIN = "rank-0.log";
+
+/** @param {string} text */
+const lengthOf = (text) => new TextEncoder().encode(text).length;
 
 /** @param {LogStream} stream */
 const keyOf = (stream) => `${stream.attempt}/${stream.name}`;
@@ -55,48 +59,58 @@ export class LogView {
     this.rest = "";
     this.refresh = throttled(() => this.#refresh(), 1000);
     this.follow = true;
-    this.note = h("span.dim");
+    /** What is said of the log. */
+    this.said = "";
+    this.bar = h(tail ? "div" : "div.log-bar");
     this.pre = h(
       tail ? "pre.log.tail" : "pre.log", { tabindex: "0", role: "log", "aria-label": "Log", "aria-live": "off" },
     );
-    this.#build();
+    this.pre.addEventListener("scroll", () => {
+      this.follow = this.pre.scrollTop + this.pre.clientHeight > this.pre.scrollHeight - 24;
+    });
+    mount(place, this.bar, this.pre);
+    this.#drawBar();
     this.refresh();
   }
 
-  #build() {
-    const pre = this.pre;
-    pre.addEventListener("scroll", () => {
-      this.follow = pre.scrollTop + pre.clientHeight > pre.scrollHeight - 24;
-    });
-    if (this.tail) {
-      mount(this.place, this.note, this.pre);
-      return;
-    }
-    this.select = /** @type {HTMLSelectElement} */ (h(
-      "select", { "aria-label": "Log", onchange: () => this.choose(this.select?.value ?? "") },
-    ));
-    this.input = input({ type: "search", placeholder: "search the whole log", "aria-label": "Search in the log",
-        value: this.search, oninput: () => {
-        this.search = this.input?.value ?? "";
+  /** Draw what is above the lines. */
+  #drawBar() {
+    const stream = this.#shownStream();
+    const field = () => input({
+      type: "search", placeholder: "search the whole log", "aria-label": "Search in the log", value: this.search,
+      oninput: (/** @type {any} */ { target }) => {
+        this.search = target.value;
         write({ find: this.search });
         this.#draw();
         this.#searchAll();
-      }, onkeydown: (/** @type {KeyboardEvent} */ event) => {
+      },
+      onkeydown: (/** @type {KeyboardEvent} */ event) => {
         if (event.key !== "Enter") return;
         event.preventDefault();
         this.walk.step(event.shiftKey ? -1 : 1);
-      } });
-    this.latest = h("button", { type: "button", hidden: true, onclick: () => this.#toEnd() }, "Latest lines");
-    this.file = /** @type {HTMLAnchorElement} */ (h("a.button", { hidden: true, download: "" }, "Download"));
-    const only = checkbox(this.only, (yes) => {
+      },
+    });
+    const only = () => checkbox(this.only, (yes) => {
       this.only = yes;
       write({ only: yes });
       this.#draw();
     });
-    this.earlier = h("button", { type: "button", hidden: true, onclick: () => this.#loadEarlier() }, "Earlier lines");
-    mount(this.place, h("div.log-bar", {}, this.select, this.input, h(
-      "label.check", {}, only, "only lines that match",
-    ), this.walk.element, this.earlier, this.latest, this.file, this.note), this.pre);
+    fill(this.bar, !this.tail && [
+      h("select", {
+        "aria-label": "Log", value: this.current,
+        onchange: (/** @type {any} */ { target }) => this.choose(target.value),
+      }, this.streams.map((one) => h(
+        "option", { value: keyOf(one) },
+        `attempt ${one.attempt} · ${one.name} · ${bytes(one.size_bytes)}${one.cut ? ", cut" : ""}`,
+      ))),
+      field(), h("label.check", {}, only(), "only lines that match"), keep(this.walk.element),
+      h("button", { type: "button", hidden: this.first === 0, onclick: () => this.#loadEarlier() }, "Earlier lines"),
+      h("button", { type: "button", hidden: !this.away, onclick: () => stream && this.#start(stream) }, "Latest lines"),
+      stream && h("a.button", {
+        download: "",
+        href: url(`/runs/${this.runId}/logs/${encodeURIComponent(stream.name)}/text`, { attempt: stream.attempt }),
+      }, "Download"),
+    ], h("span.dim", {}, this.said));
   }
 
   /** @param {RunDetail} run */
@@ -128,7 +142,8 @@ export class LogView {
     try {
       this.streams = await get(`/runs/${this.runId}/logs`);
       if (!this.streams.length) {
-        this.note.textContent = "No log yet. It appears when the run starts.";
+        this.said = "No log yet. It appears when the run starts.";
+        this.#drawBar();
         this.pre.hidden = true;
         return;
       }
@@ -137,7 +152,6 @@ export class LogView {
       const usual = this.streams.find((one) => one.attempt === newest && one.name === MAIN)
         ?? this.streams.find((one) => one.attempt === newest);
       const chosen = this.streams.find((one) => keyOf(one) === this.chosen) ?? usual ?? this.streams[0];
-      this.#options(chosen);
       if (keyOf(chosen) === this.current) await (this.away ? null : this.#more(chosen));
       else await this.#start(chosen);
       if (this.sought !== null) await this.#seek(this.sought);
@@ -157,24 +171,12 @@ export class LogView {
         const offset = await offsetOf(`/runs/${this.runId}/logs/${stream.name}`, stream.attempt, one);
         if (offset === null) continue;
         this.chosen = keyOf(stream);
-        this.#options(stream);
         if (this.chosen !== this.current) await this.#start(stream);
         await this.jump(offset);
         return;
       }
     }
     toast(`No log has ${typeof where === "string" ? "this line" : `a line of step ${integer(where)}`}.`);
-  }
-
-  /** @param {LogStream} chosen */
-  #options(chosen) {
-    if (!this.select) return;
-    const options = this.streams.map((stream) => h(
-      "option", { value: keyOf(stream) },
-      `attempt ${stream.attempt} · ${stream.name} · ${bytes(stream.size_bytes)}${stream.cut ? ", cut" : ""}`,
-    ));
-    fill(this.select, options);
-    this.select.value = keyOf(chosen);
   }
 
   /** @param {LogStream} stream */
@@ -190,7 +192,6 @@ export class LogView {
     this.away = false;
     this.#take(chunk.text);
     this.#draw();
-    this.#offer(stream);
     this.#searchAll();
   }
 
@@ -207,13 +208,6 @@ export class LogView {
     }
   }
 
-  /** @param {LogStream} stream */
-  #offer(stream) {
-    if (!this.file) return;
-    this.file.hidden = false;
-    this.file.href = `/api/v1/runs/${this.runId}/logs/${encodeURIComponent(stream.name)}/text?attempt=${stream.attempt}`;
-  }
-
   #shownStream() {
     return this.streams.find((one) => keyOf(one) === this.current);
   }
@@ -227,11 +221,6 @@ export class LogView {
     );
   }
 
-  async #toEnd() {
-    const stream = this.#shownStream();
-    if (stream) await this.#start(stream);
-  }
-
   /** Show the line at a byte of the log, and the lines around it. @param {number} offset */
   async jump(offset) {
     const stream = this.#shownStream();
@@ -242,7 +231,7 @@ export class LogView {
     const cut = !before || begin === 0 ? 0 : before.text.indexOf("\n") + 1;
     const earlier = (before?.text ?? "").slice(cut).split("\n").slice(0, -1);
     this.generation += 1;
-    this.first = begin + new TextEncoder().encode((before?.text ?? "").slice(0, cut)).length;
+    this.first = begin + lengthOf((before?.text ?? "").slice(0, cut));
     this.next = after.next_offset;
     this.rest = "";
     const index = earlier.length;
@@ -258,14 +247,14 @@ export class LogView {
   }
 
   async #loadEarlier() {
-    const stream = this.streams.find((one) => keyOf(one) === this.current);
+    const stream = this.#shownStream();
     if (!stream || !this.first) return;
     const offset = Math.max(0, this.first - CHUNK);
     const chunk = await this.#fetch(stream, { offset, limit: this.first - offset });
     // Begin at the start of a line, unless this is the beginning of the file.
     const cut = offset === 0 ? 0 : chunk.text.indexOf("\n") + 1;
     const text = chunk.text.slice(cut);
-    this.first = offset + new TextEncoder().encode(chunk.text.slice(0, cut)).length;
+    this.first = offset + lengthOf(chunk.text.slice(0, cut));
     this.lines = [...text.split("\n").slice(0, -1), ...this.lines];
     this.follow = false;
     this.#draw();
@@ -303,7 +292,7 @@ export class LogView {
   #append(fresh) {
     if (this.lines.length > 2 * LINES) {
       this.lines = this.lines.slice(-LINES);
-      this.first = this.next - new TextEncoder().encode(`${this.lines.join("\n")}\n${this.rest}`).length;
+      this.first = this.next - lengthOf(`${this.lines.join("\n")}\n${this.rest}`);
       this.#draw();
       return;
     }
@@ -332,18 +321,11 @@ export class LogView {
     this.partial = this.rest && !(this.only && this.search) ? h("span.dim", {}, shown(this.rest)) : null;
     if (this.partial) pre.append(this.partial);
     if (this.follow) pre.scrollTop = pre.scrollHeight;
-    if (this.earlier) this.earlier.hidden = this.first === 0;
-    if (this.latest) this.latest.hidden = !this.away;
-    if (this.tail) {
-      this.note.textContent = "";
-      return;
-    }
-    const matches = this.search
-      ? this.lines.filter((line) => line.toLowerCase().includes(this.search.toLowerCase())).length
-      : null;
-    this.note.textContent = matches === null
-      ? `${integer(this.lines.length)} lines`
-      : `${integer(matches)} of ${integer(this.lines.length)} lines match`;
+    const needle = this.search.toLowerCase();
+    const matches = () => this.lines.filter((line) => line.toLowerCase().includes(needle)).length;
+    const count = integer(this.lines.length);
+    this.said = this.tail ? "" : needle ? `${integer(matches())} of ${count} lines match` : `${count} lines`;
+    this.#drawBar();
   }
 }
 
