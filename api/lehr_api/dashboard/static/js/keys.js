@@ -61,27 +61,6 @@ function showHelp() {
   );
 }
 
-/**
- * Move a mark through rows with j and k. Enter or o opens a row, x selects it, e folds a group or unfolds it.
- *
- * @param {{count: () => number, show: (index: number) => void, open: (index: number) => void,
- *   select: (index: number) => void, toggle: (index: number) => void}} rows
- */
-export function rowKeys(rows) {
-  let at = -1;
-  const move = (/** @type {number} */ by) => {
-    const n = rows.count();
-    if (!n) return;
-    at = Math.min(n - 1, Math.max(0, at + by));
-    rows.show(at);
-  };
-  shortcut("j", "next row", () => move(1));
-  shortcut("k", "row before", () => move(-1));
-  for (const key of ["Enter", "o"]) shortcut(key, "open the row", () => at >= 0 && rows.open(at));
-  shortcut("x", "select the row, or all runs of a group", () => at >= 0 && rows.select(at));
-  shortcut("e", "fold or unfold the group", () => at >= 0 && rows.toggle(at));
-}
-
 export function install() {
   for (const link of /** @type {NodeListOf<HTMLAnchorElement>} */ (document.querySelectorAll("nav a[data-key]"))) {
     shortcut(

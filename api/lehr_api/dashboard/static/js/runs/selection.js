@@ -4,7 +4,7 @@ import { get, post } from "../api.js";
 import { checkbox, fill, h } from "../dom.js";
 import { acts, openForm } from "../form.js";
 import { integer, NONE } from "../format.js";
-import { rowKeys, shortcut } from "../keys.js";
+import { shortcut } from "../keys.js";
 import { message, toast } from "../notices.js";
 import { addTags, archive, referenceWord, setReference } from "../run/tags_archive.js";
 import { ENDED } from "../status.js";
@@ -185,28 +185,29 @@ export function runsKeys(filter, rows, selection, items, toggle) {
     filter.focus();
     filter.select();
   });
-  rowKeys({
-    count: () => items().length,
-    show: (index) => {
-      rows.mark(index);
-      rows.scrollTo(index);
-    },
-    open: (index) => {
-      const one = items()[index];
-      const address = one?.kind === "run" ? `/runs/${one.run.id}` : one?.href;
-      if (address) location.assign(address);
-      else if (one?.kind === "group") toggle(one.id);
-    },
-    select: (index) => {
-      const one = items()[index];
-      const runs = one?.kind === "run" ? [one.run] : one?.runs ?? [];
-      selection.select(runs, !selection.hasAll(runs));
-    },
-    toggle: (index) => {
-      const one = items()[index];
-      if (one?.kind === "group") toggle(one.id);
-    },
+  const move = (/** @type {number} */ by) => {
+    const index = Math.min(items().length - 1, Math.max(0, rows.marked + by));
+    rows.mark(index);
+    rows.scrollTo(index);
+  };
+  /** Act on the marked row. @param {(item: import("./groups.js").Item) => void} act */
+  const onRow = (act) => () => {
+    const item = items()[rows.marked];
+    if (item) act(item);
+  };
+  const open = onRow((one) => {
+    const address = one.kind === "run" ? `/runs/${one.run.id}` : one.href;
+    if (address) location.assign(address);
+    else if (one.kind === "group") toggle(one.id);
   });
+  shortcut("j", "next row", () => move(1));
+  shortcut("k", "row before", () => move(-1));
+  for (const key of ["Enter", "o"]) shortcut(key, "open the row", open);
+  shortcut("x", "select the row, or all runs of a group", onRow((one) => {
+    const runs = one.kind === "run" ? [one.run] : one.runs;
+    selection.select(runs, !selection.hasAll(runs));
+  }));
+  shortcut("e", "fold or unfold the group", onRow((one) => one.kind === "group" && toggle(one.id)));
   shortcut("c", "compare the selected runs", () => {
     if (selection.size > 1) location.assign(selection.comparison);
     else toast(`Select two runs or more to compare them (${selection.size || NONE} selected).`);
