@@ -114,25 +114,11 @@ function renewElement(old, fresh) {
 }
 
 /**
- * Bring an element up to date with a new drawing of it.
- *
- * @template {Element} T
- * @param {T} old
- * @param {T} fresh
- * @returns {T} the element to show: the old one, unless they are of different kinds
- */
-export function renew(old, fresh) {
-  const same = signature(old);
-  if (old === fresh || same === null || same !== signature(fresh)) return fresh;
-  renewElement(old, fresh);
-  return old;
-}
-
-/**
  * Make these the children of an element, and keep those that are already there.
  *
  * @param {Element} parent
  * @param {Node[]} fresh
+ * @returns {Node[]} them
  */
 export function patch(parent, fresh) {
   const there = Map.groupBy(parent.childNodes, signature);
@@ -146,6 +132,7 @@ export function patch(parent, fresh) {
     return old;
   });
   place(parent, wanted);
+  return wanted;
 }
 
 /**

@@ -1,7 +1,7 @@
 /** A table that draws only its visible rows. */
 
 import { h, onceAFrame } from "../dom.js";
-import { place, renew } from "../patch.js";
+import { keep, patch } from "../patch.js";
 
 /** The usual height of a row. Larger text and narrow screens have another, which is measured. */
 const ROW_PX = 33;
@@ -36,8 +36,8 @@ export class Rows {
     this.range = [0, 0];
     /** @type {Item[] | null} */
     this.of = null;
-    this.before = h("tr.spacer", { "aria-hidden": "true" });
-    this.after = h("tr.spacer", { "aria-hidden": "true" });
+    this.before = keep(h("tr.spacer", { "aria-hidden": "true" }));
+    this.after = keep(h("tr.spacer", { "aria-hidden": "true" }));
     this.soon = onceAFrame(() => this.#draw());
     // Also of the room that the table scrolls in.
     addEventListener("scroll", onceAFrame(() => this.#draw(true)), { passive: true, capture: true });
@@ -104,26 +104,22 @@ export class Rows {
     if (ifNear && this.of === this.items && from >= this.range[0] && to <= this.range[1]) return;
     const [first, last] = this.range = within(SPARE);
     this.of = this.items;
-    /** @type {Map<string, {row: HTMLElement, item: Item}>} */
-    const next = new Map();
-    const rows = [];
-    for (let i = first; i < last; i += 1) {
-      const item = this.items[i];
-      const key = this.source.key(item);
-      const old = this.drawn.get(key);
+    const shown = this.items.slice(first, last);
+    const made = shown.map((item) => {
+      const old = this.drawn.get(this.source.key(item));
       const stands = old && this.source.same(old.item, item) && !this.stale.has(old.row);
-      const row = stands ? old.row : old ? renew(old.row, this.source.row(item)) : this.source.row(item);
+      return stands ? old.row : this.source.row(item);
+    });
+    const rows = /** @type {HTMLElement[]} */ (patch(this.body, [this.before, ...made, this.after])).slice(1, -1);
+    rows.forEach((row, i) => {
       this.stale.delete(row);
-      row.setAttribute("aria-rowindex", String(i + 2));
-      row.classList.toggle("at", i === this.marked);
+      row.setAttribute("aria-rowindex", String(first + i + 2));
+      row.classList.toggle("at", first + i === this.marked);
       this.#light(row);
-      next.set(key, { row, item });
-      rows.push(row);
-    }
-    this.drawn = next;
+    });
+    this.drawn = new Map(shown.map((item, i) => [this.source.key(item), { row: rows[i], item }]));
     this.before.style.height = `${first * this.px}px`;
     this.after.style.height = `${Math.max(0, this.items.length - last) * this.px}px`;
-    place(this.body, [this.before, ...rows, this.after]);
     if (rows.length) {
       const px = (
         rows[rows.length - 1].getBoundingClientRect().bottom - rows[0].getBoundingClientRect().top
@@ -133,6 +129,6 @@ export class Rows {
         this.soon();
       }
     }
-    this.onDraw(this.items.slice(first, last), last >= this.items.length);
+    this.onDraw(shown, last >= this.items.length);
   }
 }
