@@ -5,7 +5,7 @@ import { Board, SEVERAL_MS } from "../charts/board.js";
 import { keyOf } from "../colour.js";
 import { Colours } from "../colour_by.js";
 import { byId, checkbox, coded, fill, h, mount, s, throttled, uncommanded } from "../dom.js";
-import { chip, factList } from "../form.js";
+import { chip, factList, Hidden } from "../form.js";
 import * as f from "../format.js";
 import { noteBox } from "../note.js";
 import { showFailure, tryTo } from "../notices.js";
@@ -54,7 +54,10 @@ let sweep = null;
 /** @type {SweepFigure | null} */
 let figure = null;
 let parameter = read("parameter");
-const hidden = new Set((read("hide") ?? "").split(",").filter(Boolean));
+const hidden = new Hidden(() => {
+  drawCurves();
+  drawTrials();
+});
 
 const board = new Board(charts, [], {
   onLine: (run) => light(run, false), superseded: false, open: ["train", "val"], pauseMs: SEVERAL_MS,
@@ -184,21 +187,13 @@ function drawKey() {
   return [!colours.by && keyOf(scale), h("span.scale", {}, names)];
 }
 
-/** @param {string} id of a run */
-function hide(id) {
-  if (!hidden.delete(id)) hidden.add(id);
-  write({ hide: [...hidden].join(",") });
-  drawCurves();
-  drawTrials();
-}
-
 function drawTrials() {
   if (!sweep || sweep.method === "campaign") return; // Its trials differ in size: they are shown by rung.
   const { of } = looks();
   const mark = (/** @type {SweepDetail["trials"][number]} */ trial) => s(
     "svg", { width: 14, height: 14, color: of(trial).colour }, shapeOf(of(trial).shape, 7, 7),
   );
-  fill(trials, trialsTable(sweep, mark, hidden, hide));
+  fill(trials, trialsTable(sweep, mark, hidden));
   const left = sweep.trials_total - sweep.trials.length;
   more.hidden = left <= 0;
   fill(more, h("button", { type: "button", onclick: () => {

@@ -7,7 +7,8 @@ import { boardRun } from "../charts/lines.js";
 import { keyOf, slots, stroke } from "../colour.js";
 import { colourField, scaleBy } from "../colour_by.js";
 import { fill, h, mount, throttled } from "../dom.js";
-import { memory, read, write } from "../urlstate.js";
+import { Hidden } from "../form.js";
+import { memory } from "../urlstate.js";
 
 /** @typedef {import("../types.js").RunView} RunView */
 /** @typedef {ReturnType<typeof import("./groups.js").linesOf>[0]} Row */
@@ -45,7 +46,7 @@ export class Beside {
    */
   constructor(place, onLine, onChange) {
     this.onChange = onChange;
-    this.hidden = new Set((read("hide") ?? "").split(",").filter(Boolean));
+    this.hidden = new Hidden(() => onChange());
     /** What is said of the rows that are not drawn. */
     this.note = "";
     this.key = h("div");
@@ -130,15 +131,8 @@ export class Beside {
 
   /** Return the mark of a row's line, which hides it; null if it has none. @param {string} key @param {string} name */
   eye(key, name) {
-    if (!this.rows.some((row) => row.key === key)) return null;
-    const off = this.hidden.has(key);
-    return h(off ? "button.eye.off" : "button.eye", { key: "eye", type: "button", "aria-pressed": String(!off),
-      "aria-label": `${off ? "Show" : "Hide"} the curves of ${name}`, onclick: () => {
-      if (off) this.hidden.delete(key);
-      else this.hidden.add(key);
-      write({ hide: [...this.hidden].join(",") });
-      this.onChange();
-    } }, swatch(this.strokeOf(key)));
+    const isDrawn = this.rows.some((row) => row.key === key);
+    return isDrawn ? this.hidden.eye(key, name, swatch(this.strokeOf(key))) : null;
   }
 
   /** Take the metrics of all runs that are drawn. */

@@ -32,10 +32,9 @@ const retry = (/** @type {TrialView} */ { run }) => tryTo(
 /**
  * @param {SweepDetail} sweep
  * @param {(trial: TrialView) => SVGElement} mark
- * @param {Set<string>} hidden the runs without curves
- * @param {(run: string) => void} onHide
+ * @param {import("../form.js").Hidden} hidden the runs without curves
  */
-export function trialsTable(sweep, mark, hidden, onHide) {
+export function trialsTable(sweep, mark, hidden) {
   const head = (/** @type {string} */ title, hint = "") => h("th.num", { scope: "col", title: hint }, title);
   // Of trials that have all ended, it is the compared value once more.
   const newest = sweep.trials.some(({ value, compared_value: compared }) => value !== compared);
@@ -51,14 +50,10 @@ export function trialsTable(sweep, mark, hidden, onHide) {
     const { id, name } = trial.run;
     const reason = runReason(trial.run);
     const point = sweep.points.find(({ run_ids: ids }) => ids.length > 1 && ids.includes(id));
-    const shown = !hidden.has(id);
     return h(
       trial.best ? "tr.best" : "tr",
       { "data-run": id },
-      h("td.shrink", {}, h(shown ? "button.eye" : "button.eye.off", {
-        key: "eye", type: "button", "aria-pressed": String(shown),
-        "aria-label": `${shown ? "Hide" : "Show"} the curves of ${name}`, onclick: () => onHide(id),
-      }, mark(trial))),
+      h("td.shrink", {}, hidden.eye(id, name, mark(trial))),
       h("td.num", {}, trial.rank ?? f.NONE, trial.rank !== null && point && h(
         "span.dim", { title: `the mean of its ${point.run_ids.length} seeds, which has the rank` },
         ` mean ${f.number(point.mean)}`,
