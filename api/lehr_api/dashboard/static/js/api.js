@@ -74,10 +74,7 @@ async function request(address, init) {
 }
 
 /** @param {string} path @param {Record<string, unknown>} [params] @returns {Promise<any>} */
-export async function get(path, params = {}) {
-  const response = await request(url(path, params), { headers: { Accept: "application/json" } });
-  return response.json();
-}
+export const get = (path, params) => send("GET", path, undefined, params);
 
 /** @param {string} path @param {unknown} [body] @returns {Promise<any>} */
 export const post = (path, body = undefined) => send("POST", path, body);
@@ -88,9 +85,9 @@ export const put = (path, body) => send("PUT", path, body);
 /** @param {string} path @returns {Promise<any>} */
 export const remove = (path) => send("DELETE", path, undefined);
 
-/** @param {string} method @param {string} path @param {unknown} body */
-async function send(method, path, body) {
-  const response = await request(url(path), {
+/** @param {string} method @param {string} path @param {unknown} body @param {Record<string, unknown>} [params] */
+async function send(method, path, body, params) {
+  const response = await request(url(path, params), {
     method,
     headers: { Accept: "application/json", ...(body === undefined ? {} : { "Content-Type": "application/json" }) },
     body: body === undefined ? undefined : JSON.stringify(body),

@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { fill, h } from "./dom.js";
-import { refusal } from "./form.js";
+import { factList, refusal } from "./form.js";
 import * as f from "./format.js";
 import { message } from "./notices.js";
 
@@ -93,18 +93,12 @@ export function codePanel(run) {
       const capsule = /** @type {CapsuleView} */ (await get(`/code/${digest}`));
       fill(
         place,
-        h(
-          "dl.facts",
-          { "aria-label": "Code" },
-          h("dt", {}, "capsule"),
-          h("dd.mono", { title: digest }, digest.slice(0, SHOWN)),
-          h("dt", {}, "contents"),
-          h("dd", {}, contents(capsule)),
-          h("dt", {}, "size"),
-          h("dd", {}, f.bytes(capsule.bytes)),
-          h("dt", {}, "commands"),
-          h("dd.mono", {}, commands(run).map((line) => h("div", {}, h("code", {}, line)))),
-        ),
+        factList([
+          ["capsule", h("span.mono", { title: digest }, digest.slice(0, SHOWN))],
+          ["contents", contents(capsule)],
+          ["size", f.bytes(capsule.bytes)],
+          ["commands", commands(run).map((line) => h("div.mono", {}, h("code", {}, line)))],
+        ]),
         run.forked_from && h("div.code-differences", {}, codeDiff(
           run.forked_from, digest, `Differences from ${run.forked_from}, from which it was forked`,
         )),

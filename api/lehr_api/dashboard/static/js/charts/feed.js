@@ -73,8 +73,9 @@ const MOST = 6;
 /** @type {Map<string, Promise<{id: string, parent: string | null} | null>>} */
 const ancestorsRead = new Map();
 
-/** @param {string} id */
+/** @param {string | null | undefined} id */
 function read(id) {
+  if (!id) return null;
   const found = ancestorsRead.get(id) ?? get(`/runs/${id}`).then(
     (run) => ({ id, parent: run.forked_from }),
     // It was deleted, or the server is away: the fork's own curve is there all the same.
@@ -89,15 +90,8 @@ function read(id) {
 
 /** @param {string | null | undefined} parent @returns {Promise<string[]>} ids */
 async function ancestorsOf(parent) {
-  /** @type {string[]} */
   const found = [];
-  let next = parent ?? null;
-  while (next && found.length < MOST) {
-    const run = await read(next);
-    if (!run) break;
-    found.push(run.id);
-    next = run.parent;
-  }
+  for (let run = await read(parent); run && found.length < MOST; run = await read(run.parent)) found.push(run.id);
   return found;
 }
 

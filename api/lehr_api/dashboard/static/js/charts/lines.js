@@ -176,7 +176,7 @@ export function linesOf(name, runs, read) {
   return parts.flatMap((part, i) => runs.flatMap((run) => {
     const curve = read(run, part);
     if (!curve) return [];
-    const label = several ? labelOf(run, part, runs.length) : run.label;
+    const label = several ? (runs.length === 1 ? part : `${run.label} · ${part}`) : run.label;
     return {
       run: run.id, label: `${label}${ofMembers(run, curve)}`, cut: run.cut, faint: run.faint,
       ...strokeOf(run, i, runs.length, parts.length), ...(several && { metric: part }), curve,
@@ -214,9 +214,6 @@ export function keyOf(lines) {
   return lines.filter(({ run, metric }) => metric && run === lines[0].run)
     .map(({ metric = "", colour, dash }) => ({ label: metric, colour: several ? "currentColor" : colour, dash }));
 }
-
-/** @param {BoardRun} run @param {string} part @param {number} count of runs */
-const labelOf = (run, part, count) => (count === 1 ? part : `${run.label} · ${part}`);
 
 /**
  * Return the colour of a run's line: of a single run each metric has its own, of several each metric has its dash, in

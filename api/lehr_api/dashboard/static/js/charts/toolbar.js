@@ -168,15 +168,6 @@ export function rangeOf(text) {
   return !rest.length && low < high ? [low, high] : undefined;
 }
 
-/** @param {string} text */
-function decoded(text) {
-  try {
-    return decodeURIComponent(text);
-  } catch {
-    return text;
-  }
-}
-
 /**
  * Read what charts have for themselves from the address: `train/loss:log,grad_norm:all:0..5,a - b:linear`.
  *
@@ -188,7 +179,7 @@ export function ownFromAddress(text) {
   const found = new Map();
   for (const part of (text ?? "").split(",").filter(Boolean)) {
     const [written, ...words] = part.split(":");
-    const name = decoded(written);
+    const name = written.replace(/%(25|2C|3A)/gi, decodeURIComponent);
     const range = words.map(rangeOf).find((one) => one);
     found.set(name, {
       log: words.includes("log") || (words.includes("linear") ? false : undefined), all: words.includes("all"),

@@ -2,7 +2,7 @@
 
 import { get, post } from "../api.js";
 import { dataTable, fill, h } from "../dom.js";
-import { acts, openForm } from "../form.js";
+import { acts, factList, openForm } from "../form.js";
 import { percent } from "../format.js";
 import { toast } from "../notices.js";
 import { ENDED } from "../status.js";
@@ -23,8 +23,7 @@ const STEPS = [0, 40];
 export function evidence(title, figures, facts) {
   const place = h("div.figure.several");
   showFigure(place, Object.values(figures).join(""));
-  const texts = facts.map(([name, text]) => [h("dt", {}, name), h("dd", {}, text)]);
-  return [title && h("h2", {}, title), Object.keys(figures).length > 0 && place, h("dl.facts", {}, texts)];
+  return [title && h("h2", {}, title), Object.keys(figures).length > 0 && place, factList(facts)];
 }
 
 /** Launch the recommended rollout. @param {any} view of the campaign */

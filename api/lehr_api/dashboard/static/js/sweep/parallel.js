@@ -4,6 +4,7 @@
  * A drag along an axis chooses trials. By keyboard, the arrow keys choose and Escape takes the choice away.
  */
 
+import { path as pathOf } from "../charts/drawing.js";
 import { keyOf, scaleOf } from "../colour.js";
 import { fill, h, s } from "../dom.js";
 import { number } from "../format.js";
@@ -45,12 +46,12 @@ export class Parallel {
     const results = sweep.trials.map(result).filter((v) => v !== null && Number.isFinite(v)).map(Number);
     const scale = scaleOf(results, sweep.metric, (v) => number(v));
     const inside = sweep.trials.filter((trial) => this.#isChosen(trial, axes));
-    const svg = s("svg", {
-      class: "parallel", viewBox: `0 0 ${width} ${HEIGHT}`, role: "group",
-      "aria-label": `${sweep.trials.length} trials over ${axes.map((axis) => axis.title).join(", ")}`,
-    });
-    for (const trial of sweep.trials) svg.append(this.#line(trial, axes, x, scale, inside.includes(trial)));
-    axes.forEach((axis, i) => svg.append(...this.#axis(axis, i, axes, x(i), width / axes.length)));
+    const label = `${sweep.trials.length} trials over ${axes.map((axis) => axis.title).join(", ")}`;
+    const svg = s(
+      "svg", { class: "parallel", viewBox: `0 0 ${width} ${HEIGHT}`, role: "group", "aria-label": label },
+      sweep.trials.map((trial) => this.#line(trial, axes, x, scale, inside.includes(trial))),
+      axes.map((axis, i) => this.#axis(axis, i, axes, x(i), width / axes.length)),
+    );
     const said = this.chosen.size
       ? `${inside.length} of ${sweep.trials.length} trials chosen`
       : "Drag along an axis, or use its arrow keys, to choose trials.";
@@ -105,7 +106,8 @@ export class Parallel {
    * @param {boolean} inside
    */
   #line(trial, axes, x, scale, inside) {
-    const points = axes.map((axis, i) => ({ at: axis.at(trial), i })).filter((point) => point.at !== null);
+    const ats = axes.map((axis) => axis.at(trial));
+    const there = axes.flatMap((_, i) => (ats[i] === null ? [] : i));
     const value = result(trial);
     const known = value !== null && Number.isFinite(value);
     const of = axes.map((axis) => axis.words?.(trial)).filter(Boolean).join(", ");
@@ -113,9 +115,7 @@ export class Parallel {
     return s(
       "a", { href: `/runs/${trial.run.id}`, "aria-label": words }, s("path", {
         class: inside ? "" : "off",
-        d: points.map(
-          ({ at, i }, n) => `${n ? "L" : "M"}${x(i).toFixed(1)} ${this.#y(/** @type {number} */ (at)).toFixed(1)}`
-        ).join(""),
+        d: pathOf(there.map(x), there.map((i) => this.#y(Number(ats[i])))),
         // Failed trials are red; other trials without a value are grey.
         stroke: scale.colour(known ? value : trial.run.state === "failed" ? NaN : null),
         "stroke-dasharray": known ? null : "3 4",
@@ -135,7 +135,7 @@ export class Parallel {
         class: "title", key: `title ${axis.key}`, x, y: axes.length > 4 && i % 2 ? 30 : 14,
         "text-anchor": i === 0 ? "start" : last ? "end" : "middle",
       }, axis.title.slice(-letters), s("title", {}, axis.key || axis.title)),
-      ...axis.ticks.map((tick) => s(
+      axis.ticks.map((tick) => s(
         "text", { x: x + (last ? 7 : -7), y: this.#y(tick.at) + 4, "text-anchor": last ? "start" : "end" }, tick.label,
       )),
       part && s("rect", {
@@ -148,7 +148,7 @@ export class Parallel {
         height: HEIGHT - TOP - BOTTOM + 12,
         onpointerdown: (/** @type {PointerEvent} */ event) => this.#drag(event, axis.key),
       }),
-    ].filter((one) => one instanceof SVGElement);
+    ];
   }
 
   /** @param {PointerEvent} event @param {string} key */
