@@ -8,15 +8,15 @@ import { message } from "./notices.js";
 
 /** @typedef {import("./types.js").CodeDiff} CodeDiff */
 
-/** Lines of a unified diff, by how they begin. */
-const LINES = /** @type {const} */ ([["+++", "file"], ["---", "file"], ["@@", "at"], ["+", "added"], ["-", "removed"]]);
+/** How lines of a unified diff look, by how they begin. */
+const LINES = /** @type {const} */ ([["+++", ".dim"], ["---", ".dim"], ["@@", ".dim"], ["+", ".good"], ["-", ".bad"]]);
 
 /** @param {string} line */
-const kindOf = (line) => LINES.find(([begin]) => line.startsWith(begin))?.[1] ?? "same";
+const lookOf = (line) => LINES.find(([begin]) => line.startsWith(begin))?.[1] ?? "";
 
 /** @param {string} patch a unified diff */
 const drawPatch = (patch) => h("pre.block.patch", { tabindex: "0" }, patch.split("\n").map(
-  (line) => h(`span.patch-${kindOf(line)}`, {}, `${line}\n`)
+  (line) => h(`span${lookOf(line)}`, {}, `${line}\n`)
 ));
 
 /** @param {CodeDiff} diff */

@@ -59,7 +59,7 @@ export function showTip(tip, place, chart, many) {
   fill(
     tip,
     values.length > 0 && h(
-      "div.tip-step", { key: "step" }, stepOf(chart.look.x, place), shown.some(({ sd }) => sd !== null) && ", mean ± sd",
+      "div.tip-step.dim", { key: "step" }, stepOf(chart.look.x, place), shown.some(({ sd }) => sd !== null) && ", mean ± sd",
     ),
     leftOut(better, chart.goal ? "better" : "lower"),
     shown.map(({ line, value, sd }) =>

@@ -100,7 +100,7 @@ function eventTable([events]) {
       eventClass(event),
       {},
       h("td", {}, f.time(event.at, { seconds: true })),
-      h("td.event-kind", {}, event.kind.replaceAll("_", " ")),
+      h("td.dim", {}, event.kind.replaceAll("_", " ")),
       h("td.num", {}, event.attempt || f.NONE),
       h("td.num", {}, f.integer(event.step)),
       h("td.wrap", {}, event.message.replace(" -> ", " → ")),

@@ -280,7 +280,7 @@ export class LogView {
     const needle = this.search.toLowerCase();
     const at = needle ? line.toLowerCase().indexOf(needle) : -1;
     if (this.only && needle && at < 0) return [];
-    const kind = isError(line) ? "span.err" : "span";
+    const kind = isError(line) ? "span.bad" : "span";
     if (at < 0) return [h(kind, {}, `${line}\n`)];
     return [h(
       kind, {}, line.slice(0, at), h("mark", {}, line.slice(at, at + needle.length)),

@@ -12,6 +12,10 @@ export const withoutCurves = ({ state }) => (
 /** Trials that one press on the button adds. */
 export const PAGE = 200;
 
+/** Return trials by their numbers, of each its last view. @param {SweepDetail["trials"]} trials */
+const inOrder = (trials) => [...new Map(trials.map((trial) => [trial.number, trial])).values()]
+  .sort((a, b) => a.number - b.number);
+
 /**
  * The pages of a sweep as one: its trials in the sweep's order, with the best of those not read.
  *
@@ -20,10 +24,7 @@ export const PAGE = 200;
  */
 export function joined(pages) {
   const newest = pages[pages.length - 1];
-  const trials = new Map(
-    [...pages.flatMap((page) => page.trials), ...newest.best_trials].map((trial) => [trial.number, trial])
-  );
-  return { ...newest, trials: [...trials.values()].sort((a, b) => a.number - b.number) };
+  return { ...newest, trials: inOrder([...pages.flatMap((page) => page.trials), ...newest.best_trials]) };
 }
 
 /**
@@ -53,13 +54,9 @@ export async function readSweep(path, count) {
 export function withNews(before, news) {
   if (news.standings.length !== before.trials_total) return null;
   const standings = new Map(news.standings.map((one) => [one.number, one]));
-  const trials = new Map([
-    ...before.trials, ...news.trials, ...news.best_trials,
-  ].map((trial) => [trial.number, { ...trial, ...standings.get(trial.number) }]));
-  return {
-    ...news, trials: [...trials.values()].sort((a, b) => a.number - b.number), trials_total: before.trials_total,
-    next_cursor: before.next_cursor,
-  };
+  const trials = inOrder([...before.trials, ...news.trials, ...news.best_trials])
+    .map((trial) => ({ ...trial, ...standings.get(trial.number) }));
+  return { ...news, trials, trials_total: before.trials_total, next_cursor: before.next_cursor };
 }
 
 /**
