@@ -1,6 +1,6 @@
 /** Build elements without HTML strings, so that text is never parsed as HTML. */
 
-import { begin, keep, patch, place } from "./patch.js";
+import { absent, begin, keep, patch, place } from "./patch.js";
 
 /**
  * @typedef {Node | string | number | null | undefined | false | any[]} Child
@@ -10,16 +10,9 @@ import { begin, keep, patch, place } from "./patch.js";
 const SVG = "http://www.w3.org/2000/svg";
 
 /** @param {Child[]} children @returns {Node[]} */
-function nodes(children) {
-  /** @type {Node[]} */
-  const found = [];
-  for (const child of children) {
-    if (child === null || child === undefined || child === false) continue;
-    if (Array.isArray(child)) found.push(...nodes(child));
-    else found.push(child instanceof Node ? child : document.createTextNode(String(child)));
-  }
-  return found;
-}
+const nodes = (children) => children.flat(Infinity).filter((child) => !absent(child)).map(
+  (child) => (child instanceof Node ? child : document.createTextNode(String(child))),
+);
 
 /**
  * Make an element: `h("a.name", {href: "/"}, "text")`.
@@ -126,24 +119,6 @@ export function byId(id) {
   const element = document.getElementById(id);
   if (!element) throw new Error(`no element #${id} in the page`);
   return element;
-}
-
-/**
- * Call `act` at most once per frame, and never while the page is hidden.
- *
- * @param {() => void} act
- * @returns {() => void}
- */
-export function onceAFrame(act) {
-  let asked = false;
-  return () => {
-    if (asked) return;
-    asked = true;
-    requestAnimationFrame(() => {
-      asked = false;
-      act();
-    });
-  };
 }
 
 /**

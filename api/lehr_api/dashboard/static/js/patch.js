@@ -20,8 +20,8 @@ const listeners = new WeakMap();
 /** @type {WeakSet<Node>} */
 const kept = new WeakSet();
 
-/** @param {unknown} value */
-const absent = (value) => value === null || value === undefined || value === false;
+/** Whether a prop or a child is none. @param {unknown} value */
+export const absent = (value) => value === null || value === undefined || value === false;
 
 /** @param {Element} element @param {string} type @param {((event: Event) => void) | undefined} act */
 function listen(element, type, act) {

@@ -13,7 +13,7 @@ import { Frames } from "./drawing.js";
 import { isComputed, metricsIn, spread } from "./expression.js";
 import { feedOf, fetchCurves } from "./feed.js";
 import { alike, curveOf, gathered, linesOf, roomy, spanOf } from "./lines.js";
-import { byNumber, grouped, MetricGroups } from "./metric_groups.js";
+import { byNumber, grouped, metricGroups } from "./metric_groups.js";
 import { indexAt } from "./points.js";
 import { Search } from "./search.js";
 import { ownFromAddress, ownToAddress, toolbar, viewFromAddress } from "./toolbar.js";
@@ -70,7 +70,7 @@ export class Board {
     this.marks = null;
     /** @type {string[]} */
     this.names = [];
-    this.groups = new MetricGroups(options.open);
+    this.groupOf = metricGroups(options.open);
     this.pinned = keep(h("div.charts.pinned"));
     /** @type {{place: import("./chart.js").Place, at: Chart} | null} where the pointer is */
     this.hovered = null;
@@ -207,7 +207,7 @@ export class Board {
       this.trouble,
       pinned.length > 0 && this.pinned,
       grouped(shown.filter((name) => !pinned.includes(name))).map(([name, names]) => {
-        const group = this.groups.of(name);
+        const group = this.groupOf(name);
         group.count.textContent = String(names.length);
         mount(group.charts, elements(names));
         return group.element;

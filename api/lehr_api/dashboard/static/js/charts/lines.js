@@ -5,6 +5,7 @@ import { h } from "../dom.js";
 import { swatch } from "./drawing.js";
 import { computed, isExpression, parseExpression, partsOf } from "./expression.js";
 import { continued } from "./points.js";
+/** @import { View } from "./toolbar.js" */
 
 /**
  * @typedef {object} Line
@@ -17,13 +18,9 @@ import { continued } from "./points.js";
  * @property {string} [metric] in a chart of several metrics, its own
  * @property {boolean} [faint] whether it is only compared with the others
  *
- * @typedef {object} Look
- * @property {"step" | "tokens" | "time" | "flops" | "clock"} x clock: steps and x are seconds since the epoch
- * @property {boolean} logx
- * @property {boolean} logy
- * @property {boolean} band
- * @property {[number, number] | null} [span] the first and last x, of all charts together
- * @property {[number, number | null] | null} [range] the steps that are zoomed into
+ * @typedef {Pick<View, "logx" | "logy" | "band"> & Partial<Pick<View, "range">> & {x: View["x"] | "clock",
+ *   span?: [number, number] | null}} Look `x`: of a clock, steps and x are seconds since the epoch; `span`: the first
+ *   and last x, of all charts together
  *
  * @typedef {object} Place where a cursor stands
  * @property {number} step

@@ -32,30 +32,25 @@ export function grouped(names) {
 /** @returns {string[]} */
 const closed = () => memory.get("closed-groups", []);
 
-/** The elements of the groups: made once, so that what is folded stays folded. */
-export class MetricGroups {
-  /** @param {string[] | undefined} open those that are open at first; all but those that a user closed by default */
-  constructor(open) {
-    this.open = open;
-    /** @type {Map<string, {element: HTMLElement, count: HTMLElement, charts: HTMLElement}>} */
-    this.made = new Map();
-  }
-
-  /** @param {string} name */
-  of(name) {
-    const known = this.made.get(name);
-    if (known) return known;
-    const open = this.open ? this.open.includes(name) : !closed().includes(name);
-    const count = h("span.count");
-    const charts = h("div.charts");
+/**
+ * Return what gives the elements of a group: made once, so that what is folded stays folded.
+ *
+ * @param {string[] | undefined} shown those that are open at first; all but those that a user closed by default
+ */
+export function metricGroups(shown) {
+  /** @type {Map<string, {element: HTMLElement, count: HTMLElement, charts: HTMLElement}>} */
+  const made = new Map();
+  return (/** @type {string} */ name) => {
+    const [count, charts] = [h("span.count"), h("div.charts")];
+    const open = shown ? shown.includes(name) : !closed().includes(name);
     const ontoggle = (/** @type {any} */ { target }) => {
       const others = closed().filter((one) => one !== name);
       memory.set("closed-groups", target.open ? others : [...others, name]);
     };
-    const group = {
+    const group = made.get(name) ?? {
       count, charts, element: h("details.group", { open, ontoggle }, h("summary", {}, name, " ", count), charts),
     };
-    this.made.set(name, group);
+    made.set(name, group);
     return group;
-  }
+  };
 }

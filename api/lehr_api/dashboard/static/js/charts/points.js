@@ -81,15 +81,13 @@ export function joined(old, fresh) {
   const first = fresh.step[0];
   let keep = old.step.length;
   while (keep > 0 && old.step[keep - 1] >= first) keep -= 1;
-  /** @param {"step" | "x" | "y"} key */
-  const join = (key) => old[key].slice(0, keep).concat(fresh[key]);
-  /** @param {"low" | "high"} key */
-  const joinRange = (key) =>
-    old[key] || fresh[key] ? (old[key] ?? old.y).slice(0, keep).concat(fresh[key] ?? fresh.y) : null;
+  /** A curve without a range is its own range. @param {"step" | "x" | "y" | "low" | "high"} key @returns {any} */
+  const join = (key) =>
+    (old[key] || fresh[key] ? (old[key] ?? old.y).slice(0, keep).concat(fresh[key] ?? fresh.y) : null);
   const { goal, members, dropouts } = fresh;
   const whole = fresh.whole && [...old.step.slice(0, keep).map(() => true), ...fresh.whole];
   return {
-    step: join("step"), x: join("x"), y: join("y"), low: joinRange("low"), high: joinRange("high"), goal, members,
+    step: join("step"), x: join("x"), y: join("y"), low: join("low"), high: join("high"), goal, members,
     whole, dropouts,
   };
 }

@@ -1,6 +1,6 @@
 /** A table that draws only its visible rows. */
 
-import { h, onceAFrame } from "../dom.js";
+import { h } from "../dom.js";
 import { keep, patch } from "../patch.js";
 
 /** The usual height of a row. Larger text and narrow screens have another, which is measured. */
@@ -38,10 +38,18 @@ export class Rows {
     this.of = null;
     this.before = keep(h("tr.spacer", { "aria-hidden": "true" }));
     this.after = keep(h("tr.spacer", { "aria-hidden": "true" }));
-    this.soon = onceAFrame(() => this.#draw());
+    this.asked = 0;
+    /** Whether the next frame draws only if the end of the drawn rows is near. */
+    this.ifNear = true;
     // Also of the room that the table scrolls in.
-    addEventListener("scroll", onceAFrame(() => this.#draw(true)), { passive: true, capture: true });
-    addEventListener("resize", this.soon, { passive: true });
+    addEventListener("scroll", () => this.soon(true), { passive: true, capture: true });
+    addEventListener("resize", () => this.soon(), { passive: true });
+  }
+
+  /** Draw in the next frame; not while the page is hidden. @param {boolean} [ifNear] only if it is necessary */
+  soon(ifNear = false) {
+    this.ifNear &&= ifNear;
+    this.asked ||= requestAnimationFrame(() => this.#draw());
   }
 
   /** @param {Item[]} items */
@@ -93,8 +101,9 @@ export class Rows {
     this.soon();
   }
 
-  /** @param {boolean} [ifNear] only if the end of the drawn rows is near */
-  #draw(ifNear = false) {
+  #draw() {
+    const { ifNear } = this;
+    [this.asked, this.ifNear] = [0, true];
     const top = -this.body.getBoundingClientRect().top;
     const within = (/** @type {number} */ spare) => [
       Math.max(0, Math.floor(top / this.px) - spare),
