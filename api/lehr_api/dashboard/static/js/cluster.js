@@ -2,8 +2,7 @@
 
 import { duration, NONE } from "./format.js";
 import * as f from "./format.js";
-
-/** @typedef {import("./types.js").GpuView} GpuView */
+/** @import { GpuView, QueueEntry } from "./types.js" */
 
 export const ABOUT = "Utilization: share of the driver's last sample period in which a kernel ran. Memory: of all processes. The node's agent read both with NVML a few seconds ago; — means unknown. GB are powers of 1,000, as everywhere in Lehr: nvidia-smi's 81,559 MiB are 85.5 GB.";
 
@@ -17,8 +16,6 @@ export function memoryUsed(gpu) {
 export const temperature = (gpu) => (
   gpu.temperature_celsius === null ? f.NONE : `${f.integer(Math.round(gpu.temperature_celsius))} °C`
 );
-
-/** @typedef {import("./types.js").QueueEntry} QueueEntry */
 
 /**
  * Describe when a run is expected to start, and what that rests on.

@@ -5,8 +5,7 @@ import { fill, h } from "./dom.js";
 import { factList, refusal } from "./form.js";
 import * as f from "./format.js";
 import { message } from "./notices.js";
-
-/** @typedef {import("./types.js").CodeDiff} CodeDiff */
+/** @import { CapsuleView, CodeDiff, ComparisonView, RunDetail } from "./types.js" */
 
 /** How lines of a unified diff look, by how they begin. */
 const LINES = /** @type {const} */ ([["+++", ".dim"], ["---", ".dim"], ["@@", ".dim"], ["+", ".good"], ["-", ".bad"]]);
@@ -60,9 +59,6 @@ export function codeDiff(first, second, title, refused = null) {
   return h("details.code-diff", { key: `${first} ${second}`, ontoggle: open }, h("summary", {}, title), place);
 }
 
-/** @typedef {import("./types.js").RunDetail} RunDetail */
-/** @typedef {import("./types.js").CapsuleView} CapsuleView */
-
 const PROJECT = "project/";
 const SHOWN = 12;
 
@@ -112,8 +108,6 @@ export function codePanel(run) {
 }
 
 /**
- * @typedef {import("./types.js").ComparisonView} ComparisonView
- *
  * @typedef {object} Other a capsule that is not the baseline's
  * @property {string} digest
  * @property {string[]} runs those that have it

@@ -8,8 +8,7 @@ import { keep } from "./patch.js";
 import { Configs } from "./runs/configs.js";
 import { valueOf } from "./runs/filter.js";
 import { read, write } from "./urlstate.js";
-
-/** @typedef {import("./types.js").RunView} RunView */
+/** @import { RunView } from "./types.js" */
 
 /**
  * @param {string} colour the setting or metric; "" for what colours show otherwise

@@ -1,10 +1,10 @@
 /** Build elements without HTML strings, so that text is never parsed as HTML. */
 
 import { absent, begin, keep, patch, place } from "./patch.js";
+/** @import { Props } from "./patch.js" */
 
 /**
  * @typedef {Node | string | number | null | undefined | false | any[]} Child
- * @typedef {import("./patch.js").Props} Props
  */
 
 const SVG = "http://www.w3.org/2000/svg";

@@ -4,6 +4,7 @@ import { post } from "./api.js";
 import { h } from "./dom.js";
 import { message, toast } from "./notices.js";
 import { read, write } from "./urlstate.js";
+/** @import { Child } from "./dom.js" */
 
 /** In order: each may do what those before it may. */
 const ROLES = ["viewer", "researcher", "admin"];
@@ -95,8 +96,6 @@ export async function order(path, done, body) {
 /** @param {string} label @param {HTMLElement} control @param {string} [hint] */
 export const field = (label, control, hint) =>
   h("label.row", {}, label, " ", control, hint && [" ", h("span.hint", {}, hint)]);
-
-/** @typedef {import("./dom.js").Child} Child */
 
 /** What is hidden of the charts, which the address keeps; `onChange` is called when it is another. */
 export class Hidden extends Set {

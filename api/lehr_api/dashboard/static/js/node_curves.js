@@ -6,11 +6,8 @@ import { indexAt } from "./charts/points.js";
 import { along, stroke } from "./colour.js";
 import { h, mount } from "./dom.js";
 import { clock, duration, metric } from "./format.js";
-
-/**
- * @typedef {import("./types.js").NodeFigures} NodeFigures
- * @typedef {import("./strips.js").Past} Past
- */
+/** @import { NodeFigures } from "./types.js" */
+/** @import { Past } from "./strips.js" */
 
 /** More lines would hide each other: their mean is drawn, between the lowest and the highest. */
 const MOST = 8;
@@ -26,7 +23,7 @@ export class NodeCurves {
     mount(box, this.element);
     /** @type {Past | null} */
     this.past = null;
-    const at = (/** @type {import("./charts/chart.js").Place | null} */ place, /** @type {Chart} */ chart) => {
+    const at = (/** @type {import("./charts/lines.js").Place | null} */ place, /** @type {Chart} */ chart) => {
       if (!place) return;
       const values = chart.lines.map(({ label, curve: { x, y } }) =>
         `${label} ${metric(chart.name, y[indexAt(x, place.x)])}`);
@@ -34,7 +31,7 @@ export class NodeCurves {
     };
     const none = () => {};
     this.charts = CHARTS.map((name) => {
-      const own = (/** @type {import("./charts/menu.js").Own} */ changed) => {
+      const own = (/** @type {import("./charts/toolbar.js").Own} */ changed) => {
         chart.setOwn(changed);
         this.draw();
       };
@@ -77,7 +74,7 @@ export class NodeCurves {
  * @param {string} chart a name of a metric; system/gpu_... has a line for each GPU
  * @param {NodeFigures} found
  * @param {number} last no point is later, in seconds since the epoch
- * @returns {import("./charts/chart.js").Line[]}
+ * @returns {import("./charts/lines.js").Line[]}
  */
 export function linesOf(chart, { began, part_s: part, figures }, last) {
   const known = Object.entries(figures).filter(([name]) => name.replace(/gpu\d+/, "gpu") === chart);

@@ -3,10 +3,9 @@
 import { slot, stroke } from "./colour.js";
 import { h, s } from "./dom.js";
 import { clock, hoursIn } from "./format.js";
+/** @import { NodeHistory } from "./types.js" */
 
 /**
- * @typedef {import("./types.js").NodeHistory} NodeHistory
- *
  * @typedef {object} Past
  * @property {import("./types.js").ClusterHistory} history
  * @property {Map<string, number>} ends when runs are expected to end, by id; in seconds since the epoch

@@ -3,8 +3,6 @@
 import { clock, hoursIn, integer, isShare, metric, scientific, si } from "../format.js";
 
 /**
- * @typedef {import("./points.js").Curve} Curve
- *
  * @typedef {object} Axis
  * @property {number} low
  * @property {number} high
@@ -60,7 +58,7 @@ export function labels(values, name) {
  * @param {number} low
  * @param {number} high
  * @param {number} most
- * @param {{x: import("./chart.js").Look["x"], log: boolean, suffix: string}} kind
+ * @param {{x: import("./lines.js").Look["x"], log: boolean, suffix: string}} kind
  * @returns {Axis}
  */
 export function xAxis(low, high, most, { x, log, suffix }) {
@@ -84,10 +82,10 @@ export function xAxis(low, high, most, { x, log, suffix }) {
 
 /** @typedef {{step: number, x: number}} Point */
 
-/** Say at which step, or time, a point is. @param {import("./chart.js").Look["x"]} kind @param {Point} point */
+/** Say at which step, or time, a point is. @param {import("./lines.js").Look["x"]} kind @param {Point} point */
 export const stepOf = (kind, { step, x }) => (kind === "clock" ? clock(x) : `step ${integer(step)}`);
 
-/** Say where on its axis a point is. @param {import("./chart.js").Look["x"]} kind @param {Point} point */
+/** Say where on its axis a point is. @param {import("./lines.js").Look["x"]} kind @param {Point} point */
 export const whereOf = (kind, point) => (
   kind === "flops" ? `${scientific(point.x)} FLOPs` : kind === "tokens" ? si(point.x, "tokens") : stepOf(kind, point)
 );
@@ -95,7 +93,7 @@ export const whereOf = (kind, point) => (
 /**
  * Decide whether an axis is logarithmic: values at or below zero have no place on it.
  *
- * @param {import("./chart.js").Line[]} lines
+ * @param {import("./lines.js").Line[]} lines
  * @param {boolean} wanted
  * @returns {{log: boolean, note: string | null}} `note`: what is not drawn as wanted
  */
@@ -111,7 +109,7 @@ export function logOf(lines, wanted) {
 
 /**
  * @param {NonNullable<ReturnType<typeof robust>>} clipped
- * @param {import("./chart.js").Line[]} lines
+ * @param {import("./lines.js").Line[]} lines
  * @param {boolean} named whether several runs are named
  */
 function outsideOf({ above, below, outside }, lines, named) {
@@ -127,7 +125,7 @@ function outsideOf({ above, below, outside }, lines, named) {
  * Return the y axis, and which runs and how many points are outside of it.
  *
  * @param {string} name
- * @param {import("./chart.js").Line[]} lines
+ * @param {import("./lines.js").Line[]} lines
  * @param {{y: number[], low?: number[]}[]} traces
  * @param {boolean} log
  * @param {import("./toolbar.js").Own} own

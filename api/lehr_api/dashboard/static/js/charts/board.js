@@ -17,8 +17,7 @@ import { byNumber, grouped, metricGroups } from "./metric_groups.js";
 import { indexAt } from "./points.js";
 import { Search } from "./search.js";
 import { ownFromAddress, ownToAddress, toolbar, viewFromAddress } from "./toolbar.js";
-
-/** @typedef {import("./lines.js").BoardRun} BoardRun */
+/** @import { BoardRun } from "./lines.js" */
 
 const TICK_MS = 1000;
 /** The pause between two updates of pages with the curves of several runs: as between those of their tables. */
@@ -66,15 +65,15 @@ export class Board {
     this.span = null;
     /** What each chart shows; nothing of those to be drawn anew. @type {WeakMap<Chart, import("./lines.js").Drawn>} */
     this.drawn = new WeakMap();
-    /** @type {import("./chart.js").Marks | null} */
+    /** @type {import("./traces.js").Marks | null} */
     this.marks = null;
     /** @type {string[]} */
     this.names = [];
     this.groupOf = metricGroups(options.open);
     this.pinned = keep(h("div.charts.pinned"));
-    /** @type {{place: import("./chart.js").Place, at: Chart} | null} where the pointer is */
+    /** @type {{place: import("./lines.js").Place, at: Chart} | null} where the pointer is */
     this.hovered = null;
-    /** @type {{place: import("./chart.js").Place, at: Chart} | null} where the cursor is held */
+    /** @type {{place: import("./lines.js").Place, at: Chart} | null} where the cursor is held */
     this.held = null;
     /** What the runs of a group are that is one curve; null: each run is. @type {"seeds" | "runs" | null} */
     this.means = null;
@@ -123,7 +122,7 @@ export class Board {
     this.tick(this.gathered.some((run) => !drawn.has(sign(run))));
   }
 
-  /** @param {import("./chart.js").Marks} marks */
+  /** @param {import("./traces.js").Marks} marks */
   setMarks(marks) {
     this.marks = marks;
     this.redraw();
@@ -333,13 +332,13 @@ export class Board {
   /** The place of all cursors: the held one, or the pointer's. */
   get #cursor() { return this.held ?? this.hovered; }
 
-  /** @param {import("./chart.js").Place | null} place @param {Chart} at */
+  /** @param {import("./lines.js").Place | null} place @param {Chart} at */
   #hover(place, at) {
     this.hovered = place && { place, at };
     if (!this.held) this.#showCursor();
   }
 
-  /** Hold the cursor: it stays when the pointer leaves. @param {import("./chart.js").Place} place @param {Chart} at */
+  /** Hold the cursor: it stays when the pointer leaves. @param {import("./lines.js").Place} place @param {Chart} at */
   #hold(place, at) {
     this.held = { place, at };
     write({ at: place.step });

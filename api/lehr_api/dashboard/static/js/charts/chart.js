@@ -9,13 +9,8 @@ import { RANGES } from "./feed.js";
 import { drawKey } from "./lines.js";
 import { deviationAt, indexAt, nearestPoint, reaches, stepsBetween } from "./points.js";
 import { forecastTraces, heatAxis, heatTraces, marksNear, shapesOf, tracesOf, valuesOf } from "./traces.js";
-
-/**
- * @typedef {import("./lines.js").Line} Line
- * @typedef {import("./lines.js").Look} Look
- * @typedef {import("./lines.js").Place} Place
- * @typedef {import("./traces.js").Marks} Marks
- */
+/** @import { Line, Look, Place } from "./lines.js" */
+/** @import { Marks } from "./traces.js" */
 
 /** Return the ends in words, one if both read alike. @param {number[]} values @param {(v: number) => string} text */
 export const endsOf = (values, text) => [...new Set([values[0], values[values.length - 1]].map(text))].join(" to ");

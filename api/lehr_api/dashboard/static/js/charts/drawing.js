@@ -9,12 +9,11 @@ import { along } from "../colour.js";
 import { s } from "../dom.js";
 import { fromWire } from "../format.js";
 import { scaleOf } from "./axes.js";
+/** @import { Axis } from "./axes.js" */
+/** @import { Shape, Trace } from "./traces.js" */
+/** @import { Chart } from "./chart.js" */
 
 /**
- * @typedef {import("./axes.js").Axis} Axis
- * @typedef {import("./traces.js").Trace} Trace
- * @typedef {import("./traces.js").Shape} Shape
- *
  * @typedef {object} Figure
  * @property {number} width
  * @property {number} height
@@ -204,7 +203,7 @@ export function fileOf(figure, title) {
   return new XMLSerializer().serializeToString(whole);
 }
 
-/** @param {{colour: string, dash: import("./chart.js").Line["dash"]}} stroke */
+/** @param {{colour: string, dash: import("./lines.js").Line["dash"]}} stroke */
 export function swatch({ colour, dash }) {
   return s(
     "svg",
@@ -245,8 +244,6 @@ export function sparkline(wire, label) {
     : s("path", { class: "broken", d: `M${cx - 3} ${cy - 3}l6 6m0-6l-6 6` }));
   return svg;
 }
-
-/** @typedef {import("./chart.js").Chart} Chart */
 
 /** How many milliseconds of a frame go to charts at most, unless one alone takes more. */
 const FRAME_MS = 8;

@@ -2,9 +2,9 @@
 
 import { nearest } from "../nearest.js";
 import { indexAt } from "./points.js";
+/** @import { Curve } from "./points.js" */
 
 /**
- * @typedef {import("./points.js").Curve} Curve
  * @typedef {{metrics: string[], value: (of: (metric: string) => number) => number}} Expression
  */
 

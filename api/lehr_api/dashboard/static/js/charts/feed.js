@@ -2,6 +2,8 @@
 
 import { ApiError, get } from "../api.js";
 import { joined, points, xOfStep } from "./points.js";
+/** @import { Curve, Points } from "./points.js" */
+/** @import { BoardRun } from "./lines.js" */
 
 /** Runs and groups that one request asks for. */
 const MOST_RUNS = 100;
@@ -96,10 +98,6 @@ async function ancestorsOf(parent) {
 }
 
 /**
- * @typedef {import("./points.js").Points} Points
- * @typedef {import("./points.js").Curve} Curve
- * @typedef {import("./lines.js").BoardRun} BoardRun
- *
  * @typedef {Pick<import("./toolbar.js").View, "x" | "smooth" | "old" | "range">
  *   & {points?: number, digits?: number, ranges?: string | null}} Reading what to read, as set in the toolbar
  *   `points`: the most of a curve; `digits`: of its values; `ranges`: "false" without those of its buckets

@@ -5,6 +5,7 @@ import { h } from "../dom.js";
 import { swatch } from "./drawing.js";
 import { computed, isExpression, parseExpression, partsOf } from "./expression.js";
 import { continued } from "./points.js";
+/** @import { Curve } from "./points.js" */
 /** @import { View } from "./toolbar.js" */
 
 /**
@@ -131,8 +132,6 @@ export function alike(before, now) {
     before.look.span?.join() === now.look.span?.join()
   );
 }
-
-/** @typedef {import("./points.js").Curve} Curve */
 
 /**
  * Return what has lines of its own: of each group one run, whose curves are the means of its members'.

@@ -4,12 +4,8 @@ import { checkbox, h } from "../dom.js";
 import { toast } from "../notices.js";
 import { isComputed } from "./expression.js";
 import { rangeOf } from "./toolbar.js";
-
-/**
- * @typedef {import("./chart.js").Chart} Chart
- *
- * @typedef {import("./toolbar.js").Own} Own
- */
+/** @import { Chart } from "./chart.js" */
+/** @import { Own } from "./toolbar.js" */
 
 /** @param {Blob | string} content a file, or its data address @param {string} name */
 function save(content, name) {

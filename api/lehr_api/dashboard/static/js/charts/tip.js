@@ -7,6 +7,7 @@ import { toast } from "../notices.js";
 import { write } from "../urlstate.js";
 import { stepOf } from "./axes.js";
 import { swatch } from "./drawing.js";
+/** @import { SampleView } from "../types.js" */
 
 /** The most values in the list; of more, it has those around the pointer. */
 const READINGS = 12;
@@ -45,7 +46,7 @@ export const asExact = (mean, sd) => {
 
 /**
  * @param {HTMLElement} tip
- * @param {import("./chart.js").Place} place
+ * @param {import("./lines.js").Place} place
  * @param {import("./chart.js").Chart} chart the one under the pointer
  * @param {boolean} many whether there are several runs
  */
@@ -76,8 +77,6 @@ export function showTip(tip, place, chart, many) {
   // Place the list on the side of the plot opposite to the pointer.
   tip.classList.toggle("left", chart.cursorIsRight);
 }
-
-/** @typedef {import("../types.js").SampleView} SampleView */
 
 /**
  * Return the newest sample at or before a step.

@@ -3,10 +3,9 @@
 import { integer } from "../format.js";
 import { ownParts } from "./lines.js";
 import { xOfStep } from "./points.js";
+/** @import { Line, Look } from "./lines.js" */
 
 /**
- * @typedef {import("./chart.js").Line} Line
- * @typedef {import("./chart.js").Look} Look
  * @typedef {object} Marks steps that something happened at
  * @property {{step: number, name: string, label: string}[]} stages
  * @property {number[]} checkpoints

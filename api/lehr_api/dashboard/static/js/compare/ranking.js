@@ -9,8 +9,7 @@ import { acts } from "../form.js";
 import * as f from "../format.js";
 import { repeat } from "../run/fork.js";
 import { areSeveral, cautionOf, settingsOf } from "./tables.js";
-
-/** @typedef {import("../types.js").ComparisonView} ComparisonView */
+/** @import { ComparisonView } from "../types.js" */
 
 /** On a phone the axis stands beside name and value. */
 const [WIDTH, HEIGHT, PAD] = [globalThis.innerWidth <= 640 ? 104 : 160, 27, 14];

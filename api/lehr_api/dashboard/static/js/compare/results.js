@@ -9,8 +9,8 @@ import { runState } from "../status.js";
 import { bestOfAll, known, ofRun, sortHead } from "./order.js";
 import { state } from "./state.js";
 import { factorsOf } from "./tables.js";
+/** @import { RunView } from "../types.js" */
 
-/** @typedef {import("../types.js").RunView} RunView */
 /** @typedef {[head: string | HTMLElement, cell: (id: string) => HTMLElement]} Column */
 /**
  * @typedef {{comparison: import("../types.js").ComparisonView, runs: Map<string, RunView>, ids: string[],

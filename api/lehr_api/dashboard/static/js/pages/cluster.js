@@ -10,6 +10,7 @@ import { installPage } from "../page.js";
 import { keep } from "../patch.js";
 import { on, onCatchUp } from "../stream.js";
 import { axis, percentOf, queueOf, strip } from "../strips.js";
+/** @import { ClusterHistory, ClusterView, NodeHistory, NodeView, QueueEntry } from "../types.js" */
 
 /** @param {NodeView} node @param {string} verb @param {object} body @param {string} done what to say then */
 async function change(node, verb, body, done) {
@@ -53,8 +54,6 @@ function setUntil(node) {
   });
 }
 
-/** @typedef {import("../types.js").QueueEntry} QueueEntry */
-
 /** @param {QueueEntry[]} entries those of one row */
 function setPriority(entries) {
   const names = entries.length > 1
@@ -83,13 +82,6 @@ export const priorityButton = (entries) => h(
   }),
   String(entries[0].priority),
 );
-
-/**
- * @typedef {import("../types.js").ClusterView} ClusterView
- * @typedef {import("../types.js").NodeView} NodeView
- * @typedef {import("../types.js").ClusterHistory} ClusterHistory
- * @typedef {import("../types.js").NodeHistory} NodeHistory
- */
 
 const place = byId("cluster");
 const [LOOK_MS, HISTORY_MS] = [5000, 60_000];

@@ -12,8 +12,7 @@ import { stagePart, stagesLine } from "../rollout/stages.js";
 import { showTabState, stateMark } from "../status.js";
 import { on, onCatchUp } from "../stream.js";
 import { read, write } from "../urlstate.js";
-
-/** @typedef {import("../types.js").RolloutDetail} RolloutDetail */
+/** @import { RolloutDetail } from "../types.js" */
 
 const ref = byId("rollout").dataset.rollout ?? "";
 const head = byId("rollout-head");

@@ -12,8 +12,7 @@ import { aboutQueue, canForkFrom, drawHeader, LOOK_MS, looksAgain, tileNames } f
 import { Tabs } from "../run/tabs.js";
 import { progress, showTabState } from "../status.js";
 import { on, onCatchUp } from "../stream.js";
-
-/** @typedef {import("../types.js").RunDetail} RunDetail */
+/** @import { RunDetail } from "../types.js" */
 
 /** @type {import("../run/tabs.js").Tab[]} */
 const TABS = [

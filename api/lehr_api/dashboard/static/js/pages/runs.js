@@ -19,12 +19,9 @@ import { ownKey, SECTION, state } from "../runs/state.js";
 import { REFERENCE } from "../run/tags_archive.js";
 import { on, onCatchUp } from "../stream.js";
 import { memory, read, write } from "../urlstate.js";
-
-/**
- * @typedef {import("../types.js").RunView} RunView
- * @typedef {import("../runs/groups.js").Item} Item
- * @typedef {import("../runs/columns.js").Column} Column
- */
+/** @import { RunView } from "../types.js" */
+/** @import { Item } from "../runs/groups.js" */
+/** @import { Column } from "../runs/columns.js" */
 
 /** The most metrics that one request may ask for. */
 const MOST_MEANS = 20;

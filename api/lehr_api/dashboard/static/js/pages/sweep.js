@@ -22,11 +22,7 @@ import { Changes, PAGE, readSweep, standing, withNews, withoutCurves } from "../
 import { Parallel } from "../sweep/parallel.js";
 import { trialsTable } from "../sweep/trials.js";
 import { read, write } from "../urlstate.js";
-
-/**
- * @typedef {import("../types.js").SweepDetail} SweepDetail
- * @typedef {import("../types.js").SweepFigure} SweepFigure
- */
+/** @import { SweepDetail, SweepFigure } from "../types.js" */
 
 /** The most runs whose metrics one request returns. */
 const ASKED = 150;

@@ -4,11 +4,7 @@ import { sparkline } from "../charts/drawing.js";
 import { dataTable, h } from "../dom.js";
 import * as f from "../format.js";
 import { progress, runReason, runState, stateMark } from "../status.js";
-
-/**
- * @typedef {import("../types.js").StageView} StageView
- * @typedef {import("../types.js").GateView} GateView
- */
+/** @import { GateView, RolloutDetail, RunView, StageView } from "../types.js" */
 
 /** @param {GateView} gate @param {Map<string, string>} names names of the runs by id */
 function where(gate, names) {
@@ -53,11 +49,6 @@ export function gatesLine(stage) {
   const unjudged = on.filter((gate) => gate.state === "not_judged").length;
   return `${passed} of ${on.length} gates passed${unjudged ? `, ${unjudged} not judged` : ""}`;
 }
-
-/**
- * @typedef {import("../types.js").RolloutDetail} RolloutDetail
- * @typedef {import("../types.js").RunView} RunView
- */
 
 /** @type {Record<string, string>} */
 const ROLES = {

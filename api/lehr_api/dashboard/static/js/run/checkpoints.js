@@ -7,11 +7,7 @@ import * as f from "../format.js";
 import { empty, toast, tryTo } from "../notices.js";
 import { listTab } from "./details.js";
 import { fork } from "./fork.js";
-
-/**
- * @typedef {import("../types.js").RunDetail} RunDetail
- * @typedef {import("../types.js").CheckpointView} CheckpointView
- */
+/** @import { CheckpointView, RunDetail } from "../types.js" */
 
 /** Whether its files or its copy exist. @param {Pick<CheckpointView, "removed_at" | "copy_state">} one */
 export const isThere = (one) => one.removed_at === null || one.copy_state === "there";

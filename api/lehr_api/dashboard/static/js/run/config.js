@@ -5,8 +5,7 @@ import { dataTable, fill, h, input, mount } from "../dom.js";
 import { flatten, specCell } from "../format.js";
 import { empty } from "../notices.js";
 import { read, write } from "../urlstate.js";
-
-/** @typedef {import("../types.js").RunDetail} RunDetail */
+/** @import { RunDetail } from "../types.js" */
 
 /** @param {Record<string, any>} provenance */
 function provenanceList(provenance) {

@@ -10,8 +10,8 @@ import { ENDED } from "../status.js";
 import { LogView } from "./logs.js";
 import { marksOf } from "./marks.js";
 import { REFERENCE } from "./tags_archive.js";
-
-/** @typedef {import("../types.js").RunDetail} RunDetail @typedef {import("./tabs.js").OpenTab} OpenTab */
+/** @import { RunDetail } from "../types.js" */
+/** @import { OpenTab } from "./tabs.js" */
 
 const LOOK_MS = 20_000;
 

@@ -7,11 +7,8 @@ import * as f from "../format.js";
 import { empty, showFailure } from "../notices.js";
 import { read, write } from "../urlstate.js";
 import { MediaBoard } from "./media.js";
-
-/**
- * @typedef {import("../types.js").RunDetail} RunDetail
- * @typedef {import("./tabs.js").OpenTab} OpenTab
- */
+/** @import { RunDetail } from "../types.js" */
+/** @import { OpenTab } from "./tabs.js" */
 
 const REFRESH_MS = 4000;
 

@@ -5,8 +5,7 @@ import { h, input } from "../dom.js";
 import { field, openForm } from "../form.js";
 import { bytes, integer, number, si } from "../format.js";
 import { toast, tryTo } from "../notices.js";
-
-/** @typedef {import("../types.js").RunDetail} RunDetail */
+/** @import { RunDetail } from "../types.js" */
 
 /**
  * Describe how many GPU-hours a launch is expected to need.

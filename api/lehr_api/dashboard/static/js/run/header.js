@@ -10,6 +10,7 @@ import { tryTo } from "../notices.js";
 import { ACTIVE, ENDED, progress, runReason, runState, timeHeld } from "../status.js";
 import { fork, repeat } from "./fork.js";
 import { archive, deleteRun, editTags, referenceWord, setReference, unarchive } from "./tags_archive.js";
+/** @import { EventView, RunDetail, Series } from "../types.js" */
 
 /** How often a page looks again for what no event announces. */
 export const LOOK_MS = 15_000;
@@ -33,8 +34,6 @@ export function aboutQueue(queue, id, now) {
     expected: start && entry.expected_start !== null ? `expected to start ${start.text}, when ${start.basis}` : null,
   };
 }
-
-/** @typedef {import("../types.js").RunDetail} RunDetail @typedef {import("../types.js").EventView} EventView */
 
 /**
  * Return what to show of each alert. Warnings of the trainer have no explanation, as an alert that was just pushed.
@@ -163,8 +162,6 @@ export function tileNames(run) {
   const own = run.spec.trainer ? Object.keys(run.latest).filter((name) => !usual.includes(name)) : [];
   return [...usual.filter((name) => run.latest[name]), ...own];
 }
-
-/** @typedef {import("../types.js").Series} Series */
 
 /** Return the best value of an evaluated metric, with its step where each point is known. @param {Series} series */
 export function bestOf({ name, goal, total_points: total, step, y, low, high }) {

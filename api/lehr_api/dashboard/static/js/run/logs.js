@@ -7,12 +7,7 @@ import { showFailure, toast } from "../notices.js";
 import { keep } from "../patch.js";
 import { read, write } from "../urlstate.js";
 import { isError, LogSearch, offsetOf, overwritten, shown } from "./log_search.js";
-
-/**
- * @typedef {import("../types.js").RunDetail} RunDetail
- * @typedef {import("../types.js").LogStream} LogStream
- * @typedef {import("../types.js").LogChunk} LogChunk
- */
+/** @import { LogChunk, LogStream, RunDetail } from "../types.js" */
 
 const LINES = 5000;
 const FIRST_LINES = 500;

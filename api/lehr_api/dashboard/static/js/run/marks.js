@@ -1,8 +1,7 @@
 /** The marks on the curves of a run: stages, checkpoints, resumes, alerts. */
 
 import { ACTIVE } from "../status.js";
-
-/** @typedef {import("../types.js").EventView} EventView */
+/** @import { EventView } from "../types.js" */
 
 /**
  * Return why the attempt before another one ended. Its number decides: clocks of nodes and server may differ.
@@ -24,7 +23,7 @@ function endBefore(events, attempt) {
  * @param {EventView[]} events
  * @param {{step: number, seen: string, cause: string}[]} diagnosed alerts of the diagnosis
  * @param {import("../types.js").TrainStage[]} [stages] each but the first begins on the curve
- * @returns {import("../charts/chart.js").Marks}
+ * @returns {import("../charts/traces.js").Marks}
  */
 export function marksOf(events, diagnosed, stages = []) {
   const at = (/** @type {string} */ kind) => events.filter((event) => event.kind === kind && event.step !== null);

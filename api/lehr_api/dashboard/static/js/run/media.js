@@ -5,9 +5,9 @@ import { dataTable, fill, h, s } from "../dom.js";
 import * as f from "../format.js";
 import { message } from "../notices.js";
 import { keep } from "../patch.js";
+/** @import { MediaView } from "../types.js" */
 
 /**
- * @typedef {import("../types.js").MediaView} MediaView
  * @typedef {{id: string, head: import("../dom.js").Child, items: MediaView[]}} Column a run, and what it has logged
  */
 

@@ -6,8 +6,7 @@ import { dataTable, fill, h, input, mount } from "../dom.js";
 import * as f from "../format.js";
 import { runBoard } from "./curves.js";
 import { places } from "./header.js";
-
-/** @typedef {import("../types.js").RunDetail} RunDetail */
+/** @import { RunDetail } from "../types.js" */
 
 /** How a step's time divides, and what each GPU of a node has a value of: one chart with a line a GPU. */
 const FIRST = ["step_time_s, data_wait_s", ...["utilization", "memory_used_bytes", "power_watts", "temperature_celsius",

@@ -3,10 +3,9 @@
 import { fill, h, mount } from "../dom.js";
 import { showFailure } from "../notices.js";
 import { read, write } from "../urlstate.js";
+/** @import { RunDetail } from "../types.js" */
 
 /**
- * @typedef {import("../types.js").RunDetail} RunDetail
- *
  * @typedef {object} OpenTab what an open tab gets
  * @property {(run: RunDetail) => void} [run]
  * @property {(latest: Record<string, import("../types.js").Latest>) => void} [metrics]

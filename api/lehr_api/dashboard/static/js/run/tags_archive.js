@@ -5,8 +5,7 @@ import { h, input } from "../dom.js";
 import { field, openForm } from "../form.js";
 import { bytes, integer } from "../format.js";
 import { message, toast, toastNext, tryTo } from "../notices.js";
-
-/** @typedef {import("../types.js").RunView} RunView */
+/** @import { RunView } from "../types.js" */
 
 /** @param {string} text */
 const words = (text) => [...new Set(text.split(/[\s,]+/).filter(Boolean))];

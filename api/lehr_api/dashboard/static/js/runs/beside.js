@@ -9,8 +9,8 @@ import { colourField, scaleBy } from "../colour_by.js";
 import { fill, h, mount, throttled } from "../dom.js";
 import { Hidden } from "../form.js";
 import { memory } from "../urlstate.js";
+/** @import { RunView } from "../types.js" */
 
-/** @typedef {import("../types.js").RunView} RunView */
 /** @typedef {ReturnType<typeof import("./groups.js").linesOf>[0]} Row */
 
 /** The most lines that are drawn: more cannot be distinguished. */

@@ -5,10 +5,9 @@ import { h, s } from "../dom.js";
 import * as f from "../format.js";
 import { REFERENCE } from "../run/tags_archive.js";
 import { progress, runReason, runState, stateMark } from "../status.js";
+/** @import { RunView } from "../types.js" */
 
 /**
- * @typedef {import("../types.js").RunView} RunView
- *
  * @typedef {object} Column
  * @property {string} key
  * @property {string} title

@@ -5,6 +5,8 @@ import { specValue } from "../format.js";
 import * as f from "../format.js";
 import { REFERENCE } from "../run/tags_archive.js";
 import { COLUMNS, JUDGED, judgedColumn, metricColumn, parted, withValues } from "./columns.js";
+/** @import { RunView } from "../types.js" */
+/** @import { Column } from "./columns.js" */
 
 /**
  * @typedef {{runs: string[], same: Record<string, any>, differing: Record<string, any[]>, metrics: Record<string,
@@ -173,11 +175,6 @@ export class Configs {
     return [...this.runs.keys()].some((id) => typeof this.#own(id, path) === "string");
   }
 }
-
-/**
- * @typedef {import("../types.js").RunView} RunView
- * @typedef {import("./columns.js").Column} Column
- */
 
 /** How many differing paths get a column by themselves, where there is room. */
 const BY_THEMSELVES = 3;

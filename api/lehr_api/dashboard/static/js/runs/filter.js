@@ -2,11 +2,8 @@
 
 import { fromWire } from "../format.js";
 import { nearest } from "../nearest.js";
-
-/**
- * @typedef {import("../types.js").RunView} RunView
- * @typedef {import("./configs.js").Configs} Configs
- */
+/** @import { RunView } from "../types.js" */
+/** @import { Configs } from "./configs.js" */
 
 /** @type {Record<string, string>} */
 const METRICS = { loss: "train/loss", val: "val/loss", mfu: "mfu", tok: "tokens_per_s" };

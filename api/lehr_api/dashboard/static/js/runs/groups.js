@@ -9,11 +9,11 @@ import { countsLine, stateMark } from "../status.js";
 import { bestOfSweep, farOf, metricOf, spreadOf } from "./columns.js";
 import { valueOf } from "./filter.js";
 import { compared, markOf } from "./list.js";
+/** @import { RunView } from "../types.js" */
+/** @import { Column } from "./columns.js" */
+/** @import { Configs } from "./configs.js" */
 
 /**
- * @typedef {import("../types.js").RunView} RunView
- * @typedef {import("./columns.js").Column} Column
- * @typedef {import("./configs.js").Configs} Configs
  * @typedef {{kind: "group", id: string, name: string, href: string | null, runs: RunView[], open: boolean}} Group
  * @typedef {{kind: "run", run: RunView, member: boolean} | Group} Item
  */

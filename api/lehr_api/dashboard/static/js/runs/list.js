@@ -2,6 +2,7 @@
 
 import { get } from "../api.js";
 import { integer } from "../format.js";
+/** @import { RunView } from "../types.js" */
 
 /** @typedef {{key: string, down: boolean}} Order */
 
@@ -39,8 +40,6 @@ export function markOf(orders, key) {
   const at = orders.findIndex((one) => one.key === key);
   return at < 0 ? "" : ` ${orders[at].down ? "↓" : "↑"}${orders.length > 1 ? at + 1 : ""}`;
 }
-
-/** @typedef {import("../types.js").RunView} RunView */
 
 /** One screen, so that the first rows appear at once; later pages are larger, and those of all runs largest. */
 const FIRST = 60;

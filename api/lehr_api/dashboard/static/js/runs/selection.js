@@ -9,8 +9,7 @@ import { message, toast } from "../notices.js";
 import { addTags, archive, referenceWord, setReference } from "../run/tags_archive.js";
 import { ENDED } from "../status.js";
 import { read, write } from "../urlstate.js";
-
-/** @typedef {import("../types.js").RunView} RunView */
+/** @import { RunView } from "../types.js" */
 
 /** How many runs an address has room for. */
 const KEPT = 200;

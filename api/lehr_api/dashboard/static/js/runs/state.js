@@ -4,8 +4,7 @@ import { memory, read } from "../urlstate.js";
 import { COLUMNS } from "./columns.js";
 import { parseFilter } from "./filter.js";
 import { ordersOf } from "./list.js";
-
-/** @typedef {import("../types.js").RunView} RunView */
+/** @import { RunView } from "../types.js" */
 
 /** "sweep" and "rollout" where the page lists these; "" where it lists all runs. */
 export const SECTION = /^\/(sweep|rollout)s$/.exec(location.pathname)?.[1] ?? "";

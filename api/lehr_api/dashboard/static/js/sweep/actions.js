@@ -8,8 +8,7 @@ import { tryTo } from "../notices.js";
 import { gpuHours } from "../run/fork.js";
 import { ENDED } from "../status.js";
 import { inOrder } from "./trials.js";
-
-/** @typedef {import("../types.js").SweepDetail} SweepDetail */
+/** @import { SweepDetail } from "../types.js" */
 
 /** How many of the best trials the comparison begins with. */
 const COMPARED = 20;

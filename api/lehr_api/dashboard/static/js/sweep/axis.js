@@ -5,10 +5,10 @@ import { DASHES, scaleOf } from "../colour.js";
 import { fromWire, specValue } from "../format.js";
 import * as f from "../format.js";
 import { shortName } from "../runs/configs.js";
+/** @import { SweepDetail, TrialView } from "../types.js" */
+/** @import { BoardRun } from "../charts/lines.js" */
 
 /**
- * @typedef {import("../types.js").TrialView} TrialView
- *
  * @typedef {object} Axis
  * @property {string} title
  * @property {(trial: TrialView) => number | null} at from 0 (below) to 1 (above)
@@ -81,11 +81,6 @@ export const varying = ({ parameters, trials }) => parameters.filter(
 /** @param {string} path @param {string[]} paths @param {TrialView[]} trials */
 export const parameterAxis = (path, paths, trials) =>
   axisOf(shortName(path, paths), (trial) => trial.parameters[path], trials, (v) => specValue(v, path));
-
-/**
- * @typedef {import("../types.js").SweepDetail} SweepDetail
- * @typedef {import("../charts/board.js").BoardRun} BoardRun
- */
 
 /**
  * Return how trials look in the figure over a parameter, in the table and in the charts: colours show the next

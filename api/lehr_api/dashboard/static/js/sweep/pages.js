@@ -1,8 +1,7 @@
 /** A sweep's trials come in pages: as many as are shown, and the best of all. */
 
 import { get } from "../api.js";
-
-/** @typedef {import("../types.js").SweepDetail} SweepDetail */
+/** @import { SweepDetail } from "../types.js" */
 
 /** Return what the page has in place of curves. @param {{state: string}} sweep without a trial that has begun */
 export const withoutCurves = ({ state }) => (

@@ -9,10 +9,9 @@ import { keyOf, scaleOf } from "../colour.js";
 import { fill, h, s } from "../dom.js";
 import { number } from "../format.js";
 import { axisOf, narrowed, parameterAxis, result, varying } from "./axis.js";
+/** @import { SweepDetail, TrialView } from "../types.js" */
 
 /**
- * @typedef {import("../types.js").SweepDetail} SweepDetail
- * @typedef {import("../types.js").TrialView} TrialView
  * @typedef {import("./axis.js").Axis & {key: string}} NamedAxis
  */
 

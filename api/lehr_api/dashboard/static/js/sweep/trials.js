@@ -7,6 +7,7 @@ import * as f from "../format.js";
 import { tryTo } from "../notices.js";
 import { shortName } from "../runs/configs.js";
 import { runReason, runState } from "../status.js";
+/** @import { SweepDetail, TrialView } from "../types.js" */
 
 /**
  * Return the trials, best first: ranked, then not ranked yet, then ended without a rank.
@@ -19,11 +20,6 @@ export function inOrder(trials) {
   );
   return [...trials].sort((a, b) => late(a) - late(b) || (a.rank ?? 0) - (b.rank ?? 0) || a.number - b.number);
 }
-
-/**
- * @typedef {import("../types.js").SweepDetail} SweepDetail
- * @typedef {import("../types.js").TrialView} TrialView
- */
 
 const retry = (/** @type {TrialView} */ { run }) => tryTo(
   () => order(`/runs/${run.id}/retry`, `${run.name} is queued again.`),
