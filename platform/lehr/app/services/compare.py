@@ -6,7 +6,6 @@ import json
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from itertools import chain
 from typing import Any, Literal
 
@@ -23,7 +22,7 @@ from lehr.app.services.many_runs import (
     find_runs,
     goals_of,
     newest_values,
-    read_curve,
+    read_curves,
     specs_with_configs,
 )
 from lehr.base.names import goal_of, task_of
@@ -66,7 +65,7 @@ def compare_runs(
     else:
         metric = compared_metric(logged, CORE_METRICS)
         chosen = metric_note(metric, logged)
-    curves = _curves(store, runs, infos, metric, x_axis)
+    curves = _curves(store, runs, metric, x_axis)
     held_out = store.events.held_out((run.id for run in runs), metric)
     tasked = task_of(metric) is not None
     ids = [run.id for run in runs]
@@ -83,7 +82,7 @@ def compare_runs(
             run.id,
             run.name,
             spec,
-            curve,
+            curves.get(run.id, []),
             evaluated=metric in own if tasked else any(map(is_measured, own)),
             held_out=held_out[run.id],
             digests=digests.get(run.id, Curve((), ())),
@@ -95,7 +94,7 @@ def compare_runs(
                 "memory_bytes": _memory(names),
             },
         )
-        for run, spec, names, own, curve in zip(runs, specs, infos, logged, curves, strict=True)
+        for run, spec, names, own in zip(runs, specs, infos, logged, strict=True)
     ]
     view = compare_curves(
         compared, metric=metric, goal=goals_of(store, runs, [metric])[metric], x_axis=x_axis
@@ -114,56 +113,43 @@ def _without(run: RunRow, x_axis: CompareAxis) -> str:
 
 
 def _curves(
-    store: Store,
-    runs: Sequence[RunRow],
-    infos: Sequence[Sequence[MetricSummary]],
-    metric: str,
-    x_axis: CompareAxis,
-) -> list[ComparedPoints]:
+    store: Store, runs: Sequence[RunRow], metric: str, x_axis: CompareAxis
+) -> dict[str, ComparedPoints]:
     """Read each run's first point, its last, and its last up to where all runs have points.
 
     A run without the metric has no points; its config can still be compared.
     """
-    drawn = [
-        _points(store, run, metric, x_axis) if any(one.name == metric for one in names) else []
-        for run, names in zip(runs, infos, strict=True)
-    ]
+    drawn = _points(store, runs, metric, x_axis)
     if x_axis == "end":
-        ended = [RunState(run.state).ended for run in runs]
-        return [
-            [(1.0, p[-1][1])] if p and over else [] for p, over in zip(drawn, ended, strict=True)
-        ]
-    common = min((points[-1][0] for points in drawn if points), default=None)
-    curves = []
-    for run, points in zip(runs, drawn, strict=True):
-        if not points or common is None or not points[0][0] < common < points[-1][0]:
-            curves.append(points)
-            continue
-        # Of a reduced curve only the last point is certainly a logged point at its x.
-        until = _points(store, run, metric, x_axis, last=common, most=2)
-        curves.append([points[0], until[-1], points[-1]])
-    return curves
+        over = {run.id for run in runs if RunState(run.state).ended}
+        return {run: [(1.0, points[-1][1])] for run, points in drawn.items() if run in over}
+    common = min((points[-1][0] for points in drawn.values()), default=0.0)
+    # Of a reduced curve only the last point is certainly a logged point at its x.
+    until = _points(store, runs, metric, x_axis, last=common, most=2) if drawn else {}
+    return {
+        run: [points[0], until[run][-1], points[-1]]
+        if points[0][0] < common < points[-1][0]
+        else points
+        for run, points in drawn.items()
+    }
 
 
 def _points(
     store: Store,
-    run: RunRow,
+    runs: Sequence[RunRow],
     metric: str,
     x_axis: CompareAxis,
     *,
     last: float | None = None,
     most: int = 500,
-) -> ComparedPoints:
-    """Read a curve. It is empty without a known cost of a token, and for a program that declares
-    no tokens: then each step counts as one.
+) -> dict[str, ComparedPoints]:
+    """Read the curves of those of these runs that have points. A program that declares no tokens
+    has none over them: each step would count as one.
     """
-    if x_axis == "tokens" and run.stored.tokens_per_step <= 1:
-        return []
     axis = "step" if x_axis == "end" else x_axis
-    with suppress(NotFound):
-        series = read_curve(store, run, metric, x_axis=axis, points=most, last=last)
-        return list(zip(series.x, series.y, strict=True))
-    return []
+    placed = [run for run in runs if x_axis != "tokens" or run.stored.tokens_per_step > 1]
+    curves = read_curves(store, placed, metric, x_axis=axis, points=most, last=last)
+    return {one.run_id: list(zip(one.x, one.y, strict=True)) for one in curves if one.x}
 
 
 def _groups(
@@ -272,14 +258,12 @@ def _versus(store: Store, run: RunRow, reference: RunRow | None, metric: str) ->
     if reference is None or reference.id == run.id:
         return None
     pair = [run, reference]
-    if not all(metric in store.series.latest([one.id], [metric])[one.id] for one in pair):
+    ends = _points(store, pair, metric, "tokens", most=2)
+    common = min((points[-1][0] for points in ends.values()), default=None)
+    cut = _points(store, pair, metric, "tokens", last=common, most=2)
+    if len(ends) < 2 or len(cut) < 2:
         return None
-    ends = [_points(store, one, metric, "tokens", most=2) for one in pair]
-    if not all(ends):
-        return None
-    common = min(points[-1][0] for points in ends)
-    cut = [_points(store, one, metric, "tokens", last=common, most=2) for one in pair]
-    return cut[0][-1][1] - cut[1][-1][1] if all(cut) else None
+    return cut[run.id][-1][1] - cut[reference.id][-1][1]
 
 
 _IDENTITY = ("name", "notes", "tags", "project", "kind")  # Fields that a run's view has anyway.

@@ -88,6 +88,18 @@ def read_curve(
     return _times(found, cost)
 
 
+def read_curves(
+    store: Store, runs: Sequence[RunRow], name: str, *, x_axis: CurveAxis, **options: Any
+) -> Iterator[SeriesData]:
+    """Read a metric of those of these runs that have it and a place on the axis."""
+    if x_axis != "flops":
+        yield from store.series.read_many([run.id for run in runs], name, x_axis=x_axis, **options)
+        return
+    for run in runs:
+        with suppress(NotFound):
+            yield read_curve(store, run, name, x_axis=x_axis, **options)
+
+
 def _cost(run: RunRow) -> float | None:
     train = run.spec.get("train")
     return flops_per_token(train) if train else None
@@ -184,7 +196,7 @@ def curves_of_runs(
         far = far_members(store, [[*runs.values()]], ends)
         for name in dict.fromkeys(names):
             curves = []
-            for curve in _read_curves(store, [*runs.values()], name, first=first, **options):
+            for curve in read_curves(store, [*runs.values()], name, first=first, **options):
                 curves.append(curve)
                 total += len(curve.x)
                 if total > MOST_POINTS:
@@ -199,18 +211,6 @@ def curves_of_runs(
                 broken = {run for run, its in ends.items() if not math.isfinite(its.get(name, 0.0))}
                 found.append(mean_view(there, ended, digits, out, broken))
     return found
-
-
-def _read_curves(
-    store: Store, runs: Sequence[RunRow], name: str, *, x_axis: CurveAxis, **options: Any
-) -> Iterator[SeriesData]:
-    """Read a metric of those of these runs that have it."""
-    if x_axis != "flops":
-        yield from store.series.read_many([run.id for run in runs], name, x_axis=x_axis, **options)
-        return
-    for run in runs:
-        with suppress(NotFound):
-            yield read_curve(store, run, name, x_axis=x_axis, **options)
 
 
 def refuse_too_many(store: Store, run_id: str, names: Sequence[str]) -> None:
