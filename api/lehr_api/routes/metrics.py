@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
 from pydantic import Field, TypeAdapter
 from starlette.responses import Response, StreamingResponse
 
-from lehr.app.presenters.series import series_view
 from lehr.app.presenters.streams import metric_info
-from lehr.app.services.many_runs import curves_of_runs, find_runs, read_curve, refuse_too_many
+from lehr.app.services.many_runs import curves_of_run, curves_of_runs, find_runs
 from lehr.schemas.streams import MetricInfo, MetricsOfRun, Series
 from lehr.store import Store
 from lehr.store.streams import export
@@ -94,21 +92,19 @@ def series(
 
     An answer has at most 2,000,000 points, unless it is of one metric.
     """
-    if exact:
-        refuse_too_many(store, run.id, name)
-    read = partial(
-        read_curve,
+    found = curves_of_run(
         store,
         run,
+        name,
+        firsts=() if first is None else [first],
         x_axis=x,
         points=points,
         exact=exact,
-        first=first,
         last=last,
         smoothing=smoothing,
         with_superseded=superseded,
     )
-    return _written([series_view(read(one)) for one in dict.fromkeys(name)])
+    return _written(found)
 
 
 @router.get("/series", response_model=list[Series], responses=problem_responses(404))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, product
 from typing import Any, Literal
@@ -58,46 +57,30 @@ def specs_with_configs(
 CurveAxis = Literal["step", "tokens", "time", "flops"]
 
 
-def read_curve(
+def read_curves(
     store: Store,
-    run: RunRow,
+    runs: Sequence[RunRow],
     name: str,
     *,
     x_axis: CurveAxis = "step",
     first: float | None = None,
     last: float | None = None,
     **options: Any,
-) -> SeriesData:
-    """Read a metric of a run, as ``store.series.read`` does. FLOPs are tokens times their cost.
-
-    Raises:
-        NotFound: it has no such metric, or a token's cost is not known.
+) -> Iterator[SeriesData]:
+    """Read a metric of those of these runs that have it. FLOPs are tokens times their cost: those
+    for which it is not known have no place there. ``options``: those of ``Wanted``.
     """
     if x_axis != "flops":
-        return store.series.read(run.id, name, x_axis=x_axis, first=first, last=last, **options)
-    cost = _cost(run)
-    if cost is None:
-        raise NotFound(
-            f"{run.name}: its FLOPs per token are not known, or changed during the run.",
-            hint="Take its tokens: x=tokens",
-        )
-    # Half a token more, so that rounding does not leave out the first or the last point.
-    first = None if first is None else first / cost - 0.5
-    last = None if last is None else last / cost + 0.5
-    found = store.series.read(run.id, name, x_axis="tokens", first=first, last=last, **options)
-    return _times(found, cost)
-
-
-def read_curves(
-    store: Store, runs: Sequence[RunRow], name: str, *, x_axis: CurveAxis, **options: Any
-) -> Iterator[SeriesData]:
-    """Read a metric of those of these runs that have it and a place on the axis."""
-    if x_axis != "flops":
-        yield from store.series.read_many([run.id for run in runs], name, x_axis=x_axis, **options)
+        ids, options = [run.id for run in runs], {**options, "first": first, "last": last}
+        yield from store.series.read_many(ids, name, x_axis=x_axis, **options)
         return
     for run in runs:
-        with suppress(NotFound):
-            yield read_curve(store, run, name, x_axis=x_axis, **options)
+        if cost := _cost(run):
+            # Half a token more, so that rounding does not leave out the first or the last point.
+            options["first"] = None if first is None else first / cost - 0.5
+            options["last"] = None if last is None else last / cost + 0.5
+            for found in store.series.read_many([run.id], name, x_axis="tokens", **options):
+                yield _times(found, cost)
 
 
 def _cost(run: RunRow) -> float | None:
@@ -156,23 +139,21 @@ def curves_of_runs(
     *,
     firsts: Sequence[float] = (),
     x_axis: CurveAxis = "step",
-    points: int = 500,
-    last: float | None = None,
-    smoothing: float | None = None,
-    with_superseded: bool = False,
     digits: int | None = None,
     ranges: bool = True,
+    **options: Any,
 ) -> list[Series]:
     """Return the curves of these metrics, downsampled, in the order of runs and metrics.
 
     A run without one of the metrics has no curve of it. ``firsts`` is where the curves begin: one
     x for all runs, or one for each. Several refs joined by commas are one curve, their mean.
-    ``digits``: to round the values to; ``ranges``: whether buckets have theirs.
+    ``digits``: to round the values to; ``ranges``: whether buckets have theirs; ``options``: others
+    of ``Wanted``.
 
     Raises:
         NotFound: there is no such run.
         UserError: ``firsts`` has neither one value nor one for each run, or the answer would have
-            more than ``MOST_POINTS``.
+            more than ``MOST_POINTS``, of more than one curve.
     """
     if len(firsts) not in {0, 1, len(refs)}:
         raise UserError(
@@ -183,8 +164,6 @@ def curves_of_runs(
     groups = {ref: ref.split(",") for ref in starts}
     every = list(dict.fromkeys(chain.from_iterable(groups.values())))
     by_ref = dict(zip(every, find_runs(store, every, brief=x_axis != "flops"), strict=True))
-    options: dict[str, Any] = {"x_axis": x_axis, "points": points, "last": last}
-    options |= {"smoothing": smoothing, "with_superseded": with_superseded}
     found: list[Series] = []
     total = 0
     for ref, first in starts.items():
@@ -196,11 +175,15 @@ def curves_of_runs(
         far = far_members(store, [[*runs.values()]], ends)
         for name in dict.fromkeys(names):
             curves = []
-            for curve in read_curves(store, [*runs.values()], name, first=first, **options):
+            members = [*runs.values()]
+            for curve in read_curves(store, members, name, x_axis=x_axis, first=first, **options):
                 curves.append(curve)
                 total += len(curve.x)
-                if total > MOST_POINTS:
-                    raise _too_many("Ask for fewer runs, metrics or points at once.")
+                if total > MOST_POINTS and len(runs) * len(refs) * len(names) > 1:
+                    raise UserError(
+                        f"the answer would have more than {MOST_POINTS:,} points.",
+                        hint="Ask for fewer metrics, runs or points at once, or export the run.",
+                    )
             if curves and not several:
                 without = {} if ranges else {"low": None, "high": None}
                 found.append(series_view(curves[0], digits, **without))
@@ -213,20 +196,21 @@ def curves_of_runs(
     return found
 
 
-def refuse_too_many(store: Store, run_id: str, names: Sequence[str]) -> None:
-    """Refuse to read more exact points than one answer may have; one metric is always read.
+def curves_of_run(
+    store: Store, run: RunRow, names: Sequence[str], *, x_axis: CurveAxis, **options: Any
+) -> list[Series]:
+    """Return the curves of a run, as ``curves_of_runs`` does.
 
     Raises:
-        UserError: these metrics have more.
+        NotFound: it has no such metric, or a token's cost is not known.
+        UserError: the answer would have more than ``MOST_POINTS``, of more than one metric.
     """
-    wanted = set(names)
-    if len(wanted) > 1:
-        total = sum(one.points for one in store.series.metrics(run_id) if one.name in wanted)
-        if total > MOST_POINTS:
-            raise _too_many(
-                f"These have {total:,}. Ask for fewer metrics at once, or export the run."
-            )
-
-
-def _too_many(hint: str) -> UserError:
-    return UserError(f"the answer would have more than {MOST_POINTS:,} points.", hint=hint)
+    if x_axis == "flops" and _cost(run) is None:
+        raise NotFound(
+            f"{run.name}: its FLOPs per token are not known, or changed during the run.",
+            hint="Take its tokens: x=tokens",
+        )
+    found = curves_of_runs(store, [run.id], names, x_axis=x_axis, **options)
+    for name in set(names) - {one.name for one in found}:
+        store.series.read(run.id, name)  # It says which metrics the run has.
+    return found

@@ -313,7 +313,8 @@ def test_chart_of_many_runs_has_a_limit_of_points(server, client, monkeypatch):
     api, address = server
     run = client.submit(RUN_SPEC)
     ingest(api.store, begin(api.store, run.id), started() + metrics(1, 300))
-    query = {"run": [run.id], "name": ["train/loss"], "points": 200}
+    names = [metric.name for metric in run.metrics()][:2]
+    query = {"run": [run.id], "name": names, "points": 200}
     headers = {"Authorization": f"Bearer {TOKEN}"}
     answer = httpx.get(f"{address}/api/v1/series", params=query, headers=headers)
     assert answer.status_code == 200
