@@ -151,6 +151,7 @@ test("a metric is shown in its own unit", () => {
     ["eval/hellaswag_acc", 70.82, "70.82"], // A script may log percent.
     ["top1_acc", "NaN", "NaN"],
     ["memory/peak_bytes", 61.3e9, "61.3 GB"],
+    ["system/disk_read_bytes_per_s", 33600, "33.6 kB/s"],
     ["step_time_s", 0.0324, "32.4 ms"],
     ["step_time_s", 2.1, "2.1 s"],
     ["data_wait_s", 0.0000021, "2.1 µs"],

@@ -67,7 +67,8 @@ test("the chip of a failure has the last line of the traceback alone", () => {
 test("tiles are of what has a value; the best of an evaluation has its step if every point is known", () => {
   const value = { value: 1, step: 5 };
   assert.deepEqual(tileNames(run({ spec: {}, latest: { mfu: value, "train/loss": value, odd: value } })), ["train/loss", "mfu"]);
-  assert.deepEqual(tileNames(run({ spec: { trainer: {} }, latest: { odd: value } })), ["odd"]);
+  const logged = { odd: { value: 1, step: 4 }, loss: value, "train/loss": value, "system/ram_used_bytes": { value: 9, step: 5 } };
+  assert.deepEqual(tileNames(run({ spec: { trainer: {} }, latest: logged })), ["train/loss", "odd"]);
   const series = /** @type {any} */ ({ name: "val/loss", goal: "minimize", total_points: 3, step: [100, 200, 300], y: [2, 1.5, "NaN"], low: null, high: null });
   assert.equal(bestOf(series), "best 1.500 @ 200");
   assert.equal(bestOf({ ...series, total_points: 30, low: [2, 1.25, 1.5] }), "best 1.250");

@@ -43,24 +43,17 @@ def test_line_without_a_step_has_the_one_before_it_or_is_counted():
     assert steps == [8, 8, 9]
 
 
-def test_step_within_an_epoch_counts_on_from_the_epoch_before():
-    patterns = ["epoch {epoch} | {step}/{} batches | loss {loss}", "valid loss {val/loss}"]
-    lines = [
-        "epoch 1 | 60/ 72 batches | loss 3",
-        "valid loss 2",
-        "epoch 2 | 20/ 72 batches | loss 1",
-    ]
-    assert [step for step, _ in rows(patterns, *lines)] == [60, 60, 92]
-    uncounted = rows(
-        ["Epoch: {epoch}, step {step}: {loss}"],
-        *[f"Epoch: {e}, step {s}: 1" for e in (0, 1) for s in (0, 5)],
-    )
-    assert [step for step, _ in uncounted] == [0, 5, 5, 10]
-    ends = rows(["Epoch {epoch} {step}/{} {loss}"], "Epoch 1 9/9 3", "Epoch 2 9/9 2")
-    assert [step for step, _ in ends] == [9, 18]
-    # A restart of the program is none.
-    again = rows(patterns, lines[2], lines[0], "epoch 1 | 10/72 batches | loss 2")
-    assert [step for step, _ in again] == [20, 60, 10]
+@pytest.mark.parametrize(
+    ("pattern", "lines", "steps"),
+    [
+        ("epoch {epoch} | {step}/{} | {loss}", "epoch 1 | 60/ 72 | 3; epoch 2 | 20/ 72 | 1", [60, 92]),
+        ("epoch {epoch}, {step}: {loss}", "epoch 0, 5: 1; epoch 1, 0: 1; epoch 1, 5: 1", [5, 5, 10]),
+        ("epoch {epoch} {step}/{} {loss}", "epoch 1 9/9 3; epoch 2 9/9 2", [9, 18]),
+        ("epoch {epoch} {step}/{} {loss}", "epoch 2 9/9 3; epoch 1 2/9 2", [9, 2]),  # Run again.
+    ],
+)  # fmt: skip
+def test_step_within_an_epoch_counts_on_from_the_epoch_before(pattern, lines, steps):
+    assert [step for step, _ in rows([pattern], *lines.split(";"))] == steps
 
 
 def test_line_that_almost_matches_takes_no_long_time():

@@ -177,7 +177,7 @@ export function metric(name, wire) {
   if (name === "top1_acc" && value !== null && Number.isFinite(value)) return `${number(value * 100)} %`;
   if (isShare(name)) return percent(wire);
   if (name === "data/epoch") return si(wire);
-  if (name.endsWith("_bytes")) return bytes(wire);
+  if (/_bytes(_per_s)?$/.test(name)) return `${bytes(wire)}${name.endsWith("_s") ? "/s" : ""}`;
   if (name.endsWith("_s")) return duration2(wire);
   if (name.endsWith("/lr") || name === "lr") return scientific(wire);
   return number(wire);

@@ -47,7 +47,7 @@ export function labels(values, name) {
   if (name.endsWith("_bytes")) return values.map((value) => prefixed(value, step, largest, "B"));
   if (/(^|\/)lr$/.test(name)) return values.map((value) => scientific(value));
   if (isShare(name)) return values.map((value) => `${plain(value * 100, step * 100)}%`);
-  if (name.endsWith("per_s")) return values.map((value) => prefixed(value, step, largest, ""));
+  if (name.endsWith("per_s")) return values.map((value) => prefixed(value, step, largest, /bytes/.test(name) ? "B/s" : ""));
   if (name.endsWith("_s")) return values.map((value) => prefixed(value, step, largest, "s"));
   return values.map((value) => plain(value, step));
 }

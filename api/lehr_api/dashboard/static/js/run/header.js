@@ -157,10 +157,11 @@ const USUAL = ["train/loss", "val/loss", "tokens_per_s", "data/epoch", "mfu", "t
 
 /** Return the metrics that the head has a tile of: those with a value. @param {RunDetail} run */
 export function tileNames(run) {
-  const usual = [...USUAL, MEMORY.find((name) => run.latest[name]) ?? ""];
-  // A program of the user's logs what it likes.
-  const own = run.spec.trainer ? Object.keys(run.latest).filter((name) => !usual.includes(name)) : [];
-  return [...usual.filter((name) => run.latest[name]), ...own];
+  const usual = [...USUAL, MEMORY.find((name) => run.latest[name]) ?? ""].filter((name) => run.latest[name]);
+  // A program of the user's logs what it likes, also a usual metric by another name.
+  const textOf = (/** @type {string} */ name) => JSON.stringify(run.latest[name]);
+  const isOwn = (/** @type {string} */ name) => !/^system\//.test(name) && !usual.map(textOf).includes(textOf(name));
+  return [...usual, ...(run.spec.trainer ? Object.keys(run.latest).filter(isOwn) : [])];
 }
 
 /** Return the best value of an evaluated metric, with its step where each point is known. @param {Series} series */
