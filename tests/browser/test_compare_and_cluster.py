@@ -200,7 +200,7 @@ def test_a_run_is_added_by_name_while_the_others_still_load(look: Visit, world: 
 def test_the_cluster_page_shows_gpu_holders_and_pending_reasons(visit: Visit, lehr: Lehr):
     page = visit.open("/cluster")
     node = page.get_by_role("region", name="Node n1")
-    expect(node).to_contain_text("8 \u00d7 NVIDIA A100-SXM4-80GB, 75 GiB each; 64 CPUs")
+    expect(node).to_contain_text("8 \u00d7 NVIDIA A100-SXM4-80GB, 80 GB each; 64 CPUs")
     node.get_by_role("button", name="n1", expanded=False).click()
     expect(node).to_contain_text("Nothing is recorded yet")
     gpus = node.get_by_role("table", name="GPUs of n1").locator("tbody tr")

@@ -179,7 +179,9 @@ def test_the_proposal_is_in_the_form_and_before_the_end_it_is_too_early(visit: V
         if attempt is not attempts[-1]:
             attempt.end(RunState.COMPLETED, 100)
     page = visit.open(f"/sweeps/{sweep.id}")
-    expect(page.get_by_text("too early: 4 of 4 trials at step 100 or above")).to_be_visible()
+    expect(
+        page.get_by_text("too early for proposals: 1 of 4 trials have not ended")
+    ).to_be_visible()
     attempts[-1].end(RunState.COMPLETED, 100)
     page.get_by_role("button", name="Add 1 proposed trial").click()
     expect(page.get_by_role("textbox", name="values")).to_have_value("0.0008")

@@ -59,9 +59,13 @@ class _Scale:
         apart = _APART_X if self.last > self.first else _APART_Y
         most = max(2, round(abs(self.last - self.first) / apart))
         rounded = ticks(self.axis.kind, self.low, self.high, most)
-        if self.axis.kind == "log" and max(rounded, default=1.0) < 1e4:
+        if self.axis.kind == "log" and self.high - self.low >= 1 and self.high < 4:
             return [(value, scientific(value)) for value in rounded]
-        return [(value, _EXPONENT.sub(r"e\1", f"{value:.6g}")) for value in rounded]
+        texts = [_EXPONENT.sub(r"e\1", f"{value:.6g}") for value in rounded]
+        if all("e" not in one for one in texts):
+            places = max((len(one.partition(".")[2]) for one in texts), default=0)
+            texts = [f"{value:.{places}f}" for value in rounded]
+        return list(zip(rounded, texts, strict=True))
 
 
 @dataclass(frozen=True)

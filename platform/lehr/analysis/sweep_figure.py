@@ -13,6 +13,7 @@ from lehr.analysis import figure_svg
 from lehr.analysis.figure import STRIP, Axis, Band, Figure, FigurePoints, Mark, Role, Symbol
 from lehr.analysis.lr_fit import LrFit
 from lehr.analysis.sweep_result import (
+    EDGE,
     is_number,
     outcome,
     parameter_choice,
@@ -45,13 +46,16 @@ def drawn_sweep(
     """
     chosen = parameter_choice(detail, parameter)
     fit = sweep_fit(detail, chosen)
-    # Intervals are drawn beside the notes; a bound is not.
-    shown = {fit.range_note()} if fit is not None and fit.bound is None else set()
+    verdict = sweep_verdict(detail, chosen)
+    # The verdict has the interval, and the edge of this parameter.
+    shown = {fit.range_note()} if fit is not None and "with 95 %" in verdict else set()
+    if "may lie beyond" in verdict:
+        shown |= {note for note in detail.notes if note.startswith(f"{EDGE} {chosen} ")}
     if detail.held_out == "different":
         shown.add(detail.held_out_note)
     return SweepFigure(
         parameter=chosen,
-        verdict=sweep_verdict(detail, chosen),
+        verdict=verdict,
         notes=[note for note in detail.notes if note not in shown],
         svg=figure_svg.draw(
             sweep_figure(detail, chosen, listed=0 if links else _MOST_LISTED),

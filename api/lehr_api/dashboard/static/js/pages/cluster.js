@@ -164,7 +164,7 @@ function drawNode(node) {
     node.until !== null && !node.left && !node.ending && h("span.dim", {}, "available until ", f.time(node.until)),
     h(
       "span.dim", {}, `${node.gpus.length} × ${kinds}`,
-      node.logical ? ": training runs on the CPU" : memory && `, ${Math.round(memory / 2 ** 30)} GiB each`,
+      node.logical ? ": training runs on the CPU" : memory && `, ${f.bytes(memory)} each`,
       node.cpus !== null && `; ${f.integer(node.cpus)} CPUs`,
       node.alive && node.cpu_utilization !== null && `, ${f.percent(node.cpu_utilization)} in use`,
       node.alive && node.ram_bytes && `; ${f.bytes(node.ram_used_bytes)} of ${f.bytes(node.ram_bytes)} memory in use`,

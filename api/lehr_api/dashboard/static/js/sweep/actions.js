@@ -96,10 +96,9 @@ function extend(sweep) {
 
 /** Return why a grid has no proposal yet; null if all has ended. @param {SweepDetail} sweep */
 export function tooEarly(sweep) {
-  const { trials, trials_total: total, compared_at_step: at, metric, method } = sweep;
-  if (!living(sweep) || method !== "grid") return null;
-  const above = trials.filter((trial) => (at === null ? trial.value !== null : (trial.step ?? 0) >= at)).length;
-  return `too early: ${above} of ${total} trials ${at === null ? `have ${metric}` : `at step ${f.integer(at)} or above`}`;
+  const left = living(sweep);
+  if (!left || sweep.method !== "grid") return null;
+  return `too early for proposals: ${left} of ${f.integer(sweep.trials_total)} trials have not ended`;
 }
 
 /** Two buttons, and a menu; on a phone they are in it. @param {SweepDetail} sweep */

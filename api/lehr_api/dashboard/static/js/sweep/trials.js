@@ -42,7 +42,7 @@ export function trialsTable(sweep, mark, hidden) {
     ...sweep.parameters.map((path) => head(shortName(path, sweep.parameters), path)),
     "state", ...(newest ? [head("newest", "its newest value and step")] : []), "trend", head("tok/s"),
   ];
-  const rows = inOrder([...sweep.trials, ...sweep.repetitions]).map((trial) => {
+  const rows = inOrder([...sweep.trials, ...sweep.repetitions]).map((trial, i, { [i - 1]: above }) => {
     const { id, name } = trial.run;
     const reason = runReason(trial.run);
     const point = sweep.points.find(({ run_ids: ids }) => ids.length > 1 && ids.includes(id));
@@ -50,10 +50,11 @@ export function trialsTable(sweep, mark, hidden) {
       trial.best ? "tr.best" : "tr",
       { "data-run": id },
       h("td.shrink", {}, hidden.eye(id, name, mark(trial))),
-      h("td.num", {}, trial.rank ?? f.NONE, trial.rank !== null && point && h(
-        "span.dim", { title: `the mean of its ${point.run_ids.length} seeds, which has the rank` },
+      // The seeds of a point have one rank.
+      h("td.num", {}, !(point && above?.rank === trial.rank) && [trial.rank ?? f.NONE, point && h(
+        "span.mean", { title: `the mean of its ${point.run_ids.length} seeds, which has the rank` },
         ` mean ${f.number(point.mean)}`,
-      )),
+      )]),
       h("td", {}, h("a.name", { href: `/runs/${id}` }, name)),
       h("td.num", {}, h("b", {}, f.number(trial.compared_value)), trial.best && " best"),
       sweep.parameters.map((path) => h(
