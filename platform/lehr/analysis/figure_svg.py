@@ -7,7 +7,6 @@ colour as ``currentColor``, so that a style sheet can replace it, as the dark th
 from __future__ import annotations
 
 import math
-import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -28,7 +27,6 @@ _APART_X, _APART_Y = 80, 36
 """Pixels between two round values of an axis, about."""
 _DASHES = {"dash": "6 4", "dashdot": "8 3 2 3", "dot": "2 3"}
 _SAME = 1e-9  # Share of the values below which their range cannot be drawn.
-_EXPONENT = re.compile(r"e\+?(-?)0*")
 _TINY, _HUGE = 1e-290, 1e290
 """Bounds of values whose ticks can be computed."""
 
@@ -59,13 +57,11 @@ class _Scale:
         apart = _APART_X if self.last > self.first else _APART_Y
         most = max(2, round(abs(self.last - self.first) / apart))
         rounded = ticks(self.axis.kind, self.low, self.high, most)
-        if self.axis.kind == "log" and self.high - self.low >= 1 and self.high < 4:
+        plain = [f"{value:.6g}" for value in rounded]
+        if (self.axis.kind == "log" and self.high - self.low >= 1) or "e" in "".join(plain):
             return [(value, scientific(value)) for value in rounded]
-        texts = [_EXPONENT.sub(r"e\1", f"{value:.6g}") for value in rounded]
-        if all("e" not in one for one in texts):
-            places = max((len(one.partition(".")[2]) for one in texts), default=0)
-            texts = [f"{value:.{places}f}" for value in rounded]
-        return list(zip(rounded, texts, strict=True))
+        places = max((len(one.partition(".")[2]) for one in plain), default=0)
+        return [(value, f"{value:.{places}f}") for value in rounded]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from lehr.analysis import figure_svg
 from lehr.analysis.figure import STRIP, Axis, Band, Figure, FigurePoints, Mark, Role, Symbol
 from lehr.analysis.lr_fit import LrFit
 from lehr.analysis.sweep_result import (
-    EDGE,
     is_number,
     outcome,
     parameter_choice,
@@ -50,7 +49,9 @@ def drawn_sweep(
     # The verdict has the interval, and the edge of this parameter.
     shown = {fit.range_note()} if fit is not None and "with 95 %" in verdict else set()
     if "may lie beyond" in verdict:
-        shown |= {note for note in detail.notes if note.startswith(f"{EDGE} {chosen} ")}
+        shown |= {
+            note for note in detail.notes if f"at the edge of the values tried: {chosen} " in note
+        }
     if detail.held_out == "different":
         shown.add(detail.held_out_note)
     return SweepFigure(

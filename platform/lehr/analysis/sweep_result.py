@@ -17,8 +17,6 @@ from lehr.errors import NotFound, did_you_mean
 if TYPE_CHECKING:
     from lehr.schemas.sweeps import SweepDetail, TrialView
 
-EDGE = "The best is at the edge of the values tried:"
-
 
 def parameter_choice(sweep: SweepDetail, requested: str | None = None) -> str:
     """Return the parameter for the figure's x axis: the requested one, else a learning rate, else

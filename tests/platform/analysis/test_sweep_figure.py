@@ -12,7 +12,7 @@ import pytest
 from lehr.analysis import figure as colours
 from lehr.analysis.figure import Figure, FigurePoints
 from lehr.analysis.sweep_figure import drawn_sweep, sweep_figure
-from lehr.analysis.sweep_result import EDGE, ENOUGH, outcome, parameter_importance, sweep_verdict
+from lehr.analysis.sweep_result import ENOUGH, outcome, parameter_importance, sweep_verdict
 from lehr.app.presenters import Presenter
 from lehr.errors import NotFound
 from lehr.schemas.runs import RunView
@@ -272,7 +272,8 @@ def test_notes_do_not_repeat_the_verdict(detail):
         "two sets",
         "else",
     ]
-    edges = [f"{EDGE} {path} 1.0 is the smallest; ..." for path in (LR, "train.steps")]
+    edge = "The best is at the edge of the values tried: {} 1.0 is the smallest; ..."
+    edges = [edge.format(path) for path in (LR, "train.steps")]
     drawn = drawn_sweep(sweep(parabola([2e-3, 4e-3, 8e-3]), notes=edges), None)
     assert "may lie beyond" in drawn.verdict
     assert drawn.notes == edges[1:]

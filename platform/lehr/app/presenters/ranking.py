@@ -18,7 +18,6 @@ from lehr.analysis.batches import HeldOut
 from lehr.analysis.lr_fit import within_reach
 from lehr.analysis.noise import Noise, is_value, pooled_noise
 from lehr.analysis.significance import PLUS_MINUS, Group, Significance, band, judge, within_noise
-from lehr.analysis.sweep_result import EDGE
 from lehr.base import formats
 from lehr.base.names import Goal, is_rate, is_seed
 
@@ -328,7 +327,7 @@ def _edges(best: TrialStatus, tried: Mapping[str, Sequence[Any]]) -> list[str]:
             continue
         side, further = ("smallest", "smaller") if value == numbers[0] else ("largest", "larger")
         found.append(
-            f"{EDGE} {path} {formats.parameter(value, path)} "
+            f"The best is at the edge of the values tried: {path} {formats.parameter(value, path)} "
             f"is the {side}{far}; a {further} one may be better."
         )
     return found

@@ -105,6 +105,17 @@ function bars(past, { gpus, runs }, row) {
   );
 }
 
+/** Pixels of a letter and of its line, and of what is beside a strip; a strip is at least `LEAST_WIDTH` wide. */
+const [LETTER, LINE, BESIDE, LEAST_WIDTH] = [6.5, 14, 130, 620];
+
+/** Name the bars that have room for it. @param {Past} past @param {NodeHistory} node @param {number} row its height */
+const names = (past, { runs }, row) => runs.map(({ name, gpus, began, ended }) => {
+  const width = Math.max(LEAST_WIDTH, innerWidth - BESIDE);
+  const [left, right] = [began, ended ?? past.history.ended].map((at) => percentOf(past, at));
+  const fits = gpus.length * row >= LINE && (right - left) * width >= 100 * LETTER * name.length;
+  return fits && s("text", { class: "none", x: `${left + 0.3}%`, y: (gpus[0] + gpus.length / 2) * row + 4 }, name);
+});
+
 /**
  * Draw a row for each GPU.
  *
@@ -137,8 +148,6 @@ export function strip(past, node, say) {
     event.preventDefault();
     move(at.time + (by[0] * (last - began)) / 100, at.gpu + by[1]);
   };
-  const first = node.spans[0]?.began ?? now;
-  const unseen = percentOf(past, first) > 15 && !node.runs.some((run) => run.began < first - 60);
   return h(
     "div.strip",
     {
@@ -156,7 +165,7 @@ export function strip(past, node, say) {
       bars(past, node, row),
       node.unused.map(({ gpu, began: from, ended }) => bar(past, from, ended, [gpu * row, row], "unused")),
       s("rect", { class: "now", x: `${percentOf(past, now)}%`, width: 1, height }),
-      node.name && unseen && s("text", { class: "none", x: 6, y: height / 2 + 4 }, `no record before ${clock(first)}`),
+      node.name && names(past, node, row),
       node.name
         ? [0, node.gpus - 1].map((gpu) => s("text", { class: "row", x: -8, y: (gpu + 0.5) * row + 4 }, gpu))
         : node.runs.map(({ name, began: from, gpus: [i] }) => s(

@@ -106,13 +106,11 @@ export class Search {
    * for, those that are not in an added chart of a family.
    */
   shown() {
-    const readable = this.expressions.map((one) => ({ one, text: spread(one, this.names) }))
-      .filter(({ one, text }) => problemOf(text) === null && !(this.first.includes(one) && unknownIn(text, this.names)))
-      .map(({ one }) => one);
+    const known = this.expressions.filter((one) => meaningOf(one, this.names).adds);
     const text = this.text.trim();
     const { pattern } = meaningOf(text, this.names);
-    const inFamilies = partsOf(spread(readable.filter((one) => one.includes("*")).join(), this.names));
+    const inFamilies = partsOf(spread(known.filter((one) => one.includes("*")).join(), this.names));
     const isShown = (/** @type {string} */ name) => (text ? pattern?.test(name) ?? true : !inFamilies.includes(name));
-    return [...readable, ...this.names.filter(isShown)];
+    return [...known, ...this.names.filter(isShown)];
   }
 }

@@ -193,9 +193,8 @@ function idleBy(history, by) {
   const sums = history.idle.filter((one) => one.by === by && one.kind !== "down" && one.gpu_hours >= 0.05);
   return [...new Set(sums.map(({ name }) => name))].map((name) => {
     const own = sums.filter((one) => one.name === name);
-    const why = own.slice(0, REASONS).map(
-      ({ kind, gpu_hours: hours }) => (own.length > 1 ? `${hours.toFixed(1)} ${kind}` : kind)
-    );
+    const why = own.slice(0, REASONS)
+      .map(({ kind, gpu_hours: hours }) => (own.length > 1 ? `${hours.toFixed(1)} ${kind}` : kind));
     const more = own.length > REASONS ? [`${own.length - REASONS} more reasons`] : [];
     return { by, name, hours: own.reduce((all, one) => all + one.gpu_hours, 0), why: [...why, ...more].join(" · ") };
   });

@@ -23,14 +23,7 @@ export function gatesTable(stage) {
       h("td.gate-verdict", {}, stateMark(gate.state)),
       h("td.wrap", { "data-label": "expected" }, gate.expected),
       h("td.wrap", { "data-label": "seen" }, gate.seen),
-      h(
-        "td.gate-where",
-        {
-          "data-label": "shown by",
-          title: gate.judged_at === null ? null : new Date(gate.judged_at * 1000).toISOString(),
-        },
-        where(gate, names),
-      ),
+      h("td.gate-where", { "data-label": "shown by" }, where(gate, names)),
     )
   );
   const heads = ["gate", "verdict", "expected", "seen", "shown by"];
