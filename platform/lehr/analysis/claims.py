@@ -16,14 +16,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lehr.analysis.significance import cumulative
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 ALPHA = 0.05
 FIRST = 6  # Pairs of the first look, and at most of each further one.

@@ -20,16 +20,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from lehr.specs.stored import StoredSpec
 
-    from lehr.specs.stored import StoredSpec
-
-    Array = NDArray[np.float64]
+Array = NDArray[np.float64]
 
 PRIOR = (-1.45, -0.98, -3.24, -3.8, -6.59, -4.97, -2.51)
 SPREAD = (0.51, 0.46, 1.69, 1.43, 1.32, 1.32, 0.37)

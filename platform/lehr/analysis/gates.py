@@ -101,8 +101,8 @@ TITLES: dict[GateName, str] = {
 
 def expected(name: GateName, stage: PlannedStage) -> Expected:
     """Return what the gate expects of the stage, in words and figures."""
-    gate = stage.gates[name]
-    return _EXPECTED[name](gate, stage)
+    expect, _ = _RULES[name]
+    return expect(stage.gates[name], stage)
 
 
 def judge(name: GateName, stage: PlannedStage, evidence: Evidence) -> Judgement | None:
@@ -114,7 +114,8 @@ def judge(name: GateName, stage: PlannedStage, evidence: Evidence) -> Judgement 
     if isinstance(gate, Memory):
         expectation = _expect_memory(gate, stage, evidence.device)
     say = partial(Judgement, name, expected=expectation, run_id=evidence.run_id)
-    return _JUDGES[name](gate, evidence, expectation, say)
+    _, judge_by = _RULES[name]
+    return judge_by(gate, evidence, expectation, say)
 
 
 # --- first loss ----------------------------------------------------------------------------
@@ -342,19 +343,13 @@ def _verdict(holds: bool) -> GateResult:
     return "passed" if holds else "failed"
 
 
-_EXPECTED: dict[GateName, Callable[[Any, PlannedStage], Expected]] = {
-    "first_loss": _expect_first_loss,
-    "falling_loss": _expect_falling_loss,
-    "no_alerts": _expect_no_alerts,
-    "memory": _expect_memory,
-    "mfu": _expect_mfu,
-    "exact_resume": _expect_exact_resume,
-}
-_JUDGES: dict[GateName, Callable[[Any, Evidence, Expected, _Say], Judgement | None]] = {
-    "first_loss": _judge_first_loss,
-    "falling_loss": _judge_falling_loss,
-    "no_alerts": _judge_no_alerts,
-    "memory": _judge_memory,
-    "mfu": _judge_mfu,
-    "exact_resume": _judge_exact_resume,
+_Expect = Callable[[Any, PlannedStage], Expected]
+_Judge = Callable[[Any, Evidence, Expected, _Say], Judgement | None]
+_RULES: dict[GateName, tuple[_Expect, _Judge]] = {
+    "first_loss": (_expect_first_loss, _judge_first_loss),
+    "falling_loss": (_expect_falling_loss, _judge_falling_loss),
+    "no_alerts": (_expect_no_alerts, _judge_no_alerts),
+    "memory": (_expect_memory, _judge_memory),
+    "mfu": (_expect_mfu, _judge_mfu),
+    "exact_resume": (_expect_exact_resume, _judge_exact_resume),
 }

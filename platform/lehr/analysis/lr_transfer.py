@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 from lehr.analysis.lr_fit import LrFit, Range
 from lehr.analysis.lr_rules import DEFAULT, RULES, Quantity, Rule, Setting
@@ -98,8 +99,6 @@ def deviation(source: Setting, target: Setting) -> float:
 
 def interval(rates: Sequence[float], deviation: float, share: float) -> Range:
     """Return the central interval of rates with a normal doubt, in doublings, on each."""
-    from statistics import NormalDist
-
     import numpy as np
 
     middle = np.log2(np.asarray(rates))

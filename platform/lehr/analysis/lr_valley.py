@@ -17,11 +17,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lehr.analysis.noise import Noise
-
-Array = NDArray[np.float64]
+from lehr.analysis.sampler import Array
 
 BEST, LEVEL, RISE, SKEW, LEFT, RIGHT, WIDTH, NOISE = range(8)
 """Columns of a curve: log2 of its best rate; its lowest loss; the logarithms of ``r``, the mean of

@@ -5,16 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from lehr.specs.run import RunSpec
 from lehr_trainer.configs.stages import as_built
-from lehr_trainer.planning.hardware import GPUS, names
+from lehr_trainer.configs.train import TrainConfig
+from lehr_trainer.planning.hardware import GPUS, GpuType, names
 from lehr_trainer.planning.memory import training_memory
-
-if TYPE_CHECKING:
-    from lehr.specs.run import RunSpec
-    from lehr_trainer.configs.train import TrainConfig
-    from lehr_trainer.planning.hardware import GpuType
 
 USABLE_MEMORY = 0.94
 """Share of a GPU's memory that training can use; the CUDA context and fragmentation take the

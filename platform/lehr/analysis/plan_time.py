@@ -6,17 +6,13 @@ import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from lehr.analysis.replaced_parts import not_ours
+from lehr.specs.run import RunSpec
 from lehr_trainer.configs.shapes import ROTARY_FIELDS
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.planning.counts import bytes_between_nodes
 from lehr_trainer.planning.hardware import Arithmetic, GpuType, usual_mfu
-
-if TYPE_CHECKING:
-    from lehr.specs.run import RunSpec
-
 
 _OF_BATCH = frozenset({"batch", "length", "micro-batch"})
 SIZES = _OF_BATCH | {"size", "model", "stages", "GPUs"}

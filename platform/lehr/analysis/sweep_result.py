@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import warnings
-from typing import TYPE_CHECKING, Any, Literal, TypeGuard
+from typing import Any, Literal, TypeGuard
 
 from lehr.analysis.lr_fit import USED, LrFit, Range, fit_learning_rate, rates_below
 from lehr.analysis.noise import Noise, is_value
@@ -13,9 +13,7 @@ from lehr.analysis.significance import Group, mean_text
 from lehr.base import formats
 from lehr.base.names import is_rate, is_seed
 from lehr.errors import NotFound, did_you_mean
-
-if TYPE_CHECKING:
-    from lehr.schemas.sweeps import SweepDetail, TrialView
+from lehr.schemas.sweeps import SweepDetail, TrialView
 
 
 def parameter_choice(sweep: SweepDetail, requested: str | None = None) -> str:
