@@ -197,6 +197,11 @@ class RunView(View):
     forked_from: str | None = None
     submitted_by: str = "user"
 
+    @property
+    def newest(self) -> dict[str, float]:
+        """The values of ``latest``, without their steps."""
+        return {name: one.value for name, one in self.latest.items()}
+
 
 class RunValuesView(View):
     """The configs of many runs by dotted path, and their newest values of some metrics."""

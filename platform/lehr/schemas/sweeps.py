@@ -26,6 +26,11 @@ class TrialView(View):
     recorded, or the metric is not measured on one.
     """
 
+    @property
+    def place(self) -> tuple[bool, int, int]:
+        """What sorts trials, the best first; those without a rank come last, in their order."""
+        return self.rank is None, self.rank or 0, self.number
+
 
 class StandingView(View):
     """How a trial stands among the others, without its run."""

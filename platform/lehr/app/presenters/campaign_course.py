@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Literal
 
+import numpy as np
+
 from lehr.analysis import figure_svg
 from lehr.analysis.figure import Axis, Band, Figure, FigurePoints
 from lehr.analysis.laws.question import CampaignAnswer
@@ -99,8 +101,6 @@ def drawn_course(
     metric: str, steps: Sequence[CourseView], trials: Sequence[CampaignTrialView]
 ) -> dict[str, str]:
     """Draw how an answer narrows over the GPU-hours used, with the trials: SVG by title."""
-    import numpy as np
-
     if len(steps) < 2:
         return {}
     x, figures = [one.hours for one in steps], {}

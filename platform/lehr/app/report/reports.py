@@ -126,9 +126,7 @@ def sweep_report(
     """Return the report. ``figure``: None where the sweep has no trials yet; ``curves``: by metric,
     each trial's label and points.
     """
-    trials = sorted(
-        sweep.seeded, key=lambda trial: (trial.rank is None, trial.rank or 0, trial.number)
-    )
+    trials = sorted(sweep.seeded, key=lambda trial: trial.place)
     notes = list(figure.notes if figure is not None else sweep.notes)
     if sweep.noise is not None and not any(PLUS_MINUS in note for note in notes):
         notes.append(PLUS_MINUS)

@@ -9,8 +9,12 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from lehr.analysis.batches import is_measured
 from lehr.analysis.forecast import planned
+from lehr.analysis.laws import Observation, fit_law, model
+from lehr.analysis.laws.law import quantiles
 from lehr.analysis.laws.question import Field
 from lehr.analysis.lr_rules import DEFAULT, RULES, Setting, setting_of
 from lehr.app.services.transfer import SAME, at
@@ -55,7 +59,6 @@ def law_of(
     Raises:
         UserError: the runs have no common law, or too few have ended.
     """
-    from lehr.analysis.laws import fit_law
     from lehr.analysis.laws.figure import between, drawn_law
 
     metric, runs, sweep = _named(context, refs)
@@ -146,8 +149,6 @@ def _named(context: Context, refs: Sequence[str]) -> tuple[str, list[RunRow], Sw
 
 def _told(context: Context, runs: Sequence[RunRow], metric: str) -> tuple[Told, list[str]]:
     """Return the runs that a law can use, and notes on others."""
-    from lehr.analysis.laws import Observation
-
     told, left_out = [], Counter[str]()
     for run in runs:
         done = run.state == RunState.COMPLETED
@@ -191,8 +192,6 @@ def _scaled(setting: Setting, size: float | None, tokens: float | None) -> Setti
 
 
 def _believed(draws: Array) -> Believed:
-    from lehr.analysis.laws.law import quantiles
-
     low, lower, value, higher, high = quantiles(draws)
     return Believed(value=value, likely=(lower, higher), sure=(low, high))
 
@@ -209,9 +208,6 @@ def _prediction(law: Law, name: str, setting: Setting) -> PredictionView:
 
 
 def _numbers(law: Law) -> dict[str, Believed]:
-    import numpy as np
-
-    from lehr.analysis.laws import model
 
     top, by_size, by_tokens = law.draws[:, law.model.stop :][:, : model.LINEAR].T
     alpha, beta = np.exp(law.draws[:, [model.ALPHA, model.BETA]]).T

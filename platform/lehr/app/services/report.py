@@ -57,9 +57,7 @@ def report_sweep(context: Context, sweep: SweepRow) -> str:
     detail = detail.model_copy(update={"trials": list(listed.values())})
     campaign = _campaign(context, sweep) if detail.method == "campaign" else None
     figure = drawn_sweep(presenter.outline(sweep), None) if listed and not campaign else None
-    ordered = sorted(
-        detail.trials, key=lambda trial: (trial.rank is None, trial.rank or 0, trial.number)
-    )
+    ordered = sorted(detail.trials, key=lambda trial: trial.place)
     # In the sweep's order, so that neighbours in the legend are neighbours in the grid.
     drawn = sorted(ordered[: reports.DRAWN], key=lambda trial: trial.number)
     labels = [(formats.point(trial.parameters), trial.run.id) for trial in drawn]

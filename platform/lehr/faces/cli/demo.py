@@ -12,6 +12,8 @@ from lehr.errors import LehrError, SpecError, UserError
 from lehr.faces.cli.launch import launch, nothing_recorded
 from lehr.faces.cli.output import JsonOption, console, notes, print_json
 from lehr.faces.cli.plan import OverridesArgument, read_spec
+from lehr.faces.cli.show import print_sweep
+from lehr.faces.cli.watch import watch_until_end
 from lehr_trainer import extras
 
 if TYPE_CHECKING:
@@ -44,7 +46,6 @@ def demo(
 
     JSON: {sweep: SweepDetail}.
     """
-    from lehr.faces.cli.watch import watch_until_end
     from lehr.specs import SweepSpec
     from lehr.specs.examples import LR_GRID_SMALL
 
@@ -91,7 +92,6 @@ def _bring_up() -> RunningServer:
 
 
 def _show_recorded(*, as_json: bool) -> None:
-    from lehr.faces.cli.show import print_sweep
     from lehr.specs.examples import RECORDED
 
     running = _bring_up()

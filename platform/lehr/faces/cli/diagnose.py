@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -120,8 +121,6 @@ def _of_run(ref: str) -> tuple[dict[str, Any], list[AlertView]]:
 
 def _unjudged(run: RunDetail, logged: Iterable[MetricInfo]) -> dict[str, list[str]]:
     """Return what rules lack to judge a run; empty on a machine without numpy."""
-    from importlib.util import find_spec
-
     if find_spec("numpy") is None:
         return {}
     from lehr.analysis.diagnosis import unjudged

@@ -27,7 +27,7 @@ SPARE = ("MFU", "trend", "tok/s", "GPU")
 
 def trials_table(sweep: SweepDetail) -> Table:
     """Return a table with one row per trial, by rank: values, metric, curve, speed and state."""
-    trials = sorted(sweep.seeded, key=_rank)
+    trials = sorted(sweep.seeded, key=lambda trial: trial.place)
     columns = {
         "#": [str(trial.rank or formats.NOTHING) for trial in trials],
         "run": [escaped(trial.run.name) for trial in trials],
@@ -45,7 +45,7 @@ def live_table(sweep: SweepDetail, out: Console) -> Table:
     columns = {
         "#": [str(trial.number) for trial in trials],
         **_values(sweep, trials),
-        "loss": [formats.loss(_latest(trial, "train/loss")) for trial in trials],
+        "loss": [formats.loss(trial.run.newest.get("train/loss")) for trial in trials],
         **_course(trials),
         "done": [_done(trial.run, bar=out.width >= 100) for trial in trials],
     }
@@ -90,17 +90,12 @@ def _course(trials: Sequence[TrialView]) -> dict[str, list[str]]:
         "trend": [
             formats.sparkline(trial.run.trend, 8, unicode=unicode_safe()) for trial in trials
         ],
-        "tok/s": [formats.si(_latest(trial, "tokens_per_s")) for trial in trials],
+        "tok/s": [formats.si(trial.run.newest.get("tokens_per_s")) for trial in trials],
     }
-    columns["MFU"] = [formats.share(_latest(trial, "mfu")) for trial in trials]
+    columns["MFU"] = [formats.share(trial.run.newest.get("mfu")) for trial in trials]
     several_nodes = len({gpu.node for trial in trials for gpu in trial.run.placement}) > 1
     columns["GPU"] = [_place(trial, several_nodes) for trial in trials]
     return columns
-
-
-def _latest(trial: TrialView, name: str) -> float | None:
-    found = trial.run.latest.get(name)
-    return None if found is None else found.value
 
 
 def headline(sweep: SweepDetail) -> str:
@@ -149,12 +144,7 @@ def _whole_s(run: RunView) -> float:
     share = (run.step or 0) / run.total_steps
     if share < 1:
         return (run.eta_s or 0.0) / (1 - share)
-    step = run.latest.get("step_time_s")
-    return 0.0 if step is None else step.value * run.total_steps
-
-
-def _rank(trial: TrialView) -> tuple[bool, int, int]:
-    return (trial.rank is None, trial.rank or 0, trial.number)
+    return run.newest.get("step_time_s", 0.0) * run.total_steps
 
 
 def _done(run: RunView, *, bar: bool) -> str:

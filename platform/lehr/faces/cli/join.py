@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lehr.base import home
+from lehr.cluster import ray_ports
+from lehr.cluster.ray_ports import DEFAULT_BASE, Ports
 from lehr.errors import Conflict, LehrError, UserError
 from lehr.faces.cli import doctor
 from lehr.faces.cli.checks import check_driver
@@ -105,8 +107,6 @@ def join(
 
     JSON: {node, joined, unit, checks: [{name, status, found, fix}]}.
     """
-    from lehr.cluster import ray_ports
-    from lehr.cluster.ray_ports import DEFAULT_BASE, Ports
     from lehr.faces.join import daemon, keeper, machine, record, slurm
     from lehr.faces.join.checks import check_machine
 

@@ -113,7 +113,7 @@ def _chart(curve: Sequence[tuple[float, float]]) -> list[str]:
 
 def run_lines(view: RunView, now: float) -> list[str]:
     """Return state, progress and figures of a run, as lines of markup."""
-    latest = {name: value.value for name, value in view.latest.items()}
+    latest = view.newest
     head = f"[bold]{escaped(view.name)}[/]  [dim]{view.id}[/]   "
     lines = [head + state_text(view.state, reason(view) or _launched(view, now))]
     step, total = view.step or 0, view.total_steps

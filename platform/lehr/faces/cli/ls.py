@@ -200,7 +200,7 @@ def _print_runs(runs: list[RunView], configs: Mapping[str, Mapping[str, Any]]) -
     columns = ["id", "name", "project", *settings, "state", "step", "loss", "trend", "val"]
     rows = table(*columns, "tok/s", "MFU", "ETA", "age", "reason", right=tuple(right))
     for run in runs:
-        latest = {name: value.value for name, value in run.latest.items()}
+        latest = run.newest
         own = configs.get(run.id, {})
         rows.add_row(
             run.id,

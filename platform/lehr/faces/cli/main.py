@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from lehr import __version__
 from lehr.errors import LehrError, UserError, nearest, not_installed
 from lehr.faces.cli import output
 
@@ -153,8 +154,6 @@ root = typer.Typer(
 
 def _version(requested: bool) -> None:
     if requested:
-        from lehr import __version__
-
         typer.echo(f"lehr {__version__}")
         raise typer.Exit
 

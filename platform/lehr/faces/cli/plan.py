@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
@@ -106,8 +107,6 @@ def plan(
 
 def read_spec(file: str, overrides: list[str] | None) -> Spec:
     """Read the spec from a file, or from standard input when the file is ``-``."""
-    import sys
-
     from lehr.specs import load_spec
 
     if file == "-":

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -137,8 +138,6 @@ def built_parts(spec: RunSpec) -> BuiltParts | None:
     Raises:
         UserError: the model cannot be built.
     """
-    from importlib.util import find_spec
-
     if spec.own.parts is None or find_spec("torch") is None:
         return None
     shaping = spec.own.model_dump_json(include=_SHAPING)

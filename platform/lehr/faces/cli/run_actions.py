@@ -25,6 +25,7 @@ from lehr.faces.cli.output import (
     say,
 )
 from lehr.schemas.sweeps import SweepDeletion
+from lehr.specs.overrides import parse_overrides
 
 if TYPE_CHECKING:
     from lehr.faces.client import Run, Sweep
@@ -100,8 +101,6 @@ def extend(
     as_json: JsonOption = False,
 ) -> None:
     """Add trials to a sweep, even after it has finished. JSON: {sweep: SweepDetail}."""
-    from lehr.specs.overrides import parse_overrides
-
     additions = {path: value for path, value, _ in parse_overrides(more)}
     sweep = connect().find_sweep(ref)
     points, trials = additions.pop("points", None), additions.pop("trials", None)

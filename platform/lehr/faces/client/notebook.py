@@ -112,8 +112,8 @@ def trials_frame(trials: Sequence[TrialView], metric: str) -> pd.DataFrame:
             "held_out": trial.held_out,
             "state": trial.run.state,
             "reason": trial.run.reason or trial.run.pending_reason,
-            "tokens_per_s": _latest(trial.run, "tokens_per_s"),
-            "mfu": _latest(trial.run, "mfu"),
+            "tokens_per_s": trial.run.newest.get("tokens_per_s"),
+            "mfu": trial.run.newest.get("mfu"),
             "run": trial.run.id,
         }
         for trial in trials
@@ -288,8 +288,3 @@ def _state(run: RunView) -> str:
 def _steps(run: RunView) -> str:
     done = formats.count(run.step)
     return f"{done} of {run.total_steps:,}" if run.total_steps else done
-
-
-def _latest(run: RunView, name: str) -> float | None:
-    found = run.latest.get(name)
-    return found.value if found else None

@@ -27,6 +27,7 @@ from lehr.schemas.streams import (
     SampleView,
     Series,
 )
+from lehr.specs import RunSpec
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,8 +79,6 @@ class RunData(ObjectMethods[RunView, RunDetail]):
 
     @cached_property
     def spec(self) -> RunSpec:
-        from lehr.specs import RunSpec
-
         return RunSpec.model_validate(self.detail.spec)
 
     @property

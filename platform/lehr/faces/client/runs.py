@@ -20,6 +20,7 @@ from lehr.schemas.checkpoints import CheckpointDeletion, CheckpointVerdict, Chec
 from lehr.schemas.comparisons import ClaimView
 from lehr.schemas.runs import Deletion, RunDetail
 from lehr.schemas.sweeps import SweepDetail
+from lehr.specs.run import RunSpec
 from lehr_trainer.contract.records import Evaluation
 
 if TYPE_CHECKING:
@@ -287,7 +288,6 @@ class Run(RunData):
     def plan_cooldown(self, tokens: int | str, **options: Any) -> Cooldown:
         """Return what ``cooldown`` of the same arguments would record, and record nothing."""
         from lehr.control.cooldowns import cooldown
-        from lehr.specs.run import RunSpec
 
         saved = [point for point in self.checkpoints() if point.removed_at is None]
         return cooldown(RunSpec.model_validate(self.detail.spec), saved, tokens, **options)

@@ -20,9 +20,10 @@ from pydantic import BaseModel
 from lehr import __version__
 from lehr.errors import NotFound, UserError
 from lehr.faces.client.transport import Transport
-from lehr.specs import Spec
+from lehr.specs import RunSpec, Spec, load_spec
 from lehr.specs.overrides import Overrides
 from lehr.specs.program import COMMAND, Code, Program
+from lehr_trainer.configs.parts import PartsConfig
 
 
 def load(
@@ -32,8 +33,6 @@ def load(
 
     ``want``: the only kind that is accepted.
     """
-    from lehr.specs import load_spec
-
     folder = None
     if isinstance(spec, BaseModel):
         # It is valid as it is; only what is laid over it must be validated with it.
@@ -135,8 +134,6 @@ def with_capsule(transport: Transport | None, spec: Spec, folder: Path | None) -
     Raises:
         SpecError: the project's files cannot be collected; nothing was sent.
     """
-    from lehr.specs import RunSpec
-
     run = spec if isinstance(spec, RunSpec) else spec.run
     if run.code.digest is not None:
         return spec
@@ -227,9 +224,6 @@ def with_current_code(
     Raises:
         SpecError: the project's files cannot be collected; nothing was sent.
     """
-    from lehr.specs.program import Code, Program
-    from lehr_trainer.configs.parts import PartsConfig
-
     code = Code.model_validate(spec.get("code") or {})
     program = Program.model_validate(given) if (given := spec.get("trainer")) else None
     found = PartsConfig.model_validate(given).named if (given := _parts(spec)) else {}

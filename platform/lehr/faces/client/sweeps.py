@@ -78,9 +78,7 @@ class Sweep(ObjectMethods[SweepView, SweepDetail]):
 
     def results(self) -> list[TrialView]:
         """Return the trials, best first; those without a rank come last, in the sweep's order."""
-        return sorted(
-            self.trials, key=lambda trial: (trial.rank is None, trial.rank or 0, trial.number)
-        )
+        return sorted(self.trials, key=lambda trial: trial.place)
 
     def runs(self) -> list[Run]:
         """Return the runs, one per trial, in the sweep's order."""

@@ -32,6 +32,7 @@ from lehr.schemas.base import Page
 from lehr.schemas.runs import RunView
 from lehr.schemas.streams import Series
 from lehr.specs import load_spec
+from lehr.specs.examples import example
 
 Limit = Annotated[int, Field(ge=1, le=100)]
 Offset = Annotated[int, Field(ge=0, description="Skip so many, to read on.")]
@@ -245,8 +246,6 @@ class Reading:
 
     def example_spec(self, kind: Literal["run", "sweep", "rollout"]) -> Answer:
         """Return a small working spec as YAML, with comments. The schema is a resource."""
-        from lehr.specs.examples import example
-
         return {"yaml": example(kind), "schema": f"lehr://schema/{kind}"}
 
     def metrics(

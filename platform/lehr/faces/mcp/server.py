@@ -19,6 +19,7 @@ from lehr.faces.client import Client
 from lehr.faces.mcp.answers import Answer, text_of
 from lehr.faces.mcp.launching import Launching
 from lehr.faces.mcp.reading import Reading
+from lehr.specs import json_schema
 
 READS = (
     "overview", "list_runs", "show_run", "list_sweeps", "show_sweep", "list_rollouts",
@@ -113,8 +114,6 @@ def _add_resources(server: MCPServer, client: Client, reading: Reading) -> None:
 
     def schema(ref: str) -> str:
         """Return the JSON Schema of a run's, sweep's or rollout's spec."""
-        from lehr.specs import json_schema
-
         for kind in _KINDS:
             if ref == kind:
                 return json.dumps(json_schema(kind), separators=(",", ":"))
