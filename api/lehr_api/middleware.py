@@ -11,6 +11,7 @@ import logging
 import re
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import KW_ONLY, dataclass
 
 from anyio import to_thread
 from starlette.datastructures import Headers
@@ -53,24 +54,18 @@ _OF_PARTS = [
 """Of scripts and styles, 50 a page: the others are about documents, which they never are."""
 
 
+@dataclass(eq=False, repr=False)
 class Guard:
-    def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        settings: Settings,
-        attempt_token_sha256: Callable[[str], Awaitable[str | None]],
-        store: Callable[[], Store],
-        ended_logins: Callable[[], EndedLogins],
-    ) -> None:
-        self.app = app
-        self._settings = settings
-        self._keys = auth.Keys(settings.token)
-        self._names = auth.own_names(settings)
-        self._loopback = settings.loopback
-        self._attempt_token_sha256 = attempt_token_sha256
-        self._store = store
-        self._ended_logins = ended_logins
+    app: ASGIApp
+    _: KW_ONLY
+    settings: Settings
+    attempt_token_sha256: Callable[[str], Awaitable[str | None]]
+    store: Callable[[], Store]
+    ended_logins: Callable[[], EndedLogins]
+
+    def __post_init__(self) -> None:
+        self._keys = auth.Keys(self.settings.token)
+        self._names = auth.own_names(self.settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -108,7 +103,7 @@ class Guard:
                 scope.setdefault("state", {})["person"] = person
                 become_actor(person.name)
             if scope["type"] == "http":
-                receive = _limited(scope, receive, self._settings)
+                receive = _limited(scope, receive, self.settings)
             await self.app(scope, receive, send_guarded)
         except LehrError as error:
             if started:
@@ -129,7 +124,7 @@ class Guard:
         """Return the person whose request it is; None for a worker's, a node's and an open path."""
         headers = Headers(scope=scope)
         path: str = scope["path"]
-        auth.check_host(headers, self._names, loopback=self._loopback)
+        auth.check_host(headers, self._names, loopback=self.settings.loopback)
         auth.check_origin(headers, scope.get("method", "WEBSOCKET"), scope["scheme"])
         if auth.is_open(path):
             return None
@@ -137,16 +132,16 @@ class Guard:
             return None
         attempt = auth.attempt_of(path)
         if attempt is None:
-            tokens = self._store().access_tokens
-            return auth.check_person(headers, self._keys, tokens, self._ended_logins())
-        auth.check_attempt(headers, await self._attempt_token_sha256(attempt))
+            tokens = self.store().access_tokens
+            return auth.check_person(headers, self._keys, tokens, self.ended_logins())
+        auth.check_attempt(headers, await self.attempt_token_sha256(attempt))
         return None
 
     def _audit(self, person: Person, scope: Scope, status: int) -> None:
         """Record a request that changes something, before it is answered."""
         client = scope.get("client")
         try:
-            self._store().audit.add(
+            self.store().audit.add(
                 person.name,
                 person.role,
                 method=scope["method"],

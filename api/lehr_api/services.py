@@ -87,10 +87,7 @@ def assemble(
 @asynccontextmanager
 async def running(settings: Settings) -> AsyncIterator[Services]:
     """Open the store and start dispatching; close both at the end. Trainings continue."""
-    from lehr.app.presenters.cluster import ClusterPresenter
     from lehr.app.wandb_mirror.controller import MirrorController
-    from lehr.cluster.dispatcher import Dispatcher
-    from lehr.store import Store
 
     store = await to_thread.run_sync(Store.open, settings.home)
     try:
@@ -118,25 +115,21 @@ async def running(settings: Settings) -> AsyncIterator[Services]:
             wake=dispatcher.wake,
             server_url=settings.url,
         )
-        budgets = Upkeep("budgets", partial(pause_overrun, services))
-        budgets.start()
-        seen = Upkeep("cluster history", partial(see_cluster, services), every_s=SEEN_EVERY_S)
-        seen.start()
-        minutes = Upkeep("figures of nodes", partial(record_minute, services))
-        minutes.start()
+        upkeep = (
+            Upkeep("budgets", partial(pause_overrun, services)),
+            Upkeep("cluster history", partial(see_cluster, services), every_s=SEEN_EVERY_S),
+            Upkeep("figures of nodes", partial(record_minute, services)),
+        )
+        for one in upkeep:
+            one.start()
         services.sender.start()
         await to_thread.run_sync(watch.start)
         try:
             yield services
         finally:
             await services.hub.stop()
-            await to_thread.run_sync(budgets.stop)
-            await to_thread.run_sync(seen.stop)
-            await to_thread.run_sync(minutes.stop)
-            await to_thread.run_sync(watch.stop)
-            await to_thread.run_sync(services.sender.stop)
-            await to_thread.run_sync(services.presenter.rounds.stop)
-            await to_thread.run_sync(mirror.stop)
-            await to_thread.run_sync(dispatcher.stop)
+            last = (services.sender.stop, services.presenter.rounds.stop, mirror.stop)
+            for stop in (*(one.stop for one in upkeep), watch.stop, *last, dispatcher.stop):
+                await to_thread.run_sync(stop)
     finally:
         await to_thread.run_sync(store.close)

@@ -53,23 +53,20 @@ class Event(NamedTuple):
         return b'["%s",%s]' % (self.kind.encode(), self.data)
 
 
+@dataclass(eq=False, repr=False)
 class Listener:
     """One open connection. Used only in the event loop's thread."""
 
-    def __init__(
-        self,
-        run_id: str | None,
-        kinds: frozenset[str] | None = None,
-        *,
-        gathered: bool = False,
-    ) -> None:
-        self.run_id = run_id
-        self.kinds = kinds
-        """The kinds of events that it gets; None: all."""
-        self.gathered = gathered
-        """Whether pending events are sent as one event. In a browser each event has a cost that
-        does not depend on its length.
-        """
+    run_id: str | None
+    kinds: frozenset[str] | None = None
+    """The kinds of events that it gets; None: all."""
+    _: KW_ONLY
+    gathered: bool = False
+    """Whether pending events are sent as one event. In a browser each event has a cost that does
+    not depend on its length.
+    """
+
+    def __post_init__(self) -> None:
         self._number = 0
         self._missed = False
         self._pending: dict[tuple[str, str, str], bytes] = {}
