@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -29,31 +29,25 @@ from lehr.store import Change, Store
 from lehr.store.tables import Attempt, NodeNote, RunRow
 
 
+@dataclass(eq=False, repr=False)
 class SnapshotLoader:
     """Reads everything that a tick decides on. Reading changes nothing.
 
     What it keeps between ticks are caches and clocks; after a restart it starts empty.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        cluster: Cluster,
-        heartbeats: HeartbeatTable,
-        isolation: Isolation,
-        runs_dir: Path,
-        timeouts: Timeouts,
-    ) -> None:
-        self._store = store
-        self._cluster = cluster
-        self._heartbeats = heartbeats
-        self._isolation = isolation
-        self._timeouts = timeouts
-        self._home = store.home
-        self._runs = RunCache(store, isolation, heartbeats.now)
-        self._attempts = AttemptCache(store)
-        self._estimates = Estimates(heartbeats)
-        self._groups = GroupLoader(store, runs_dir, isolation, heartbeats.now)
+    store: Store
+    cluster: Cluster
+    heartbeats: HeartbeatTable
+    isolation: Isolation
+    runs_dir: Path
+    timeouts: Timeouts
+
+    def __post_init__(self) -> None:
+        self._runs = RunCache(self.store, self.isolation, self.heartbeats.now)
+        self._attempts = AttemptCache(self.store)
+        self._estimates = Estimates(self.heartbeats)
+        self._groups = GroupLoader(self.store, self.runs_dir, self.isolation, self.heartbeats.now)
         self._tables = Noted()  # Of nodes and quotas: not empty if they are to be read.
         self._tables.add(["all"])
         self._notes: dict[str, NodeNote] = {}
@@ -66,7 +60,7 @@ class SnapshotLoader:
         fork are left out: their orders also depend on its checkpoint.
         """
         self.senders = 0  # One per node of each running attempt, or its process.
-        self._recent_ends = RecentEnds(store, isolation)
+        self._recent_ends = RecentEnds(self.store, self.isolation)
         self._groups_unknown = False
         """Whether every group must be loaded, because it is not known which ones changed."""
 
@@ -120,13 +114,13 @@ class SnapshotLoader:
         self.senders = sum(len(row.placement) or 1 for row in rows if row.exited_at is None)
         members = self._members(rows)
         living = {name for member in members.values() for name in member.living()}
-        others = self._store.attempts.unrecorded(living - {row.id for row in rows})
+        others = self.store.attempts.unrecorded(living - {row.id for row in rows})
         self._read_tables()
         out = excluded(self._notes)
         attempts, unreadable = self._open_attempts(rows, active, members)
         runs = self._runs.open_runs()
         holders = self._holders(rows, active, members)
-        held = homes.held(self._home)
+        held = homes.held(self.store.home)
         return Snapshot(
             runs=runs,
             attempts=attempts,
@@ -135,7 +129,7 @@ class SnapshotLoader:
             # Neither is an orphan: an attempt that cannot be read is known, and one that this
             # record never had is another record's to stop.
             members=[member.seen(but=unreadable | others) for member in members.values()],
-            membership_known=self._cluster.membership_known,
+            membership_known=self.cluster.membership_known,
             places=[one.as_node(excluded=out.get(name)) for name, one in members.items()],
             holders=holders,
             exited=_exited(active, holders),
@@ -143,7 +137,7 @@ class SnapshotLoader:
             quotas=self._quotas,
             node_ends=node_ends(
                 {node: end for node, end in self._until.items() if node in members},
-                self._store.clock(),
+                self.store.clock(),
             ),
             sweeps=self._groups.sweeps(),
             sweeps_in_s=self._groups.sweeps_in_s(),
@@ -155,16 +149,16 @@ class SnapshotLoader:
             waiting_in_s=self._runs.waiting_in_s(),
             no_cluster=held or self._why_no_cluster(members),
             held=held is not None,
-            timeouts=self._timeouts,
+            timeouts=self.timeouts,
         )
 
     def _read_tables(self) -> None:
         """Read the small tables if one has changed: the three cost more than the rest of a tick."""
         with self._tables.taken() as changed:
             if changed:
-                self._notes = self._store.nodes.notes()
-                self._quotas = {one.project: one.gpus for one in self._store.quotas.all()}
-                self._until = self._store.nodes.until()
+                self._notes = self.store.nodes.notes()
+                self._quotas = {one.project: one.gpus for one in self.store.quotas.all()}
+                self._until = self.store.nodes.until()
 
     def _open_attempts(
         self, rows: Sequence[Attempt], active: Mapping[str, RunRow], members: Mapping[str, Member]
@@ -174,11 +168,11 @@ class SnapshotLoader:
 
         def read(row: Attempt) -> None:
             run = active.get(row.run_id)
-            found.append(open_attempt(row, run, members, self._heartbeats))
+            found.append(open_attempt(row, run, members, self.heartbeats))
 
         for row in rows:
             run = Subject("run", row.run_id)
-            if not self._isolation.do(run, "reading its attempt", partial(read, row)):
+            if not self.isolation.do(run, "reading its attempt", partial(read, row)):
                 unreadable.add(row.id)
         return found, unreadable
 
@@ -213,7 +207,7 @@ class SnapshotLoader:
         for row in rows:
             if row.exited_at is None:
                 run = Subject("run", row.run_id)
-                self._isolation.do(run, "reading which GPUs it holds", partial(read, row))
+                self.isolation.do(run, "reading which GPUs it holds", partial(read, row))
         held.extend(_orphans(known, members.values()))
         return held
 
@@ -223,19 +217,19 @@ class SnapshotLoader:
         """Return the exits of ``active`` runs, each with all events that have arrived."""
         newest = {row.run_id: row for row in rows if _is_current(row, active)}
         closed = [run_id for run_id in active if run_id not in newest]
-        newest |= self._store.attempts.newest(closed) if closed else {}
+        newest |= self.store.attempts.newest(closed) if closed else {}
         found: list[EndedAttempt] = []
 
         def read(row: Attempt) -> None:
-            run, attempt = self._store.runs.get(row.run_id), self._store.attempts.get(row.id)
-            ended = ended_attempt(self._store, run, attempt, self._heartbeats)
+            run, attempt = self.store.runs.get(row.run_id), self.store.attempts.get(row.id)
+            ended = ended_attempt(self.store, run, attempt, self.heartbeats)
             if ended is not None:
                 found.append(ended)
 
         for row in newest.values():
             if row.exited_at is not None and row.id not in unread:
                 run = Subject("run", row.run_id)
-                self._isolation.do(run, "reading its exit", partial(read, row))
+                self.isolation.do(run, "reading its exit", partial(read, row))
         return found
 
     def _members(self, rows: Sequence[Attempt]) -> dict[str, Member]:
@@ -245,7 +239,7 @@ class SnapshotLoader:
         attempt's processes are gone. An attempt that was given up as lost stays as listed, because
         its processes may live.
         """
-        members = self._cluster.members()
+        members = self.cluster.members()
         by_id = {row.id: row for row in rows}
         self._self_reported_exits &= {name for one in members.values() for name in one.attempts}
         found = {}
@@ -265,7 +259,7 @@ class SnapshotLoader:
         row = rows.get(attempt_id)
         if row is None:
             try:
-                row = self._store.attempts.get(attempt_id)
+                row = self.store.attempts.get(attempt_id)
             except NotFound:
                 return False
         # An exit that is not an object was not reported by the attempt; ``_ended`` fails its run.
@@ -276,9 +270,9 @@ class SnapshotLoader:
         return True
 
     def _why_no_cluster(self, members: Mapping[str, Member]) -> str | None:
-        if self._cluster.has_no_gpus or any(member.usable for member in members.values()):
+        if self.cluster.has_no_gpus or any(member.usable for member in members.values()):
             return None
-        state, message = self._cluster.state()
+        state, message = self.cluster.state()
         why = "waits for the cluster" + (" to start" if state == "starting" else "")
         return f"{why} ({message})" if message else why
 

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Literal
 
 from lehr.base import own_logs
@@ -65,45 +65,33 @@ class Changes:
 SHARE = 0.2  # Largest share of one thread's time.
 
 
+@dataclass(eq=False, repr=False)
 class ChangedRuns:
     """Gathers changed runs, and hands each over once, in the order in which they changed.
 
     A run that changes while it is handled is handled again afterwards.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        handle: Callable[[str], object],
-        *,
-        name: str,
-        gather_s: float,
-        of_interest: Callable[[Change], bool],
-        choose: Callable[[list[str]], Iterable[str]] | None = None,
-    ) -> None:
-        """Args:
-        store: its changes are observed.
-        handle: called with a run's id, in the thread. An error is logged, and the next run
-            follows.
-        name: of the thread, and what the log calls its work.
-        gather_s: seconds for which changes are gathered before any is handled.
-        of_interest: whether a change is one of a run to handle.
-        choose: picks the gathered runs that are handled; all of them, if not given.
-        """
-        self._store = store
-        self._handle = handle
-        self._gather_s = gather_s
-        self._of_interest = of_interest
-        self._choose = choose
+    store: Store  # Its changes are observed.
+    handle: Callable[[str], object]
+    """Called with a run's id, in the thread. An error is logged, and the next run follows."""
+    _: KW_ONLY
+    name: str  # Of the thread, and what the log calls its work.
+    gather_s: float  # Seconds for which changes are gathered before any is handled.
+    of_interest: Callable[[Change], bool]  # Whether a change is one of a run to handle.
+    choose: Callable[[list[str]], Iterable[str]] | None = None
+    """Picks the gathered runs that are handled; all of them, if not given."""
+
+    def __post_init__(self) -> None:
         self.due: dict[str, None] = {}  # Runs that wait, each once.
         self._changed = threading.Condition()
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._go, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._go, name=self.name, daemon=True)
         self._unsubscribe: Callable[[], None] | None = None
 
     def start(self, first: Iterable[str]) -> None:
         """Begin with these runs. Changes from now on are not missed."""
-        self._unsubscribe = self._store.subscribe(self._on_change)
+        self._unsubscribe = self.store.subscribe(self._on_change)
         for run_id in first:
             self._put(run_id)
         self._thread.start()
@@ -119,7 +107,7 @@ class ChangedRuns:
             self._thread.join()
 
     def _on_change(self, change: Change) -> None:
-        if self._of_interest(change):
+        if self.of_interest(change):
             self._put(change.id)
 
     def _put(self, run_id: str) -> None:
@@ -134,7 +122,7 @@ class ChangedRuns:
             for run_id in self._chosen(changed):
                 began = time.monotonic()
                 try:
-                    self._handle(run_id)
+                    self.handle(run_id)
                 except Exception:  # noqa: BLE001 - logged; the other runs follow
                     fields = own_logs.of("run", run_id)
                     _log.exception("%s: %s failed", self._thread.name, run_id, extra=fields)
@@ -144,7 +132,7 @@ class ChangedRuns:
 
     def _chosen(self, changed: list[str]) -> Iterable[str]:
         try:
-            return changed if self._choose is None else self._choose(changed)
+            return changed if self.choose is None else self.choose(changed)
         except Exception:  # noqa: BLE001 - logged; changes may follow
             _log.exception("%s: %d changed runs could not be read", self._thread.name, len(changed))
             return []
@@ -153,4 +141,4 @@ class ChangedRuns:
         """Wait for changes; return False at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self.due or self._stopped.is_set())
-        return not self._stopped.wait(self._gather_s)
+        return not self._stopped.wait(self.gather_s)
