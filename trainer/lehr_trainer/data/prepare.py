@@ -40,7 +40,7 @@ from lehr_trainer.data.token_dataset import (
 )
 from lehr_trainer.data.tokenizers import MASKED, TokenArray, Tokenizer, load_tokenizer
 from lehr_trainer.errors import BadData, DiskFull
-from lehr_trainer.files import fsync_folder
+from lehr_trainer.files import fsync_folder, write_atomically
 
 __all__ = ["Notify", "prepare_dataset"]
 
@@ -318,11 +318,7 @@ class _Preparation:
         )
 
     def _publish(self, building: Path, manifest: DatasetManifest) -> None:
-        with (building / MANIFEST).open("w", encoding="utf-8") as file:
-            file.write(manifest.model_dump_json(indent=2) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        fsync_folder(building)
+        write_atomically(building / MANIFEST, manifest.model_dump_json(indent=2) + "\n")
         if self.directory.exists():  # It has no manifest; otherwise it would have been used.
             shutil.rmtree(self.directory)
         building.rename(self.directory)

@@ -19,6 +19,7 @@ from lehr_trainer.data.token_dataset import (
     sha256_file,
 )
 from lehr_trainer.data.tokenizers import TokenArray, token_ids
+from lehr_trainer.files import write_atomically
 
 STATE = "state.json"
 """Progress of reading, until the folder is published."""
@@ -205,11 +206,7 @@ class ShardWriter:
             "held_out": done.held_out,
             "duplicates": done.duplicates,
         }
-        temporary = self._folder / f"{STATE}.tmp"
-        with temporary.open("wb") as file:
-            file.write(json.dumps(state).encode())
-            _sync(file)
-        temporary.replace(self._folder / STATE)
+        write_atomically(self._folder / STATE, json.dumps(state))
 
     def _resume(self) -> _Progress:
         """Load the recorded progress if its files match it; otherwise start afresh."""

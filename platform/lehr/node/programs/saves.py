@@ -23,7 +23,7 @@ from lehr_log import files_of
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.manifest import MOST_FILES, FileEntry, Manifest, is_plain, read_manifest
 from lehr_trainer.errors import BadCheckpoint
-from lehr_trainer.files import fsync_folder, open_regular
+from lehr_trainer.files import fsync_folder, open_regular, write_atomically
 from lehr_trainer.runtime import installed
 from lehr_trainer.runtime.installed import driver_version
 
@@ -149,12 +149,8 @@ def keep(
             path=saved.path,
             files=files,
         )
-        listing = manifest.model_dump_json(indent=1).encode()
-        with (draft / layout.MANIFEST).open("wb") as output:
-            output.write(listing)
-            output.flush()
-            os.fsync(output.fileno())
-        fsync_folder(draft)
+        listing = manifest.model_dump_json(indent=1)
+        write_atomically(draft / layout.MANIFEST, listing)
         # A program that logs no steps saves all its checkpoints at step 0: the newest one counts.
         shutil.rmtree(old, ignore_errors=True)
         with contextlib.suppress(FileNotFoundError):
@@ -167,7 +163,7 @@ def keep(
         with contextlib.suppress(OSError):  # The new one is in place.
             old.rename(folder)
         raise
-    digest = hashlib.sha256(listing).hexdigest()
+    digest = hashlib.sha256(listing.encode()).hexdigest()
     return Kept(manifest.size_bytes, digest, time.monotonic() - began)
 
 
