@@ -154,7 +154,8 @@ class MetricsLogger:
         self._pulse.took(step, last=step == self._config.steps)
         logged = self.due(step) or bool(extra)
         extra = {**(always or {}), **(extra or {})}
-        values = torch.stack([loss.detach(), grad_norm.detach(), *map(_fp32, extra.values())])
+        more = (value.detach().float() for value in extra.values())
+        values = torch.stack([loss.detach(), grad_norm.detach(), *more])
         self._latest = (step, values)
         self._waited_s += waited_s
         self._noted += 1
@@ -288,7 +289,3 @@ def _copied_to_host(values: Tensor) -> Tensor:
     """Start a copy to host memory; it is complete once the device has done its work until now."""
     copy = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
     return copy.copy_(values, non_blocking=True)
-
-
-def _fp32(value: Tensor) -> Tensor:
-    return value.detach().float()

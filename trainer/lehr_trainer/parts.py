@@ -29,10 +29,13 @@ from torch import nn
 from lehr_trainer.checkpointing import optimizer_state, state
 from lehr_trainer.checkpointing.checkpoint import SavedTensors, bytes_of
 from lehr_trainer.configs.optimizer import OptimizerConfig
-from lehr_trainer.configs.train import ModelConfig, TrainConfig
+from lehr_trainer.configs.train import GPT2Config, ModelConfig, TrainConfig
 from lehr_trainer.errors import BadConfig
 from lehr_trainer.losses.chunked import LossSum
 from lehr_trainer.losses.variants import TokenLoss, of_mean
+from lehr_trainer.models import build_architecture
+from lehr_trainer.models.gpt2 import GPT2
+from lehr_trainer.models.llama import Llama
 from lehr_trainer.models.module_map import Decoder
 from lehr_trainer.optim import set_lr_factor
 
@@ -76,10 +79,6 @@ def model_class(name: str, config: ModelConfig) -> Callable[[Any], Decoder]:
     Raises:
         BadConfig: it is not a subclass of the model that ``config.kind`` names.
     """
-    from lehr_trainer.configs.train import GPT2Config
-    from lehr_trainer.models.gpt2 import GPT2
-    from lehr_trainer.models.llama import Llama
-
     own = GPT2 if isinstance(config, GPT2Config) else Llama
     found = load_part("model", name)
     if not isinstance(found, type) or not issubclass(found, own):
@@ -244,8 +243,6 @@ def built_counts(config: TrainConfig) -> tuple[int, int]:
     """Build the model without memory for its weights; return how many parameters it has, and how
     many of them belong to tables that are only looked up.
     """
-    from lehr_trainer.models import build_architecture
-
     return counts_of(build_architecture(config, device="meta"))
 
 

@@ -156,7 +156,8 @@ def _entries(path: str | os.PathLike[str]) -> Iterator[tuple[tarfile.TarInfo, _C
             if entry.name in seen or entry.name in folders:
                 raise BadArchive(f"{entry.name[:200]!r} appears twice")
             seen.add(entry.name)
-            above = _above(entry.name)
+            parts = entry.name.split("/")
+            above = ["/".join(parts[:n]) for n in range(1, len(parts))]
             if not seen.isdisjoint(above):
                 raise BadArchive(f"{entry.name[:200]!r} is below a file")
             folders.update(above)
@@ -198,11 +199,6 @@ class _Content(io.RawIOBase):
     def read(self, size: int = -1) -> bytes:
         with _damage_named():
             return self._file.read(size)
-
-
-def _above(name: str) -> list[str]:
-    parts = name.split("/")
-    return ["/".join(parts[:n]) for n in range(1, len(parts))]
 
 
 def _check_entry(entry: tarfile.TarInfo) -> None:

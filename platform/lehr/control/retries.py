@@ -117,13 +117,14 @@ def classify(ended: ExitReport, finished: FinishedReport | None) -> Cause:
         return _by_trainer(finished, ended)
     stopped = finished is not None and finished.outcome == "stopped"
     saved = ", and saved" if has_saved(finished) else ""
-    if ended.reason == "terminated" and (command := _last_line(ended)).startswith("lehr "):
-        return Cause("terminated", Budget.PREEMPTION, f"it was stopped by {command}{saved}")
+    last = ended.log_tail.strip().rpartition("\n")[2][:300]
+    if ended.reason == "terminated" and last.startswith("lehr "):
+        return Cause("terminated", Budget.PREEMPTION, f"it was stopped by {last}{saved}")
     if ended.reason in _SHIM_REASONS:
-        if lacks_space(_last_line(ended)):  # Whatever it could not do, that is why.
-            return Cause("disk_full", Budget.INFRASTRUCTURE, f"a disk is full: {_last_line(ended)}")
+        if lacks_space(last):  # Whatever it could not do, that is why.
+            return Cause("disk_full", Budget.INFRASTRUCTURE, f"a disk is full: {last}")
         budget, message = _SHIM_REASONS[ended.reason]
-        return Cause(ended.reason, budget, _with_step(message, ended))
+        return Cause(ended.reason, budget, f"{message}: {last}" if last else message)
     if stopped:
         # It was over by then, so a bad exit afterwards costs nothing.
         return Cause("terminated", Budget.PREEMPTION, f"it was stopped from outside Lehr{saved}")
@@ -218,15 +219,6 @@ def _by_exit_code(ended: ExitReport) -> Cause:
     if ended.code == 0:
         return Cause("ended_early", Budget.USER, "it ended without reporting that it finished")
     return Cause("user_code", Budget.USER, f"it ended with exit code {ended.code}")
-
-
-def _last_line(ended: ExitReport) -> str:
-    return ended.log_tail.strip().rpartition("\n")[2][:300]
-
-
-def _with_step(message: str, ended: ExitReport) -> str:
-    detail = _last_line(ended)
-    return f"{message}: {detail}" if detail else message
 
 
 def healed(spent: Mapping[str, int], *, progressed: bool) -> dict[str, int]:

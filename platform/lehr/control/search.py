@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, assert_never
 
+import numpy as np
+
 from lehr.analysis.forecast import UNPLANNED, Planned, forecast
 from lehr.base.names import Goal
 from lehr.specs.search import (
@@ -191,8 +193,6 @@ def _optuna() -> Any:
 
 def _mix(seed: int, number: int) -> int:
     """Mix two numbers to a 32-bit seed; neighbours must not give related streams."""
-    import numpy as np
-
     return int(np.random.SeedSequence((seed, number)).generate_state(1)[0])
 
 

@@ -127,7 +127,8 @@ def node_gpus(granted: int) -> list[GpuInfo]:
     listed = real_gpus()
     if listed:
         return visible(listed, os.environ.get("CUDA_VISIBLE_DEVICES"))[:granted]
-    return logical_gpus(granted) if _logical_intended() else []
+    intended = os.environ.get(LOGICAL_VARIABLE) == "1" or not has_driver()
+    return logical_gpus(granted) if intended else []
 
 
 def logical_gpus(number: int) -> list[GpuInfo]:
@@ -158,7 +159,3 @@ def gpu_problem(granted: int, gpus: list[GpuInfo]) -> str | None:
 def has_driver() -> bool:
     """Return whether NVIDIA's driver is installed, whether it works or not."""
     return shutil.which("nvidia-smi") is not None or Path("/proc/driver/nvidia").exists()
-
-
-def _logical_intended() -> bool:
-    return os.environ.get(LOGICAL_VARIABLE) == "1" or not has_driver()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
-if TYPE_CHECKING:
-    from lehr.analysis.diagnosis import Alert
-    from lehr.specs.run import AlertAction
-    from lehr.store.tables import RunRow
+from lehr.analysis.diagnosis import Alert
+from lehr.specs.run import AlertAction
+from lehr.store.tables import RunRow
 
 _DONE = {
     "pause": "It is being paused, with a checkpoint.",

@@ -109,7 +109,8 @@ class StdlibReader(CorpusReader):
                 f"the standard library's sources are not at {root} (this Python ships without "
                 "them); use data.corpus.kind text with paths of your own"
             )
-        return texts + [doc for doc in map(_docstrings, _builtin_modules()) if doc]
+        built_in = sorted({*sys.builtin_module_names, "builtins"} - {"__main__"})
+        return texts + [doc for doc in map(_docstrings, built_in) if doc]
 
     def identity(self) -> dict[str, Any]:
         digest = hashlib.sha256()
@@ -161,10 +162,6 @@ def _modules(root: Path) -> list[Path]:
             if name.endswith(".py") and not name.startswith(_SKIPPED_PREFIXES)
         ]
     return sorted(found, key=lambda path: path.relative_to(root).as_posix())
-
-
-def _builtin_modules() -> list[str]:
-    return sorted({*sys.builtin_module_names, "builtins"} - {"__main__"})
 
 
 def _docstrings(module: str) -> str:

@@ -272,7 +272,8 @@ def load_fp8_state(model: nn.Module, saved: Mapping[str, Tensor]) -> None:
     """
     for name, module in model.named_modules():
         begin: Any = getattr(module, _BEGIN, None)
-        if begin is not None and not _delayed(module) and _anything_of(name, saved):
+        fresh = begin is not None and not _delayed(module)
+        if fresh and any(one.startswith(f"{name}/") for one in saved):
             begin()
         for direction, meta in _delayed(module).items():
             history = saved.get(f"{name}/{direction}/amax_history")
@@ -294,10 +295,6 @@ def unmoved_fp8_state(model: nn.Module) -> Iterator[None]:
         yield
     finally:
         load_fp8_state(model, before)
-
-
-def _anything_of(module: str, saved: Mapping[str, Tensor]) -> bool:
-    return any(name.startswith(f"{module}/") for name in saved)
 
 
 def _delayed(module: nn.Module) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -188,8 +189,6 @@ class Timeline:
     """Seconds from the start of the process to each phase's end, phase by phase."""
 
     def __init__(self) -> None:
-        import time
-
         self._clock = time.time
         self._last = psutil.Process().create_time()
         self.phases: dict[str, float] = {}

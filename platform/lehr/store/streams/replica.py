@@ -88,7 +88,8 @@ class Replica:
 
     def files(self) -> Iterator[tuple[str, dict[str, int]]]:
         """List each attempt's streams with the sizes of their files, in order of attempt id."""
-        for folder in sorted(os.scandir(self.root), key=_attempt_order):
+        folders = os.scandir(self.root)
+        for folder in sorted(folders, key=lambda one: split_attempt_id(one.name) or (one.name, 0)):
             if not folder.is_dir(follow_symlinks=False) or split_attempt_id(folder.name) is None:
                 continue
             with os.scandir(folder.path) as entries:
@@ -236,7 +237,3 @@ class Writing:
 def _flush(descriptors: Sequence[int]) -> None:
     for descriptor in descriptors:
         os.fdatasync(descriptor)
-
-
-def _attempt_order(entry: os.DirEntry[str]) -> tuple[str, int]:
-    return split_attempt_id(entry.name) or (entry.name, 0)

@@ -350,7 +350,8 @@ def _index_fault(
     found = _content(connection, stream)
     expected = _content(indexer.connection, stream)
     indexer.drop(stream.run)
-    wrong = [name for name in expected | found if not _equal(expected.get(name), found.get(name))]
+    names = expected | found
+    wrong = [name for name in names if repr(expected.get(name)) != repr(found.get(name))]
     if not wrong:
         return None
     return f"streams.db differs from it in {', '.join(sorted(wrong)[:3])}: lehr db rebuild"
@@ -372,7 +373,3 @@ def _content(connection: sqlite3.Connection, stream: StoredStream) -> dict[str, 
         bits = series.values.view(np.int64).tolist() if len(series) else []
         found[names.get(metric, f"metric {metric}")] = newest, series.steps.tolist(), bits
     return found
-
-
-def _equal(one: Any, other: Any) -> bool:
-    return repr(one) == repr(other)
