@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -17,7 +18,19 @@ group = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 app.add_typer(group, name="spec")
 
 
-SpecKind = Literal["run", "sweep", "rollout"]
+class ReplacedPart(StrEnum):
+    MODEL = "model"
+    LOSS = "loss"
+    OPTIMIZER = "optimizer"
+
+
+class SpecKind(StrEnum):
+    RUN = "run"
+    SWEEP = "sweep"
+    ROLLOUT = "rollout"
+
+
+_LAUNCH = {SpecKind.RUN: "submit", SpecKind.SWEEP: "sweep", SpecKind.ROLLOUT: "rollout"}
 
 
 @group.callback()
@@ -30,7 +43,7 @@ def about() -> None:
 
 @group.command("new")
 def new(
-    kind: Annotated[SpecKind, typer.Argument(help="The kind of the spec.")] = "run",
+    kind: Annotated[SpecKind, typer.Argument(help="The kind of the spec.")] = SpecKind.RUN,
     file: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="The new file. Default: the kind, as in run.yaml."),
@@ -55,21 +68,21 @@ def new(
 
     JSON: {file: PATH}.
     """
-    path = file or Path(f"{kind}.yaml")
+    path = file or Path(f"{kind.value}.yaml")
     text = _of_script(kind, script, log, path.parent)
     try:
         with path.open("x") as output:
             output.write(text)
     except FileExistsError:
         raise UserError(
-            f"{path} exists already.", hint=f"lehr spec new {kind} -o OTHER.yaml"
+            f"{path} exists already.", hint=f"lehr spec new {kind.value} -o OTHER.yaml"
         ) from None
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror}.") from None
     if as_json:
         print_json({"file": str(path)})
     else:
-        _print_next(f"{path} is written.", path, "submit" if kind == "run" else kind)
+        _print_next(f"{path} is written.", path, _LAUNCH[kind])
 
 
 def _of_script(kind: SpecKind, script: str | None, log: Path | None, folder: Path) -> str:
@@ -79,8 +92,8 @@ def _of_script(kind: SpecKind, script: str | None, log: Path | None, folder: Pat
     if script is None:
         if log is not None:
             raise UserError("--log needs the script that printed it.", hint="Add --script FILE")
-        return example(kind)
-    if kind == "rollout":
+        return example(kind.value)
+    if kind is SpecKind.ROLLOUT:
         raise UserError("A rollout takes no script.", hint="lehr spec new sweep --script FILE")
     from lehr.faces.cli.run import program
 
@@ -90,16 +103,15 @@ def _of_script(kind: SpecKind, script: str | None, log: Path | None, folder: Pat
     except OSError as error:
         raise UserError(f"--log {log} cannot be read: {error.strerror}.") from None
     root = os.path.relpath(Path.cwd(), folder)
-    return spec_text(kind, entry, root, read_script(Path.cwd(), entry, lines))
+    return spec_text(kind.value, entry, root, read_script(Path.cwd(), entry, lines))
 
 
 @group.command("trainer")
 def trainer(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder for the files.")],
     part: Annotated[
-        Literal["model", "loss", "optimizer"],
-        typer.Option(help="The part of Lehr's trainer to replace."),
-    ] = "model",
+        ReplacedPart, typer.Option(help="The part of Lehr's trainer to replace.")
+    ] = ReplacedPart.MODEL,
     as_json: JsonOption = False,
 ) -> None:
     """Write a project that replaces a part of the trainer.
@@ -110,7 +122,7 @@ def trainer(
     """
     from lehr.specs.new_trainer import write_project
 
-    files = write_project(folder, part)
+    files = write_project(folder, part.value)
     if as_json:
         print_json({"folder": str(folder), "files": files})
     else:
@@ -136,7 +148,7 @@ def schema(
     """
     from lehr.specs import json_schema
 
-    print_json(json_schema(kind))
+    print_json(json_schema(kind.value))
 
 
 @group.command("presets")
