@@ -18,7 +18,7 @@ const FAR = 4;
 /** So many numbers are groups of their own, as in groups.py. */
 const FEW = 12;
 /** Of more runs the matrix has colours without texts. */
-const WRITTEN = 6;
+const WRITTEN = 4;
 /** Of so many their marks stand over the colours. */
 const MARKED = 24;
 /** A setting that explains less has no column in the ranking, unless it tells runs apart. */
@@ -221,9 +221,10 @@ export function differencesTable(comparison, ids, shown, { strokeOf, name, by, o
   const shares = sharesOf(comparison);
   const [ranked, written] = [ids.length > 2, ids.length <= WRITTEN];
   const rows = shown.map((one) => ({ ...one, share: shares.get(one.path) ?? null }));
-  if (ranked) rows.sort((a, b) => Number(b.factor) - Number(a.factor) || (b.share ?? -1) - (a.share ?? -1));
+  if (ranked) rows.sort((a, b) => (b.share ?? -1) - (a.share ?? -1));
   const hint = `Share of the variance of ${comparison.metric} between the values of the setting, less what chance gives. Settings that change together share it.`;
-  const explains = ranked ? [h("th.num", { scope: "col", title: hint }, "explains")] : [];
+  const isExplained = ranked && rows.some(({ share }) => share !== null);
+  const explains = isExplained ? [h("th.num", { scope: "col", title: hint }, "explains")] : [];
   const marks = ids.length > MARKED
     ? [h("th", { key: "all", scope: "colgroup", colspan: ids.length }, "runs in the order above")]
     : ids.map((id) => h(
@@ -232,14 +233,12 @@ export function differencesTable(comparison, ids, shown, { strokeOf, name, by, o
     ));
   const heads = ["field", ...explains, ...marks];
   return dataTable("Config differences", heads, rows.map(({ path, values, factor, share }) => {
-    // What may not change the outcome is not in colours that ask to be read.
-    const tint = ranked && (factor || !written) ? tints(values) : [];
+    const tint = ranked ? tints(values) : [];
     const props = { type: "button", "aria-pressed": String(by === path), title: `Group the runs by ${path}` };
     const choose = h("button.quiet", props, path);
-    const onclick = ranked && (() => onGroup(path));
     return h(
-      factor === ranked ? "tr" : ranked ? "tr.dim" : "tr.differs", { key: path, onclick },
-      h("td.key.shrink", {}, ranked ? choose : path), ranked && h("td.num", {}, factor && f.percent(share)),
+      factor && !ranked ? "tr.differs" : "tr", { key: path, onclick: ranked && (() => onGroup(path)) },
+      h("td.key.shrink", {}, ranked ? choose : path), isExplained && h("td.num", {}, f.percent(share)),
       columns.map((column, i) => h("td.value.tint", {
         key: ids[i], title: `${name(ids[i])}: ${f.specValue(values[column], path)}`, ...tint[column],
       }, written && f.specCell(values[column], path))),

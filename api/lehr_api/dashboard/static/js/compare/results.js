@@ -65,10 +65,9 @@ const END = 8;
  * The name of a run.
  *
  * @param {import("../types.js").RunView} run
- * @param {import("../dom.js").Child} mark what stands before it
  * @param {...import("../dom.js").Child} marks what stands after it
  */
-const nameOf = (run, mark, ...marks) => h("div.run-name", {}, mark, h(
+const nameOf = (run, ...marks) => h("div.run-name", {}, h(
   "a.name", { href: `/runs/${run.id}`, title: `${run.name}, ${run.state}` },
   h("span", {}, run.name.slice(0, -END)), h("span", {}, run.name.slice(-END)),
 ), marks);
@@ -102,7 +101,6 @@ function columnsOf({ comparison, runs, ranked, where, swatch, choose, redraw }) 
   const runOf = (/** @type {string} */ id) => /** @type {RunView} */ (runs.get(id));
   const best = bestOfAll();
   const ofLast = !ranked || ids.some((id) => known.get(id)?.get(metric)?.last !== results.get(id)?.value);
-  const ofState = new Set(ids.map((id) => runs.get(id)?.state)).size > 1;
   const hint = where ? `where every run with a value has it: ${where}` : "no value to compare";
   /** @type {(head: string | HTMLElement, ...cell: [kind: string, of: (id: string) => any]) => Column} */
   const column = (head, kind, of) => [head, (id) => h(kind, {}, of(id))];
@@ -116,7 +114,8 @@ function columnsOf({ comparison, runs, ranked, where, swatch, choose, redraw }) 
   const first = [
     column("", "td.shrink", swatch),
     column(".col-name run", "td.col-name", (id) => nameOf(
-      runOf(id), ranked && ofState && runState(runOf(id)), id === baseline && h("span.tag", {}, "baseline"),
+      runOf(id), id === baseline && h("span.tag", {}, "baseline"),
+      ranked && runOf(id).state !== "completed" && runState(runOf(id)),
       ranked ? why(id) && h("button.quiet.caution", { type: "button", "aria-label": `Caution: ${why(id)}` }, "⚠")
         : h("span.dim", {}, factorsOf(comparison, id)),
     )),
@@ -136,7 +135,7 @@ function columnsOf({ comparison, runs, ranked, where, swatch, choose, redraw }) 
       best !== null && f.fromWire(ofRun(id, "best")) === best ? "span.is-best" : "span", {},
       f.metric(metric, ofRun(id, "best")),
     )),
-    comparison.results.some(({ delta: by, incomparable }) => by !== null || incomparable) && column(
+    comparison.results.some(({ delta: by, incomparable }) => typeof by === "number" || incomparable) && column(
       ".num to the baseline", "td.num", (id) => id !== baseline && besideBaseline(results.get(id), base, metric),
     ),
     ofLast && column(

@@ -19,7 +19,6 @@ export const state = {
   by: read("by") ?? "",
   /** Sorts the table: a column's key, with a minus for falling. */
   order: read("order"),
-  onlyFactors: (read("factors") ?? String(Number(asked.length > 2))) === "1",
   /** Whether all runs are shown, and all columns. */
   isAll: false,
   isWide: false,

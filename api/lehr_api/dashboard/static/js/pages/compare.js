@@ -13,7 +13,7 @@ import { isRanked, known, ordered } from "../compare/order.js";
 import { asked, FIRST, leftOut, MOST, state } from "../compare/state.js";
 import { BARS, drawResults } from "../compare/results.js";
 import { batchesChip, factorsOf, groupTable, notesOf } from "../compare/tables.js";
-import { byId, checkbox, fill, h, input, mount, throttled } from "../dom.js";
+import { byId, fill, h, input, mount, throttled } from "../dom.js";
 import * as f from "../format.js";
 import { empty, message, showFailure } from "../notices.js";
 import { installPage } from "../page.js";
@@ -171,33 +171,21 @@ function drawLooks() {
   drawDifferences();
 }
 
-const ONLY_NAMES = "They differ only in names, seeds and settings that do not change the losses.";
+const OUT = "and settings that do not change the losses";
 const nameOf = (/** @type {string} */ id) => runs.get(id)?.name ?? id;
 
 function drawDifferences() {
   const { comparison } = state;
   if (!comparison) return;
-  // That names differ, is seen at the rows.
-  const shown = comparison.differences
-    .filter((one) => (!state.onlyFactors || one.factor) && (one.path !== "name" || !isRanked()));
-  const box = checkbox(state.onlyFactors, (yes) => {
-    state.onlyFactors = yes;
-    write({ factors: yes });
-    drawDifferences();
-  });
-  const by = input({ name: "by", value: state.by, placeholder: "lr, tag, val/loss", "aria-label": "Group by" });
-  const onsubmit = (/** @type {any} */ event) => {
-    event.preventDefault();
-    groupBy(event.target.elements.by.value.trim());
-  };
+  // A ranking is explained by what may change it.
+  const shown = comparison.differences.filter((one) => !isRanked() || one.factor);
+  const left = comparison.differences.length - shown.length;
   fill(
     differences,
-    h("div.bar", {}, h("label.check", {}, box, "only what may change the outcome"), h(
-      "span.dim", {}, `${shown.length} of ${comparison.differences.length} fields`,
-    ), isRanked() && h("form", { onsubmit }, h("label.field", {}, "group by", by))),
-    shown.length
-      ? differencesTable(comparison, ordered(), shown, { strokeOf, name: nameOf, by: state.by, onGroup: groupBy })
-      : h("p.hint", {}, comparison.differences.length ? ONLY_NAMES : "The configs are the same."),
+    shown.length > 0
+      && differencesTable(comparison, ordered(), shown, { strokeOf, name: nameOf, by: state.by, onGroup: groupBy }),
+    left > 0 && h("p.hint", {}, `${left} ${shown.length ? "other fields" : "fields"} differ: names, seeds ${OUT}.`),
+    comparison.differences.length === 0 && h("p.hint", {}, "The configs are the same."),
   );
 }
 
