@@ -192,7 +192,8 @@ async function loadConfigs() {
     ...judgedBy(state.orders, configs).filter((name) => !JUDGED.includes(name) && hasReference()),
     state.beside ? state.colour.toLowerCase() : "",
   ].filter((name) => name && name !== "none");
-  const wide = names.length > 0;
+  // A mean of those that are here would be none of the group.
+  const wide = names.length > 0 || (groups.byKey && state.columns.some(({ key }) => JUDGED.includes(key)));
   const drawn = withRows([...rows.drawn.values()].map(({ item }) => item), isLed());
   const ids = wide
     ? [...list.runs.keys()]
