@@ -21,7 +21,7 @@ from lehr.analysis.curve import Curve
 from lehr.analysis.groups import SeededRun, gaps, grouped, means, noise_note
 from lehr.analysis.noise import pooled_noise
 from lehr.base.formats import parameter
-from lehr.base.names import ARGUMENTS, SEED, Goal, is_neutral_argument, is_seed
+from lehr.base.names import ARGUMENTS, SEED, Goal, is_neutral_argument, is_seed, is_speed
 from lehr.schemas.base import SameData
 from lehr.schemas.comparisons import ComparisonView, DifferenceView, RunResultView
 
@@ -151,7 +151,8 @@ def compare(
     common = _common_x(runs)
     agreements = [agreement(runs[0].digests, run.digests) for run in runs]
     results = _results(runs, common, held_out if is_measured(metric) else HeldOut(), agreements)
-    groups = grouped(_members(runs, results, by_set=is_measured(metric)))
+    quality = None if is_speed(metric) else goal
+    groups = grouped(_members(runs, results, by_set=is_measured(metric)), quality)
     noise = pooled_noise([group.finite for group in groups])
     others = list(zip((run.name for run in runs[1:]), agreements[1:], strict=True))
     return ComparisonView(

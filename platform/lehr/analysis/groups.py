@@ -202,6 +202,7 @@ class SeedGroup:
     run_ids: list[str]
     seeds: int  # Different ones, also of runs without a value.
     incomparable: bool  # None of its runs has a value to compare with the baseline.
+    far: str = ""  # Who is left out, in words.
 
     @property
     def group(self) -> Group:
@@ -212,13 +213,19 @@ class SeedGroup:
         return [value for value in self.values.values() if is_value(value)]
 
 
-def grouped(members: Iterable[SeededRun]) -> list[SeedGroup]:
-    """Return the groups in the order of their first runs, so that the baseline's is the first."""
+def grouped(members: Iterable[SeededRun], goal: Goal | None = None) -> list[SeedGroup]:
+    """Return the groups in the order of their first runs, so that the baseline's is the first.
+
+    Runs that are far by ``goal`` are no members; the others name them.
+    """
     groups: dict[str, list[SeededRun]] = {}
     for member in members:
         groups.setdefault(member.factors, []).append(member)
     found = []
-    for group in groups.values():
+    for every in groups.values():
+        far = far_runs({member.run_id: member.value for member in every}, goal)
+        group = [member for member in every if member.run_id not in far]
+        left = ", ".join(member.name for member in every if member.run_id in far)
         by_seed: dict[Any, list[float]] = {}
         for member in group:
             if member.value is not None:
@@ -230,6 +237,7 @@ def grouped(members: Iterable[SeededRun]) -> list[SeedGroup]:
                 [member.run_id for member in group],
                 len({repr(member.seed) for member in group}),
                 all(member.incomparable for member in group),
+                f" Without {left}, far off." if left else "",
             )
         )
     return found
@@ -244,8 +252,8 @@ def noise_note(groups: Sequence[SeedGroup]) -> str:
 
 def means(groups: Sequence[SeedGroup], metric: str) -> list[str]:
     """Return the mean of each group with several seeds, as a sentence."""
-    found = (mean_note(group.group, metric) for group in groups)
-    return [sentence for sentence in found if sentence is not None]
+    found = ((mean_note(group.group, metric), group.far) for group in groups)
+    return [sentence + far for sentence, far in found if sentence is not None]
 
 
 def gaps(
@@ -272,5 +280,6 @@ def gaps(
             measure=None if None in base.values else f"lehr seeds {base.run_ids[0]} --n 3",
         )
         ids = {"base_ids": base.run_ids, "run_ids": other.run_ids}
-        found.append(GapView(**ids, **vars(judged)))
+        sentence = judged.sentence + base.far + other.far
+        found.append(GapView(**ids, **vars(judged) | {"sentence": sentence}))
     return found

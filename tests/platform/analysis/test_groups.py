@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from lehr.analysis.groups import far_runs
+from lehr.analysis.groups import SeededRun, far_runs, gaps, grouped, means
 
 
 @pytest.mark.parametrize(
@@ -52,3 +52,17 @@ CLOSE_AND_FAR = some.sampled_from([0.0, 3.0, 3.1, 3.2, 4.3, 9.0, 1e3]) | some.fl
 def test_far_runs_are_those_of_the_rule_run_by_run(values, goal):
     runs = dict(enumerate(values))
     assert far_runs(runs, goal) == far_one_by_one(runs, goal)
+
+
+def test_a_far_seed_is_in_no_mean_of_seeds_and_is_named():
+    """3, 3.1 and 3.2 of four: 3.1, which is 0.4 below 3.5."""
+    values = (3.0, 3.1, 3.2, 1000.0)
+    members = [SeededRun(f"r{seed}", f"a-{seed}", "a", seed, v) for seed, v in enumerate(values)]
+    members.append(SeededRun("b", "b", "b", 0, 3.5))
+    groups = grouped(members, "minimize")
+    assert (groups[0].group.mean, groups[0].run_ids) == (pytest.approx(3.1), ["r0", "r1", "r2"])
+    [gap] = gaps(groups, None, "val/loss", "minimize")
+    assert gap.difference == pytest.approx(0.4)
+    for sentence in (gap.sentence, *means(groups, "val/loss")):
+        assert sentence.endswith(". Without a-3, far off.")
+    assert grouped(members, None)[0].group.mean == pytest.approx(1009.3 / 4), "of a speed"
