@@ -3,7 +3,7 @@
 import { post } from "./api.js";
 import { h } from "./dom.js";
 import { message, toast } from "./notices.js";
-import { read, write } from "./urlstate.js";
+import { write } from "./urlstate.js";
 /** @import { Child } from "./dom.js" */
 
 /** In order: each may do what those before it may. */
@@ -97,34 +97,23 @@ export async function order(path, done, body) {
 export const field = (label, control, hint) =>
   h("label.row", {}, label, " ", control, hint && [" ", h("span.hint", {}, hint)]);
 
-/** What is hidden of the charts, which the address keeps; `onChange` is called when it is another. */
-export class Hidden extends Set {
-  /** @param {() => void} onChange */
-  constructor(onChange) {
-    super((read("hide") ?? "").split(",").filter(Boolean));
-    this.onChange = onChange;
-  }
-
-  /**
-   * Return a mark that hides the curves of something, or shows them.
-   *
-   * @param {string} id
-   * @param {string} name
-   * @param {Child} mark
-   */
-  eye(id, name, mark) {
-    const off = this.has(id);
-    return h(off ? "button.eye.off" : "button.eye", {
-      key: "eye", type: "button", "aria-pressed": String(!off),
-      "aria-label": `${off ? "Show" : "Hide"} the curves of ${name}`,
-      onclick: () => {
-        if (!this.delete(id)) this.add(id);
-        write({ hide: [...this].join(",") });
-        this.onChange();
-      },
-    }, mark);
-  }
-}
+/**
+ * Return a mark that hides the curves of something, or shows them; the address keeps it.
+ *
+ * @param {Set<string>} hidden ids of all whose curves are
+ * @param {string} id
+ * @param {string} name
+ * @param {Child} mark
+ * @param {() => void} onChange
+ */
+export const eye = (hidden, id, name, mark, onChange) => h(hidden.has(id) ? "button.eye.off" : "button.eye", {
+  key: "eye", type: "button", "aria-pressed": String(!hidden.has(id)),
+  "aria-label": `${hidden.has(id) ? "Show" : "Hide"} the curves of ${name}`, onclick: () => {
+    if (!hidden.delete(id)) hidden.add(id);
+    write({ hide: [...hidden].join(",") });
+    onChange();
+  },
+}, mark);
 
 /** Close the menu of a button, then act. @param {() => unknown} act */
 export const closing = (act) => (/** @type {any} */ { currentTarget }) => {

@@ -5,7 +5,7 @@ import { Board, SEVERAL_MS } from "../charts/board.js";
 import { keyOf } from "../colour.js";
 import { Colours } from "../colour_by.js";
 import { byId, checkbox, coded, fill, h, mount, s, throttled, uncommanded } from "../dom.js";
-import { chip, factList, Hidden } from "../form.js";
+import { chip, eye, factList } from "../form.js";
 import * as f from "../format.js";
 import { noteBox } from "../note.js";
 import { showFailure, tryTo } from "../notices.js";
@@ -50,10 +50,7 @@ let sweep = null;
 /** @type {SweepFigure | null} */
 let figure = null;
 let parameter = read("parameter");
-const hidden = new Hidden(() => {
-  drawCurves();
-  drawTrials();
-});
+const hidden = new Set((read("hide") ?? "").split(",").filter(Boolean));
 
 const board = new Board(charts, [], {
   onLine: (run) => light(run, false), superseded: false, open: ["train", "val"], pauseMs: SEVERAL_MS,
@@ -189,7 +186,10 @@ function drawTrials() {
   const mark = (/** @type {SweepDetail["trials"][number]} */ trial) => s(
     "svg", { width: 14, height: 14, color: of(trial).colour }, shapeOf(of(trial).shape, 7, 7),
   );
-  fill(trials, trialsTable(sweep, mark, hidden));
+  fill(trials, trialsTable(sweep, (trial) => eye(hidden, trial.run.id, trial.run.name, mark(trial), () => {
+    drawCurves();
+    drawTrials();
+  })));
   const left = sweep.trials_total - sweep.trials.length;
   more.hidden = left <= 0;
   fill(more, h("button", { type: "button", onclick: () => {

@@ -7,8 +7,8 @@ import { boardRun } from "../charts/lines.js";
 import { keyOf, slots, stroke } from "../colour.js";
 import { colourField, scaleBy } from "../colour_by.js";
 import { fill, h, mount, throttled } from "../dom.js";
-import { Hidden } from "../form.js";
-import { memory } from "../urlstate.js";
+import { eye } from "../form.js";
+import { memory, read } from "../urlstate.js";
 /** @import { RunView } from "../types.js" */
 
 /** @typedef {ReturnType<typeof import("./groups.js").linesOf>[0]} Row */
@@ -46,7 +46,7 @@ export class Beside {
    */
   constructor(place, onLine, onChange) {
     this.onChange = onChange;
-    this.hidden = new Hidden(() => onChange());
+    this.hidden = new Set((read("hide") ?? "").split(",").filter(Boolean));
     /** What is said of the rows that are not drawn. */
     this.note = "";
     this.key = h("div");
@@ -132,7 +132,7 @@ export class Beside {
   /** Return the mark of a row's line, which hides it; null if it has none. @param {string} key @param {string} name */
   eye(key, name) {
     const isDrawn = this.rows.some((row) => row.key === key);
-    return isDrawn ? this.hidden.eye(key, name, swatch(this.strokeOf(key))) : null;
+    return isDrawn ? eye(this.hidden, key, name, swatch(this.strokeOf(key)), () => this.onChange()) : null;
   }
 
   /** Take the metrics of all runs that are drawn. */

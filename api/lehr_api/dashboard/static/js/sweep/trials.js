@@ -27,10 +27,9 @@ const retry = (/** @type {TrialView} */ { run }) => tryTo(
 
 /**
  * @param {SweepDetail} sweep
- * @param {(trial: TrialView) => SVGElement} mark
- * @param {import("../form.js").Hidden} hidden the runs without curves
+ * @param {(trial: TrialView) => HTMLElement} mark
  */
-export function trialsTable(sweep, mark, hidden) {
+export function trialsTable(sweep, mark) {
   const head = (/** @type {string} */ title, hint = "") => h("th.num", { scope: "col", title: hint }, title);
   // Of trials that have all ended, it is the compared value once more.
   const newest = sweep.trials.some(({ value, compared_value: compared }) => value !== compared);
@@ -49,7 +48,7 @@ export function trialsTable(sweep, mark, hidden) {
     return h(
       trial.best ? "tr.best" : "tr",
       { "data-run": id },
-      h("td.shrink", {}, hidden.eye(id, name, mark(trial))),
+      h("td.shrink", {}, mark(trial)),
       // The seeds of a point have one rank.
       h("td.num", {}, !(point && above?.rank === trial.rank) && [trial.rank ?? f.NONE, point && h(
         "span.mean", { title: `the mean of its ${point.run_ids.length} seeds, which has the rank` },
