@@ -57,7 +57,7 @@ test("points that came after the end are fetched when they are announced", async
   const feed = new Feed("r1");
   await feed.follow(["val/loss"], READING, { attempt: 1, ended: true });
   server.points.push([2, 2]);
-  feed.announce();
+  feed.final.clear();
   await feed.follow(["val/loss"], READING, { attempt: 1, ended: true });
   assert.deepEqual(steps(feed), [1, 2]);
 });

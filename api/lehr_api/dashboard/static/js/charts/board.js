@@ -40,6 +40,7 @@ export class Board {
   constructor(place, runs, options = {}) {
     this.place = place;
     this.view = viewFromAddress();
+    this.left = new AbortController();
     this.options = options;
     this.search = new Search(() => this.#arrange(), options.charts);
     const { superseded = true, tools = [] } = options;
@@ -49,7 +50,7 @@ export class Board {
         this.reload();
         options.onData?.();
       }
-    }, [...tools, this.search.element], superseded);
+    }, [...tools, this.search.element], superseded, this.left.signal);
     this.view.old &&= superseded;
     /** @type {BoardRun[]} */
     this.runs = runs;
@@ -99,7 +100,6 @@ export class Board {
       await this.fetch();
       this.drawNews();
     }, options.pauseMs ?? TICK_MS);
-    this.left = new AbortController();
     document.addEventListener("keydown", (event) => event.key === "Escape" && this.release(), this.left);
   }
 
@@ -164,7 +164,7 @@ export class Board {
 
   /** Let the next fetch include the new points of a run. @param {string} id */
   expect(id) {
-    for (const feed of this.feeds.values()) if (feed.ref.includes(id)) feed.announce();
+    for (const feed of this.feeds.values()) if (feed.ref.includes(id)) feed.final.clear();
   }
 
   #widen() {

@@ -48,13 +48,11 @@ export const areaOf = ({ width, height }) => ({
  *
  * @param {number[]} x pixels
  * @param {number[]} y pixels
- * @param {boolean} [back] from the last to the first
  */
-export function path(x, y, back = false) {
+export function path(x, y) {
   let found = "";
   let pen = false;
-  for (let n = 0; n < x.length; n += 1) {
-    const i = back ? x.length - 1 - n : n;
+  for (let i = 0; i < x.length; i += 1) {
     if (!Number.isFinite(x[i]) || !Number.isFinite(y[i])) {
       pen = false;
       continue;
@@ -79,7 +77,7 @@ export function bandPath(x, low, high) {
     if (i < x.length && [x[i], low[i], high[i]].every(Number.isFinite)) continue;
     if (i - first > 1) {
       const part = (/** @type {number[]} */ values) => values.slice(first, i);
-      found += `${path(part(x), part(low))}${path(part(x), part(high), true).replace("M", "L")}Z`;
+      found += `${path(part(x), part(low))}${path(part(x).toReversed(), part(high).toReversed()).replace("M", "L")}Z`;
     }
     first = i + 1;
   }

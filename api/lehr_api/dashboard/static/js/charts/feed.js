@@ -141,11 +141,6 @@ export class Feed {
     this.scale = null;
   }
 
-  /** Ask again for what may have come, also of a run that has ended. */
-  announce() {
-    this.final.clear();
-  }
-
   /**
    * Fetch the missing points of these metrics: after the run's end once, and of another attempt from the beginning.
    *

@@ -116,22 +116,18 @@ export function roomy(span) {
  * @typedef {{lines: Line[], look: Look}} Drawn
  */
 
-const OF_LINE = /** @type {const} */ (["run", "label", "colour", "dash", "cut", "metric", "curve"]);
-const OF_LOOK = /** @type {const} */ (["x", "logx", "logy", "band"]);
+/** @param {Record<string, any>} a @param {Record<string, any>} b */
+const same = (a, b) => Object.keys({ ...a, ...b }).every((key) => a[key] === b[key]);
 
 /**
  * @param {Drawn | undefined} before
  * @param {Drawn} now curves are compared by identity: a feed replaces a curve that has new points
  */
-export function alike(before, now) {
-  return (
-    before !== undefined &&
-    before.lines.length === now.lines.length &&
-    before.lines.every((line, i) => OF_LINE.every((key) => line[key] === now.lines[i][key])) &&
-    OF_LOOK.every((key) => before.look[key] === now.look[key]) &&
-    before.look.span?.join() === now.look.span?.join()
-  );
-}
+export const alike = (before, now) => (
+  before !== undefined && before.lines.length === now.lines.length
+    && before.lines.every((line, i) => same(line, now.lines[i]))
+    && same({ ...before.look, span: before.look.span?.join() }, { ...now.look, span: now.look.span?.join() })
+);
 
 /**
  * Return what has lines of its own: of each group one run, whose curves are the means of its members'.

@@ -7,12 +7,12 @@ import { rangeOf } from "./toolbar.js";
 /** @import { Chart } from "./chart.js" */
 /** @import { Own } from "./toolbar.js" */
 
-/** @param {Blob | string} content a file, or its data address @param {string} name */
+/** @param {Blob} content @param {string} name */
 function save(content, name) {
-  const address = typeof content === "string" ? content : URL.createObjectURL(content);
+  const address = URL.createObjectURL(content);
   const link = /** @type {HTMLAnchorElement} */ (h("a", { href: address, download: name }));
   link.click();
-  if (typeof content !== "string") setTimeout(() => URL.revokeObjectURL(address), 1000);
+  setTimeout(() => URL.revokeObjectURL(address), 1000);
 }
 
 /** @param {Chart} chart */

@@ -83,10 +83,11 @@ const TOGGLES = [
  * @param {(change: "data" | "look") => void} onChange "data" if points must be fetched again
  * @param {HTMLElement[]} tools of other modules, in the same line
  * @param {boolean} superseded whether earlier attempts can be drawn
+ * @param {AbortSignal} signal of the end of its page or tab
  * @returns {{element: HTMLElement, show: () => void, offer: (runs: Counted[]) => void}}
  *   call `show` after other code has changed `view`, and `offer` with the runs that are drawn
  */
-export function toolbar(view, onChange, tools, superseded) {
+export function toolbar(view, onChange, tools, superseded, signal) {
   const element = h("div.toolbar", { role: "toolbar", "aria-label": "Charts" });
   /** @type {Counted[]} */
   let drawn = [];
@@ -129,17 +130,12 @@ export function toolbar(view, onChange, tools, superseded) {
     )),
   );
   draw();
-  const back = () => {
-    if (!element.isConnected) {
-      removeEventListener("popstate", back);
-      return;
-    }
+  addEventListener("popstate", () => {
     const { old } = view;
     Object.assign(view, viewFromAddress(), superseded ? {} : { old });
     draw();
     onChange("data");
-  };
-  addEventListener("popstate", back);
+  }, { signal });
   return {
     element,
     offer(runs) {

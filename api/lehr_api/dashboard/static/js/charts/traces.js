@@ -8,7 +8,7 @@ import { xOfStep } from "./points.js";
 /**
  * @typedef {object} Marks steps that something happened at
  * @property {{step: number, name: string, label: string}[]} stages
- * @property {number[]} checkpoints
+ * @property {{step: number, label: string}[]} checkpoints
  * @property {{step: number, label: string, cause?: string}[]} resumes `cause`: why the attempt before ended
  * @property {{step: number, label: string, cause?: string}[]} alerts `cause`: the usual one
  * @property {import("../types.js").ForecastView | null} [forecast] of the run's end
@@ -151,7 +151,7 @@ export function shapesOf(marks, curve, unit) {
     if (x !== null) shapes.push({ x0: x / unit, ...shape });
   };
   for (const { step, name } of marks.stages) add(step, { y1: 1, width: 1, colour: "var(--ink-2)", name });
-  for (const step of marks.checkpoints.length > TICKS ? marks.checkpoints.slice(-1) : marks.checkpoints) {
+  for (const { step } of marks.checkpoints.length > TICKS ? marks.checkpoints.slice(-1) : marks.checkpoints) {
     add(step, { y1: 0.05, width: 1.5, colour: "var(--rule-strong)" });
   }
   for (const { step } of marks.resumes) add(step, { y1: 1, width: 1, colour: "var(--rule-strong)", dash: "dot" });
@@ -186,8 +186,7 @@ export function marksNear(marks, step, distance, curve) {
   const line = (/** @type {{step: number, label: string, cause?: string}} */ { step: at, label, cause }, lead = "") =>
     `step ${integer(at)}: ${label}${cause ? `${lead}${cause}` : ""}`;
   return [
-    ...marks.stages.filter(near).map((one) => line(one)),
-    ...marks.checkpoints.map((at) => ({ step: at, label: "checkpoint saved" })).filter(near).map((one) => line(one)),
+    ...[...marks.stages, ...marks.checkpoints].filter(near).map((one) => line(one)),
     ...marks.resumes.filter(near).map((one) => line(one, ", after: ") + lost(curve, one.step)),
     ...marks.alerts.filter(near).map((one) => line(one, ". Usual cause: ")),
   ];

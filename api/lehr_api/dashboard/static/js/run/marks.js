@@ -29,7 +29,7 @@ export function marksOf(events, diagnosed, stages = []) {
   const at = (/** @type {string} */ kind) => events.filter((event) => event.kind === kind && event.step !== null);
   return {
     stages: stages.slice(1).map(({ name, first_step }) => ({ step: first_step, name, label: `stage ${name} begins` })),
-    checkpoints: at("checkpoint").map((event) => /** @type {number} */ (event.step)),
+    checkpoints: at("checkpoint").map((event) => ({ step: Number(event.step), label: "checkpoint saved" })),
     resumes: at("resumed").map((event) => (
       { step: /** @type {number} */ (event.step), label: event.message, cause: endBefore(events, event.attempt) }
     )),
