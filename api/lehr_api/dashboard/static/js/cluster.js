@@ -1,6 +1,5 @@
 /** What GPUs do now, and the queue: neighbours that wait for the same thing are one row. */
 
-import { duration, NONE } from "./format.js";
 import * as f from "./format.js";
 /** @import { GpuView, QueueEntry } from "./types.js" */
 
@@ -25,8 +24,8 @@ export const temperature = (gpu) => (
  * @returns {{text: string, basis: string} | null} null where something else than GPUs is missing
  */
 export function expectation({ expected_start: start, expected_because: because }, now) {
-  if (start === null) return because ? { text: NONE, basis: because } : null;
-  return { text: `in about ${duration(Math.max(60, Math.round((start - now) / 60) * 60))}`, basis: because };
+  if (start === null) return because ? { text: f.NONE, basis: because } : null;
+  return { text: `in about ${f.duration(Math.max(60, Math.round((start - now) / 60) * 60))}`, basis: because };
 }
 
 /** @param {string} name */

@@ -75,16 +75,16 @@ export function scrollable(table) {
  * @param {string} label
  * @param {(string | HTMLElement)[] | null} heads those of the columns: an element, or classes and a text: ".num rank"
  * @param {Child[]} rows
- * @param {{kind?: string, title?: string}} [options] `kind`: classes of the table
+ * @param {{kind?: string}} [options] `kind`: classes of the table
  */
-export function dataTable(label, heads, rows, { kind = "", title = "" } = {}) {
+export function dataTable(label, heads, rows, { kind = "" } = {}) {
   const head = (/** @type {string | HTMLElement} */ column) => {
     if (column instanceof Node) return column;
     const [, classes = "", text = ""] = /^((?:\.[\w-]+)*) ?(.*)$/.exec(column) ?? [];
     return h(`th${classes}`, { scope: text ? "col" : null }, text);
   };
   return scrollable(h(
-    `table${kind}`, { "aria-label": label, title: title || null },
+    `table${kind}`, { "aria-label": label },
     heads && h("thead", {}, h("tr", {}, heads.map(head))), h("tbody", {}, rows),
   ));
 }
@@ -136,15 +136,13 @@ export function throttled(act, ms) {
   const run = async () => {
     busy = true;
     again = false;
-    /** @type {Promise<void>} */
-    const pause = new Promise((done) => {
-      endPause = done;
-      setTimeout(done, ms);
-    });
+    const pause = Promise.withResolvers();
+    endPause = () => pause.resolve(undefined);
+    setTimeout(endPause, ms);
     try {
       await act();
     } finally {
-      await pause;
+      await pause.promise;
       busy = false;
       if (again) run();
     }

@@ -1,7 +1,7 @@
 /** Keyboard shortcuts, in one table. `?` shows it. */
 
 import { h } from "./dom.js";
-import { inform } from "./form.js";
+import { factList, inform } from "./form.js";
 
 /** @typedef {{keys: string, what: string, act: (event: KeyboardEvent) => void}} Shortcut */
 
@@ -19,22 +19,14 @@ export function shortcut(keys, what, act) {
   shortcuts.push({ keys, what, act });
 }
 
-/** @param {EventTarget | null} target */
-function types(target) {
-  return (
-    target instanceof HTMLElement &&
-    (target.isContentEditable ||
-      target instanceof HTMLTextAreaElement ||
-      target instanceof HTMLSelectElement ||
-      (target instanceof HTMLInputElement && !["checkbox", "range", "radio", "button"].includes(target.type)))
-  );
-}
+/** What is typed into; keys act elsewhere. */
+const TYPED = "textarea, select, input:not([type=checkbox], [type=range], [type=radio], [type=button])";
 
 /** @param {KeyboardEvent} event */
 function onKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
-  if (types(event.target)) {
-    if (event.key === "Escape") /** @type {HTMLElement} */ (event.target).blur();
+  if (event.target instanceof HTMLElement && event.target.matches(TYPED)) {
+    if (event.key === "Escape") event.target.blur();
     return;
   }
   // It presses what has the focus.
@@ -56,9 +48,7 @@ function onKey(event) {
 
 function showHelp() {
   const keycaps = (/** @type {string} */ keys) => keys.split(" ").map((key, i) => [i > 0 && " ", h("kbd", {}, key)]);
-  inform(
-    "Keyboard", h("dl.facts", {}, shortcuts.map(({ keys, what }) => [h("dt", {}, keycaps(keys)), h("dd", {}, what)])),
-  );
+  inform("Keyboard", factList(shortcuts.map(({ keys, what }) => [keycaps(keys), what])));
 }
 
 export function install() {

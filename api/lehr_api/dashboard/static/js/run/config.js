@@ -2,6 +2,7 @@
 
 import { codePanel } from "../code.js";
 import { dataTable, fill, h, input, mount } from "../dom.js";
+import { factList } from "../form.js";
 import { flatten, specCell } from "../format.js";
 import { empty } from "../notices.js";
 import { read, write } from "../urlstate.js";
@@ -13,9 +14,9 @@ function provenanceList(provenance) {
   const flat = [...flatten(provenance)].filter(([path]) => path !== "git.diff");
   if (!flat.length && !patch) return h("p.hint", {}, "No provenance was recorded for this run.");
   return [
-    h("dl.facts", {}, flat.map(([path, value]) => [
-      h("dt", {}, path), h("dd.mono", {}, typeof value === "string" ? value : specCell(value, path)),
-    ])),
+    factList(flat.map(
+      ([path, value]) => [path, h("span.mono", {}, typeof value === "string" ? value : specCell(value, path))],
+    )),
     patch && h("details", {}, h("summary", {}, "uncommitted changes at submission"), h("pre.block", {}, String(patch))),
   ];
 }

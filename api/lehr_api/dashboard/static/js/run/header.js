@@ -4,7 +4,6 @@ import { sparkline } from "../charts/drawing.js";
 import { expectation } from "../cluster.js";
 import { fill, h } from "../dom.js";
 import { acts, chip, closing, factList, openForm, order } from "../form.js";
-import { integer } from "../format.js";
 import * as f from "../format.js";
 import { tryTo } from "../notices.js";
 import { ACTIVE, ENDED, progress, runReason, runState, timeHeld } from "../status.js";
@@ -51,7 +50,7 @@ export function explained(run, warnings) {
       return { title: text, step, certain: false, lines: [] };
     }
     const { code, step, advice, sure, explanation } = found;
-    const title = `${code.replaceAll("_", " ")} since ${integer(step)} · ${advice}`;
+    const title = `${code.replaceAll("_", " ")} since ${f.integer(step)} · ${advice}`;
     return { title, step, certain: sure === "certain", lines: explanation };
   });
 }
@@ -171,7 +170,7 @@ export function bestOf({ name, goal, total_points: total, step, y, low, high }) 
   const values = ((goal === "maximize" ? high : low) ?? y).map((value) => f.fromWire(value) ?? NaN);
   const best = values.filter(Number.isFinite).reduce((a, b) => (sign * b < sign * a ? b : a), sign * Infinity);
   if (!Number.isFinite(best)) return null;
-  return `best ${f.metric(name, best)}${total === step.length ? ` @ ${integer(step[values.indexOf(best)])}` : ""}`;
+  return `best ${f.metric(name, best)}${total === step.length ? ` @ ${f.integer(step[values.indexOf(best)])}` : ""}`;
 }
 
 /** @param {RunDetail} run @param {About} about */
@@ -184,7 +183,7 @@ function tiles(run, { series, versus }) {
     const drawn = series.find((one) => one.name === name);
     const { value, step } = run.latest[name];
     return tile(
-      LABELS[name] ?? name, (drawn && bestOf(drawn)) ?? "", `at step ${integer(step)}`, f.metric(name, value),
+      LABELS[name] ?? name, (drawn && bestOf(drawn)) ?? "", `at step ${f.integer(step)}`, f.metric(name, value),
       drawn && sparkline(drawn.y, `${name} so far`),
     );
   }), versus !== null && tile(

@@ -117,13 +117,11 @@ export class LogView {
 
   /** @param {{name: string, attempt?: number}} change */
   grew(change) {
-    const [attempt, name] = this.current?.split("/") ?? [];
-    if (
-      !this.current || (change.name === name && (change.attempt === undefined || String(change.attempt) === attempt))
-    ) this.refresh();
-    else if (!this.streams.some(
-      (stream) => stream.name === change.name && (change.attempt ?? stream.attempt) === stream.attempt
-    )) this.refresh();
+    const isIt = (/** @type {LogStream} */ { name, attempt }) => (
+      change.name === name && (change.attempt ?? attempt) === attempt
+    );
+    const current = this.#shownStream();
+    if (!current || isIt(current) || !this.streams.some(isIt)) this.refresh();
   }
 
   /** @param {string} key */

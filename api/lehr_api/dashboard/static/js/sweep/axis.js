@@ -2,7 +2,6 @@
 
 import { boardRun } from "../charts/lines.js";
 import { DASHES, scaleOf } from "../colour.js";
-import { fromWire, specValue } from "../format.js";
 import * as f from "../format.js";
 import { shortName } from "../runs/configs.js";
 /** @import { SweepDetail, TrialView } from "../types.js" */
@@ -71,7 +70,7 @@ export function axisOf(title, value, trials, label) {
 }
 
 /** @param {TrialView} trial */
-export const result = (trial) => fromWire(trial.compared_value ?? trial.value);
+export const result = (trial) => f.fromWire(trial.compared_value ?? trial.value);
 
 /** Return the parameters of several values, but for the seed. @param {import("../types.js").SweepDetail} sweep */
 export const varying = ({ parameters, trials }) => parameters.filter(
@@ -80,7 +79,7 @@ export const varying = ({ parameters, trials }) => parameters.filter(
 
 /** @param {string} path @param {string[]} paths @param {TrialView[]} trials */
 export const parameterAxis = (path, paths, trials) =>
-  axisOf(shortName(path, paths), (trial) => trial.parameters[path], trials, (v) => specValue(v, path));
+  axisOf(shortName(path, paths), (trial) => trial.parameters[path], trials, (v) => f.specValue(v, path));
 
 /**
  * Return how trials look in the figure over a parameter, in the table and in the charts: colours show the next
