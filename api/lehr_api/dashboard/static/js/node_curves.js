@@ -29,13 +29,12 @@ export class NodeCurves {
         `${label} ${metric(chart.name, y[indexAt(x, place.x)])}`);
       say(`${node}, ${clock(place.x)}: ${values.join(", ")}`, place.x);
     };
-    const none = () => {};
     this.charts = CHARTS.map((name) => {
       const own = (/** @type {import("./charts/toolbar.js").Own} */ changed) => {
         chart.setOwn(changed);
         this.draw();
       };
-      const chart = new Chart(name, { onHover: at, onHold: none, onWalk: at, onZoom: none, onOwn: own, onPin: null });
+      const chart = new Chart(name, { onHover: at, onWalk: at, onOwn: own });
       chart.setOwn(name.endsWith("utilization") ? { range: [0, 1] } : {});
       return chart;
     });

@@ -19,9 +19,10 @@ import { Search } from "./search.js";
 import { ownFromAddress, ownToAddress, toolbar, viewFromAddress } from "./toolbar.js";
 /** @import { BoardRun } from "./lines.js" */
 
-const TICK_MS = 1000;
-/** The pause between two updates of pages with the curves of several runs: as between those of their tables. */
-export const SEVERAL_MS = 2000;
+/** The pause between two updates of a run's page, and of one with the curves of several: as of their tables. */
+const [TICK_MS, SEVERAL_MS] = [1000, 2000];
+/** The prefixes that are open at first on a page of several runs. */
+const OPEN = ["train", "val"];
 
 const PINNED = ["train/loss", "loss", "val/loss", "tokens_per_s"];
 
@@ -29,13 +30,11 @@ export class Board {
   /**
    * @param {HTMLElement} place
    * @param {BoardRun[]} runs
-   * @param {{onLine?: (run: string | null) => void, onData?: () => void, superseded?: boolean, pins?: string,
-   *   open?: string[], charts?: string, pauseMs?: number, onLog?: (step: number) => void,
-   *   tools?: HTMLElement[]}} options
+   * @param {{onLine?: (run: string | null) => void, onData?: () => void, pins?: string, charts?: string,
+   *   onLog?: (step: number) => void, tools?: HTMLElement[], several?: boolean}} options
    *   `charts`: those to begin with, of several metrics; `onLog`: shows the log of its run; `tools`: of the page, in
-   *   the toolbar
-   *   `onData`: called when another axis, range or smoothing was chosen;
-   *   `superseded`: whether earlier attempts can be drawn; `open`: prefixes that are open at first; all by default
+   *   the toolbar; `onData`: called when another axis, range or smoothing was chosen; `several`: whether it has the
+   *   curves of several runs, without those of earlier attempts
    */
   constructor(place, runs, options = {}) {
     this.place = place;
@@ -43,15 +42,15 @@ export class Board {
     this.left = new AbortController();
     this.options = options;
     this.search = new Search(() => this.#arrange(), options.charts);
-    const { superseded = true, tools = [] } = options;
+    const { several = false, tools = [] } = options;
     this.bar = toolbar(this.view, (kind) => {
       if (kind === "look") this.redraw();
       else {
         this.reload();
         options.onData?.();
       }
-    }, [...tools, this.search.element], superseded, this.left.signal);
-    this.view.old &&= superseded;
+    }, [...tools, this.search.element], several, this.left.signal);
+    this.view.old &&= !several;
     /** @type {BoardRun[]} */
     this.runs = runs;
     /** Those that have lines of their own: groups, and the runs in none; without hidden ones. */
@@ -70,7 +69,7 @@ export class Board {
     this.marks = null;
     /** @type {string[]} */
     this.names = [];
-    this.groupOf = metricGroups(options.open);
+    this.groupOf = metricGroups(several ? OPEN : undefined);
     this.pinned = keep(h("div.charts.pinned"));
     /** @type {{place: import("./lines.js").Place, at: Chart} | null} where the pointer is */
     this.hovered = null;
@@ -99,7 +98,7 @@ export class Board {
       if (document.hidden) return;
       await this.fetch();
       this.drawNews();
-    }, options.pauseMs ?? TICK_MS);
+    }, several ? SEVERAL_MS : TICK_MS);
     document.addEventListener("keydown", (event) => event.key === "Escape" && this.release(), this.left);
   }
 

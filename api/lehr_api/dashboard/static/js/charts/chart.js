@@ -27,11 +27,11 @@ export class Chart {
   /**
    * @param {string} name
    * @param {{onHover: (place: Place | null, chart: Chart) => void,
-   *   onHold: (place: Place, chart: Chart) => void,
+   *   onHold?: (place: Place, chart: Chart) => void,
    *   onWalk: (place: Place, chart: Chart) => void,
-   *   onZoom: (range: [number, number | null] | null) => void,
+   *   onZoom?: (range: [number, number | null] | null) => void,
    *   onOwn: (own: import("./toolbar.js").Own) => void,
-   *   onPin: (() => void) | null}} hooks
+   *   onPin?: () => void}} hooks
    */
   constructor(name, hooks) {
     this.name = name;
@@ -92,7 +92,7 @@ export class Chart {
       hooks.onHover(null, this);
     });
     this.plot.addEventListener("keydown", (event) => this.#walk(event));
-    this.plot.addEventListener("dblclick", () => hooks.onZoom(null));
+    this.plot.addEventListener("dblclick", () => hooks.onZoom?.(null));
     this.#drags();
   }
 
@@ -117,7 +117,7 @@ export class Chart {
       if (!down) return;
       if (Math.hypot(event.clientX - down.clientX, event.clientY - down.clientY) < CLICK_PX) {
         const place = this.#placeOf(event);
-        if (place) this.hooks.onHold(place, this);
+        if (place) this.hooks.onHold?.(place, this);
       } else if (!this.zoomed.hidden) {
         const axes = this.#axes;
         const [from, to] = [inside(down), inside(event)].sort((a, b) => a - b);
@@ -247,7 +247,7 @@ export class Chart {
 
   /** Zoom by keyboard: into half of the range around the cursor, or out to all. @param {"+" | "-"} key */
   #zoomBy(key) {
-    if (key === "-") this.hooks.onZoom(null);
+    if (key === "-") this.hooks.onZoom?.(null);
     const axes = this.#axes;
     if (key === "-" || !axes) return;
     const at = this.at ? axes.x.pixel(this.at.x / this.scale) : axes.width / 2;
@@ -273,7 +273,7 @@ export class Chart {
   /** @param {number} from on the x axis of the data @param {number} to */
   #zoomTo(from, to) {
     const steps = stepsBetween(this.lines.map(({ curve }) => curve), from, to);
-    if (steps) this.hooks.onZoom(steps);
+    if (steps) this.hooks.onZoom?.(steps);
   }
 
   /** Show the values of the curves at a place; null for the newest. @param {Place | null} at */

@@ -1,7 +1,5 @@
 /** Points of a curve: parse them, find them by step, append new ones. */
 
-import { fromWire } from "../format.js";
-
 /**
  * @typedef {object} Points
  * @property {number[]} step
@@ -20,7 +18,7 @@ import { fromWire } from "../format.js";
  */
 
 /** @param {import("../types.js").WireNumber[]} wire */
-const numbers = (wire) => wire.map((value) => (typeof value === "number" ? value : (fromWire(value) ?? NaN)));
+const numbers = (wire) => wire.map((value) => Number(value ?? NaN));
 
 /**
  * @param {Pick<import("../types.js").Series, "step" | "x" | "y" | "low" | "high"> &

@@ -82,12 +82,12 @@ const TOGGLES = [
  * @param {View} view changed in place
  * @param {(change: "data" | "look") => void} onChange "data" if points must be fetched again
  * @param {HTMLElement[]} tools of other modules, in the same line
- * @param {boolean} superseded whether earlier attempts can be drawn
+ * @param {boolean} several whether it has the curves of several runs, without those of earlier attempts
  * @param {AbortSignal} signal of the end of its page or tab
  * @returns {{element: HTMLElement, show: () => void, offer: (runs: Counted[]) => void}}
  *   call `show` after other code has changed `view`, and `offer` with the runs that are drawn
  */
-export function toolbar(view, onChange, tools, superseded, signal) {
+export function toolbar(view, onChange, tools, several, signal) {
   const element = h("div.toolbar", { role: "toolbar", "aria-label": "Charts" });
   /** @type {Counted[]} */
   let drawn = [];
@@ -125,14 +125,14 @@ export function toolbar(view, onChange, tools, superseded, signal) {
     view.range && reset(view.range),
     tools.map(keep),
     h("details.menu", {}, h("summary", {}, "Chart view"), h(
-      "div.menu-list", {}, TOGGLES.filter(([key]) => superseded || key !== "old").map(toggle),
+      "div.menu-list", {}, TOGGLES.filter(([key]) => !several || key !== "old").map(toggle),
       h("button", { type: "button", onclick: () => print() }, "Print"),
     )),
   );
   draw();
   addEventListener("popstate", () => {
-    const { old } = view;
-    Object.assign(view, viewFromAddress(), superseded ? {} : { old });
+    Object.assign(view, viewFromAddress());
+    view.old &&= !several;
     draw();
     onChange("data");
   }, { signal });

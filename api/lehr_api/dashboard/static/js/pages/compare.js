@@ -1,7 +1,7 @@
 /** Compare runs: differing fields, curves at equal step, tokens or time, deltas to a baseline. */
 
 import { ApiError, get } from "../api.js";
-import { Board, SEVERAL_MS } from "../charts/board.js";
+import { Board } from "../charts/board.js";
 import { swatch as swatchOf } from "../charts/drawing.js";
 import { boardRun } from "../charts/lines.js";
 import { byNumber } from "../charts/metric_groups.js";
@@ -39,8 +39,8 @@ const said = h("p.hint.said", { "aria-live": "polite" });
 const [code, media] = [new CodeDifferences(), new MediaBoard()];
 const colours = new Colours(() => drawLooks());
 const board = new Board(charts, [], {
-  onLine: (run) => light(run, false), onData: () => compare(), superseded: false, pins: "compare-pins",
-  open: ["train", "val"], pauseMs: SEVERAL_MS, tools: [colours.place],
+  onLine: (run) => light(run, false), onData: () => compare(), several: true, pins: "compare-pins",
+  tools: [colours.place],
 });
 const { view } = board;
 

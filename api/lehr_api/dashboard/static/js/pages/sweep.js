@@ -1,7 +1,7 @@
 /** The page of a sweep: the verdict, the evidence, all trials. */
 
 import { get } from "../api.js";
-import { Board, SEVERAL_MS } from "../charts/board.js";
+import { Board } from "../charts/board.js";
 import { keyOf } from "../colour.js";
 import { Colours } from "../colour_by.js";
 import { byId, checkbox, coded, fill, h, mount, s, throttled, uncommanded } from "../dom.js";
@@ -52,9 +52,7 @@ let figure = null;
 let parameter = read("parameter");
 const hidden = new Set((read("hide") ?? "").split(",").filter(Boolean));
 
-const board = new Board(charts, [], {
-  onLine: (run) => light(run, false), superseded: false, open: ["train", "val"], pauseMs: SEVERAL_MS,
-});
+const board = new Board(charts, [], { onLine: (run) => light(run, false), several: true });
 const body = byId("sweep-body");
 // Not before the head, which would push it away; its place must have its width.
 body.style.visibility = "hidden";

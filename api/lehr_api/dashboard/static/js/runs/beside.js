@@ -1,7 +1,7 @@
 /** The charts beside the rows: a line for each run that has a row, and of each folded group the mean. */
 
 import { get } from "../api.js";
-import { Board, SEVERAL_MS } from "../charts/board.js";
+import { Board } from "../charts/board.js";
 import { swatch } from "../charts/drawing.js";
 import { boardRun } from "../charts/lines.js";
 import { keyOf, slots, stroke } from "../colour.js";
@@ -61,11 +61,7 @@ export class Beside {
     /** Until when the curves wait. */
     this.patient = 0;
     const charts = h("div");
-    this.board = new Board(
-      charts, [], {
-        onLine, superseded: false, open: ["train", "val"], pins: "runs-pins", pauseMs: SEVERAL_MS, tools: [this.choice],
-      },
-    );
+    this.board = new Board(charts, [], { onLine, several: true, pins: "runs-pins", tools: [this.choice] });
     mount(place, h("h2.unseen", {}, "Curves"), this.board.bar.element, this.key, charts);
     this.learn = throttled(() => this.#learn(), 5000);
   }
