@@ -22,11 +22,13 @@ from lehr.base.formats import millions
 from lehr.errors import PlanRefused
 from lehr.faces.cli.plan_text import plan_text
 from lehr.specs import RunSpec, SweepSpec, expand, load_spec
-from lehr.specs.examples import LR_GRID, LR_GRID_SMALL
+from lehr.specs.examples import FOLDER, LR_GRID_SMALL
 from lehr_testing.paths import DATA, ROOT
 from lehr_trainer.configs.batch import LengthStage
 from lehr_trainer.planning.counts import flops_per_token
 from lehr_trainer.planning.hardware import gpu_of_kind, usual_mfu
+
+LR_GRID = FOLDER / "lr_grid.yaml"
 
 
 def run(**overrides) -> RunSpec:

@@ -12,7 +12,7 @@ from lehr_testing.paths import ROOT
 
 FILES = sorted(examples.FOLDER.glob("*.yaml"))
 TWINS = [
-    (examples.LR_GRID, examples.LR_GRID_SMALL),
+    (examples.FOLDER / "lr_grid.yaml", examples.LR_GRID_SMALL),
     (examples.FOLDER / "muon_lr_grid.yaml", examples.FOLDER / "muon_lr_grid_small.yaml"),
     (examples.FOLDER / "techniques_1000_steps.yaml", examples.FOLDER / "techniques_small.yaml"),
     (examples.FOLDER / "rollout_llama_1b.yaml", examples.ROLLOUT_SMALL),

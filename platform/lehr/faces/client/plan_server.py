@@ -34,6 +34,7 @@ _RUNS = 100
 """Newest completed runs that a plan looks at."""
 _READ = 20
 """Runs whose configs are read for a spec: those of its size, tokens and GPUs first."""
+_FEWEST = 10  # Steps of a run whose speed counts: the first are slow.
 _MEASURED = 5
 """Runs of another size whose speeds are read for a spec."""
 
@@ -191,7 +192,8 @@ class PlanServer:
     def _completed(self) -> list[Run]:
         runs = self._connect().runs(states=["completed"], limit=_RUNS)
         own = [run for run in runs if run.view.submitted_by != OPENED]
-        return [run for run in own if "tokens_per_s" in run.latest]
+        last = [(run, run.latest.get("tokens_per_s")) for run in own]
+        return [run for run, value in last if value is not None and value.step >= _FEWEST]
 
     def _devices(self, spec: RunSpec) -> set[str]:
         """Return the devices that a run of this spec may get: ``cpu``, or names of GPUs."""

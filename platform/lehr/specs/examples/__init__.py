@@ -6,7 +6,6 @@
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-LR_GRID = FOLDER / "lr_grid.yaml"
 LR_GRID_SMALL = FOLDER / "lr_grid_small.yaml"
 ROLLOUT_SMALL = FOLDER / "rollout_small.yaml"
 RECORDED = FOLDER / "lr_grid_small.lehr.html"

@@ -199,7 +199,7 @@ def test_plan_uses_the_median_speed_of_a_similar_run(api, lehr, tmp_path):
     api_, _ = api
     run = api_.store.runs.create(load_spec({**RUN_SPEC, "name": "before"}))
     attempt = begin(api_.store, run.id)
-    lines = [metrics(step, step, tokens_per_s=v) for step, v in enumerate((7.0, 50.0, 900.0), 1)]
+    lines = [metrics(at, at, tokens_per_s=v) for at, v in enumerate((7.0, 50.0, 900.0), 10)]
     same_size = started().replace(b"1000", str(TINY_PARAMETERS).encode())
     ingest(api_.store, attempt, same_size + b"".join(lines))
     end(api_.store, run.id)

@@ -75,12 +75,12 @@ def test_nodes_with_one_folder_of_runs_have_its_free_space_once(lehr):
     PlanServer(lambda: client).refuse(runs)
 
 
-def completed(api: Api, name: str, *, device: str = H100, **changes: Any) -> None:
-    run = api.store.runs.create(seeding.run_spec(name, steps=20, **changes))
+def completed(api: Api, name: str, *, steps: int = 20, device: str = H100, **changes: Any) -> None:
+    run = api.store.runs.create(seeding.run_spec(name, steps=steps, **changes))
     attempt = seeding.start(api.store, run)
     attempt.started(device=device)
-    attempt.train(range(1, 21), logs=False)
-    attempt.end(RunState.COMPLETED, 20)
+    attempt.train(range(1, steps + 1), logs=False)
+    attempt.end(RunState.COMPLETED, steps)
 
 
 def measured(client: Client, **changes: Any) -> dict[str, dict[str, str]]:
@@ -94,6 +94,7 @@ def test_only_a_run_with_the_same_precision_length_compiler_and_device_is_of_the
     api, client = lehr
     has(api, H100, H100)
     completed(api, "same", lr=1e-2, seed=3)
+    completed(api, "too-short", steps=9)
     completed(api, "other-card", device=A100)
     completed(api, "not-compiled", compile={"scope": "none"})
     completed(api, "tf32", precision={"compute": "fp32"})
