@@ -44,7 +44,7 @@ def test_run_without_space_is_tried_again_after_growing_pauses_and_then_fails(be
         reason = f"waits {pause} s before it tries again: its last attempt ended as disk_full"
         assert bench.store.runs.get(run).pending_reason == reason
         due = bench.dispatcher._loader.load([]).waiting_in_s
-        assert due == pytest.approx(pause - 1, abs=1), "the dispatcher wakes up then"
+        assert pause / 2 < due <= pause, "the dispatcher wakes up then"
         wait(bench, pause - 5)
         assert bench.state(run) == ("queued", attempt)
         wait(bench, 6)
