@@ -82,6 +82,13 @@ def test_curves_beside_the_table_are_tied_to_its_rows(look: Visit, world: World)
     text = download.value.path().read_text().splitlines()
     assert text[0] == "run,label,step,x_step,train/loss"
     assert len(text) > 400
+    with page.expect_download() as download:
+        chart.get_by_role("button", name="SVG").click()
+    drawn = download.value.path().read_text()
+    # Other programs know neither the page's variables nor its themes.
+    assert "rgb(" in drawn
+    assert "var(" not in drawn
+    assert "light-dark(" not in drawn
 
     # Where no run is listed, no curve is.
     page.get_by_role("combobox", name="Filter runs").fill("none-of-them")
