@@ -142,10 +142,8 @@ def _what(cluster: ClusterView) -> str:
 def _prepare(spec: SweepSpec) -> str:
     from lehr.faces.cli.data import corpora, prepare_corpus
 
-    corpus_text = ""
-    for config in corpora(spec):
-        corpus_text = prepare_corpus(config)
-    first = corpus_text.splitlines()[0] if corpus_text else ""
+    texts = [prepare_corpus(config) for config in corpora(spec)]
+    first = "".join(texts[-1:]).partition("\n")[0]
     own = spec.run.own.data.corpus.kind == "stdlib"
     return f"Python's standard library: {first}" if own else first
 

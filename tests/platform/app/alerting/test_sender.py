@@ -127,8 +127,8 @@ def test_message_is_tried_again_only_where_that_may_help(
     finally:
         sender.stop()
     assert found == ["bad.test"] * tries + ["good.test"]
-    at = "(1970-01-01 00:16 UTC)"
-    assert sender.results == {"bad": f"no {at}", "good": f"arrived {at}"}
+    results = {"bad": "no (1970-01-01 00:16 UTC)", "good": "arrived (1970-01-01 00:16 UTC)"}
+    assert sender.results == results
 
 
 def test_message_that_waits_for_another_try_delays_no_other(
