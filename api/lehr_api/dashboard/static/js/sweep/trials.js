@@ -51,7 +51,7 @@ export function trialsTable(sweep, mark) {
       h("td.shrink", {}, mark(trial)),
       // The seeds of a point have one rank.
       h("td.num", {}, !(point && above?.rank === trial.rank) && [trial.rank ?? f.NONE, point && h(
-        "span.mean", { title: `the mean of its ${point.run_ids.length} seeds, which has the rank` },
+        "span.dim.mean", { title: `the mean of its ${point.run_ids.length} seeds, which has the rank` },
         ` mean ${f.number(point.mean)}`,
       )]),
       h("td", {}, h("a.name", { href: `/runs/${id}` }, name)),
