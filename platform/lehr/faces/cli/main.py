@@ -122,6 +122,7 @@ class LazyGroup(TyperGroup):
         try:
             return super().invoke(ctx)
         except _WRONG_USE as error:
+            error.message = error.message.replace("Value error, ", "")  # Pydantic's words.
             known = error.ctx.command.params if hasattr(error, "possibilities") else ()
             if any(parameter.name == "overrides" for parameter in known):
                 error.message += ". A field is set by its path, such as train.optimizer.lr=1e-3"
