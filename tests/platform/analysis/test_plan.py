@@ -28,8 +28,6 @@ from lehr_trainer.configs.batch import LengthStage
 from lehr_trainer.planning.counts import flops_per_token
 from lehr_trainer.planning.hardware import gpu_of_kind, usual_mfu
 
-LR_GRID = FOLDER / "lr_grid.yaml"
-
 
 def run(**overrides) -> RunSpec:
     spec = load_spec(DATA / "run.yaml", overrides)
@@ -37,7 +35,7 @@ def run(**overrides) -> RunSpec:
     return spec
 
 
-def grid(*overrides: str, file: Path = LR_GRID) -> SweepSpec:
+def grid(*overrides: str, file: Path = FOLDER / "lr_grid.yaml") -> SweepSpec:
     spec = load_spec(file, overrides)
     assert isinstance(spec, SweepSpec)
     return spec
@@ -205,13 +203,13 @@ def test_small_grid_states_the_size_of_its_model():
 
 def test_grids_in_the_repository_are_those_of_the_package():
     sweeps = ROOT / "sweeps"
-    assert (sweeps / "lr_grid.yaml").read_text() == LR_GRID.read_text()
+    assert (sweeps / "lr_grid.yaml").read_text() == (FOLDER / "lr_grid.yaml").read_text()
     assert (sweeps / "lr_grid_small.yaml").read_text() == LR_GRID_SMALL.read_text()
 
 
 def test_plan_counts_trials_that_tpe_will_choose() -> None:
     searched = load_spec(
-        LR_GRID,
+        FOLDER / "lr_grid.yaml",
         {
             "method": "tpe",
             "trials": 40,
