@@ -126,14 +126,8 @@ def test_of_many_the_first_have_rows_and_columns_that_fit_and_the_view_is_saved(
 ):
     ids = []
     for n in range(34):
-        optimizer = {
-            "lr": 1e-4 * 1.1**n,
-            "weight_decay": n % 3 / 10,
-            "betas": [0.9, 0.9 + n % 2 / 20],
-        }
-        run = lehr.store.runs.create(
-            seeding.run_spec(f"wide-{n}-of-a-long-name", optimizer=optimizer)
-        )
+        changes = {"lr": 1e-4 * 1.1**n, "grad_clip": 1.0 + n % 2, "seed": n % 3}
+        run = lehr.store.runs.create(seeding.run_spec(f"wide-{n}-of-a-long-name", **changes))
         attempt = seeding.start(lehr.store, run)
         attempt.evaluate(100, 3 + n / 100 if n else math.nan)
         attempt.end(RunState.COMPLETED, 100)
