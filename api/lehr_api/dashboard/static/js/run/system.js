@@ -106,7 +106,8 @@ export function openSystem(place, run) {
     },
   );
   mount(
-    place, tab.board.bar.element, charts, h("h2", {}, "Attempts"), attemptsPlace, h("h2", {}, "Device"), facts,
+    place, h("h2.unseen", {}, "Curves"), tab.board.bar.element, charts, h("h2", {}, "Attempts"), attemptsPlace,
+    h("h2", {}, "Device"), facts,
   );
   let drawn = run.attempts;
   return {
