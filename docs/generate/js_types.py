@@ -1,7 +1,7 @@
 """Generate ``types.d.ts`` of the dashboard: the answers of the API that its modules name.
 
-A module names a type in JSDoc, by ``import("../types.js").RunView``. The class of that name in
-``lehr.schemas`` is written, and each class that it contains. Only ``tsc`` reads the result.
+A module names a type in JSDoc, by ``@import { RunView } from "../types.js"``. The class of that
+name in ``lehr.schemas`` is written, and each class that it contains. Only ``tsc`` reads it.
 """
 
 from __future__ import annotations
@@ -94,11 +94,10 @@ def _views() -> list[type[View]]:
 
 
 def _named() -> set[str]:
-    return {
-        name
-        for path in JAVASCRIPT.rglob("*.js")
-        for name in re.findall(r"types\.js\"\)\.(\w+)", path.read_text(encoding="utf-8"))
-    }
+    texts = [path.read_text(encoding="utf-8") for path in JAVASCRIPT.rglob("*.js")]
+    imported = re.findall(r'@import \{([^}]*)\} from "[./]*types\.js"', "\n".join(texts))
+    alone = re.findall(r"types\.js\"\)\.(\w+)", "\n".join(texts))
+    return {*alone, *re.findall(r"\w+", " ".join(imported))}
 
 
 def _fields(view: type[BaseModel]) -> dict[str, Any]:

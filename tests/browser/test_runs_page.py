@@ -173,19 +173,44 @@ def test_a_sort_keeps_groups_together_and_shows_the_best_run_of_each(look: Visit
     expect(page.locator("tr.member").first).to_contain_text("lr-grid-4")
 
 
-def test_no_run_is_the_best_until_all_are_there(visit: Visit, lehr: Lehr):
-    for i in range(61):  # The oldest, which the page lacks at first, is the best.
+def test_a_sort_asks_for_the_first_rows_and_follows_new_values(visit: Visit, lehr: Lehr):
+    attempts = []
+    for i in range(81):  # The oldest is the best.
         attempt = seeding.start(lehr.store, lehr.store.runs.create(seeding.run_spec(f"r{i}")))
         attempt.evaluate(1, 2.0 + i)
         attempt.flush()
-    held = []
-    visit.page.route(re.compile("/runs.*cursor="), lambda route: held.insert(0, route))
-    page = visit.open("/?curves=0")
-    page.get_by_role("button", name="val", exact=True).click()
-    expect(row(page, "r1")).to_be_visible()
-    expect(page.locator(".is-best")).to_have_count(0)
-    held.pop().continue_()
+        attempts.append(attempt)
+    asked = []
+    visit.page.on("request", lambda one: asked.append(one.url) if "/api/v1/runs?" in one.url else 0)
+    page = visit.open("/?curves=0&sort=val")
+    names = page.locator("tbody .col-name a")
+    expect(names.first).to_have_text("r0")
+    expect(page.locator(".is-best")).to_have_count(1)
     expect(row(page, "r0").locator(".col-val.is-best")).to_be_visible()
+    expect(page.locator("#runs-foot")).to_have_text("81 runs")
+    assert [url for url in asked if "cursor" in url or "limit=200" in url] == []
+    attempts[80].evaluate(2, 1.0)
+    attempts[80].flush()
+    expect(names.first).to_have_text("r80")
+
+
+def test_a_cell_narrows_the_filter_by_click_and_by_keyboard(look: Visit):
+    page = look.open("/?flat=1&curves=0")
+    cell = row(page, "lr-grid-4").locator(".col-train-optimizer-lr")
+    expect(cell).to_have_text("2.0e-3")
+    cell.click()
+    menu = page.get_by_role("group", name="Filter")
+    expect(menu.get_by_role("button", name="only lr=0.002")).to_be_focused()
+    menu.get_by_role("button", name="not lr=0.002").click()
+    expect(row(page, "lr-grid-4")).to_have_count(0)
+    expect(menu).to_have_count(0)
+    expect(page).to_have_url(re.compile("filter=-lr%3D0.002"))
+    for key in ("j", "f", "Escape", "f"):
+        page.keyboard.press(key)
+    expect(menu.get_by_role("button").first).to_be_focused()
+    menu.get_by_role("button", name=re.compile("^only project:")).focus()
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile("filter=project:"))
 
 
 def test_bands_of_many_groups_are_seen_at_the_nearest_line_only(visit: Visit, lehr: Lehr):

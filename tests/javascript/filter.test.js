@@ -5,11 +5,12 @@ import { test } from "node:test";
 
 import { nearest } from "../../api/lehr_api/dashboard/static/js/nearest.js";
 import { drawnOf } from "../../api/lehr_api/dashboard/static/js/runs/beside.js";
-import { bestOf, COLUMNS, parted, withValues, farOf } from "../../api/lehr_api/dashboard/static/js/runs/columns.js";
-import { columnOf, Configs, shortName, varyingPaths, labelsOf } from "../../api/lehr_api/dashboard/static/js/runs/configs.js";
+import { bestOf, COLUMNS, parted, withValues, farOf, gpuHours } from "../../api/lehr_api/dashboard/static/js/runs/columns.js";
+import { narrowed, partsOf } from "../../api/lehr_api/dashboard/static/js/runs/cell_menu.js";
+import { columnNamed, columnOf, Configs, shortName, varyingPaths, labelsOf } from "../../api/lehr_api/dashboard/static/js/runs/configs.js";
 import { completions, numberOf, parseFilter, unknownKey } from "../../api/lehr_api/dashboard/static/js/runs/filter.js";
-import { grouped, linesOf, unfolded, withRows } from "../../api/lehr_api/dashboard/static/js/runs/groups.js";
-import { markOf, ordersOf, pressed, RunList, textOf } from "../../api/lehr_api/dashboard/static/js/runs/list.js";
+import { Groups, grouped, linesOf, unfolded, withRows } from "../../api/lehr_api/dashboard/static/js/runs/groups.js";
+import { markOf, ordersOf, pressed, textOf } from "../../api/lehr_api/dashboard/static/js/runs/list.js";
 import { between } from "../../api/lehr_api/dashboard/static/js/runs/selection.js";
 import { factorsOf } from "../../api/lehr_api/dashboard/static/js/compare/tables.js";
 import { fc, run } from "./support.js";
@@ -284,10 +285,14 @@ test("sorted groups come by their means among the runs, unknown ones last; those
   const column = COLUMNS.find(({ key }) => key === "val");
   const runs = [run({ id: "a", sweep_id: "s", ...loss(1) }), run({ id: "b", ...loss(2) }), run({ id: "c", sweep_id: "s", ...loss(5) }), run({ id: "d" })];
   const of = (/** @type {any} */ how) => grouped(runs, SWEEPS, () => false, { sorted: true, ...how }).map((one) => (one.kind === "run" ? one.run.id : one.id)).join("");
-  assert.deepEqual([false, true].map((down) => of({ means: { column, down } })), ["bsd", "sbd"]);
+  const groups = new Groups("gpus", () => undefined);
+  const ranks = groups.ranks(column ?? null, new Configs());
+  assert.deepEqual([false, true].map((down) => of({ ranks, down })), ["bsd", "sbd"]);
   farOf.set("val/loss", ["c"]);
-  assert.equal(of({ means: { column, down: false } }), "sbd", "without a run that is far");
+  assert.equal(of({ ranks }), "sbd", "without a run that is far");
   farOf.clear();
+  runs[0].gpus = 8;
+  assert.equal(of({ ranks: groups.ranks(null, new Configs()) }), "bds", "not sorted: by the key");
   assert.equal(of({}), "sbd");
   assert.equal(of({ first: [{ id: "none", name: "none", href: "/sweeps/none" }] }), "nonesbd");
 });
@@ -365,11 +370,20 @@ test("a head shows its direction, and its place among several", () => {
   assert.equal(markOf(ordersOf("state"), "loss"), "");
 });
 
-test("runs that are equal by the first column are sorted by the next", () => {
-  const list = new RunList();
-  for (const [id, gpus, name] of /** @type {[string, number, string][]} */ ([["a", 8, "x"], ["b", 1, "z"], ["c", 8, "y"], ["d", 1, "y"]])) list.runs.set(id, run({ id, gpus, name }));
-  const ids = (/** @type {boolean} */ first, /** @type {boolean} */ second) => list.sorted([{ by: (one) => one.gpus, down: first }, { by: (one) => one.name, down: second }]).map((one) => one.id).join("");
-  assert.equal(ids(false, false), "dbac");
-  assert.equal(ids(true, false), "acdb");
-  assert.equal(ids(false, true), "bdca");
+test("the GPU-hours used grow while GPUs are held, and not in a pause", () => {
+  const [until, gpu] = [Date.now() / 1000 - 1800, { node: "n1", gpu: 0 }];
+  const live = run({ ended_at: null, placement: [gpu, { ...gpu, gpu: 1 }] });
+  assert.equal(gpuHours(null, [live]), null);
+  assert.equal(gpuHours({ gpu_hours: 3, until: null }, [live]), 3);
+  assert.ok(Math.abs(Number(gpuHours({ gpu_hours: 3, until }, [live, run({ ended_at: 1, placement: [gpu] })])) - 4) < 0.01);
+});
+
+test("a cell's value narrows the filter to it, or leaves it out, in place of what says the opposite", () => {
+  const configs = new Configs();
+  const one = run({ tags: ["omk", "old"], state: "failed" });
+  configs.take({ runs: [one.id], same: { [LR]: 1e-3, "train.optimizer.name": "adam w", "train.data.mix": [1], "trainer.args.loss": 5 }, differing: {}, metrics: {} });
+  const of = (/** @type {string} */ key) => partsOf(one, columnNamed(key, configs), configs);
+  assert.deepEqual(["state", "tags", LR, "train.optimizer.name", "trainer.args.loss", "train.data.mix", "val"].map(of), [["state:failed"], ["tag:omk", "tag:old"], ["lr=0.001"], ['optimizer.name="adam w"'], ["trainer.args.loss=5"], [], []]);
+  assert.deepEqual(narrowed(["lr<1", "lr=0.1", "-lr=0.001", "words"], "lr=0.001"), ["lr<1", "words", "lr=0.001"]);
+  assert.deepEqual(narrowed(["state:failed", "-state:queued"], "-state:failed"), ["-state:queued", "-state:failed"]);
 });

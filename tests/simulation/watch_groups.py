@@ -123,7 +123,7 @@ class GroupWatch:
         promised = 0.0
         for run in store.sweeps.runs(sweep_id):
             allowed = (run.spec["time_limit_s"] + STOP_S) / 3600
-            times = store.attempts.times([run.id])
+            times = store.attempts.times_by_run([run.id])[run.id]
             used = [(one.ended - one.began) / 3600 for one in times if one.ended is not None]
             promised += sum(min(one, allowed) for one in used)
             promised += allowed * (run.id == starts or len(used) < len(times))

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, WithJsonSchema
 from starlette.responses import Response
 
 from lehr.app.services import archive as archiving
-from lehr.app.services import requests
+from lehr.app.services import requests, run_list
 from lehr.app.services import submit as submitting
 from lehr.app.services.checkpoints import order_checkpoint
 from lehr.app.services.extend import gather_external, repeat_run
@@ -131,14 +131,26 @@ def list_runs(
             examples=[["k3f9x2ab", "p8w2c4nd"]],
         ),
     ] = None,
+    sort: Annotated[
+        str | None,
+        Query(
+            max_length=500,
+            description="What they are sorted by, the lowest first (with `-` the highest); several "
+            "with commas: a column (name, state, step, eta, hours, ...), a path of the config, a "
+            "metric, `best:NAME`, `versus:NAME`. Runs without a value come last.",
+            examples=["val/loss", "-mfu,train.optimizer.lr"],
+        ),
+    ] = None,
+    group: Annotated[
+        run_list.Group | None,
+        Query(description="With `sort`: keep the runs of each together, at its first one's place."),
+    ] = None,
 ) -> Response:
-    """List runs, newest first, one page at a time."""
-    store = services.store
-    sweep_id = store.sweeps.find(sweep).id if sweep is not None else None
-    wanted = vars(query) if run is None else {**vars(query), "archived": None}
-    page = services.presenter.runs.page(
-        states=state, sweep_id=sweep_id, within=within, ids=run, **wanted
-    )
+    """List runs, newest first or sorted, one page at a time."""
+    sweep_id = services.store.sweeps.find(sweep).id if sweep is not None else None
+    of_runs = {"states": state, "sweep_id": sweep_id, "within": within, "ids": run}
+    wanted = {**vars(query), **of_runs, **({} if run is None else {"archived": None})}
+    page = run_list.list_runs(services, sort=sort, group=group, **wanted)
     return Response(page, media_type="application/json")
 
 

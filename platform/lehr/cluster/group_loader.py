@@ -195,7 +195,9 @@ def _with_costs(
     speeds, times = store.series.latest(run_ids, [_SPEED]), store.attempts.times_by_run(run_ids)
     now, found = store.clock(), []
     for trial, one in zip(trials, progress, strict=True):
-        used = [(time.ended is None, time.hours(now)) for time in times[one.run_id]]
+        # A CPU counts as one GPU.
+        held = [time._replace(gpus=max(time.gpus, 1)) for time in times[one.run_id]]
+        used = [(time.ended is None, time.hours(now)) for time in held]
         speed, tokens = (
             speeds.get(one.run_id, {}).get(_SPEED),
             one.spans[-1].tokens_at(one.total_steps or 0),

@@ -15,13 +15,20 @@ from lehr_trainer.configs.base import Documented
 from lehr_trainer.contract.records import LATEST
 
 
-class CostView(View):
-    """What was used so far, and what a plan expects."""
+class UsedView(View):
+    """What was used so far."""
 
     gpu_hours: float
     """From each attempt's start to the end of its processes, times its GPUs. While they live, the
-    end is now.
+    end is now. Without the time in the queue and in a pause, which hold no GPUs.
     """
+    until: float | None = None
+    """When it was computed, in seconds, if it grows: an attempt lives. Null: it does not."""
+
+
+class CostView(UsedView):
+    """What was used so far, and what a plan expects."""
+
     attempts: int
     """Number of attempts, those that failed or were requeued included."""
     gpu: str | None = None
@@ -193,6 +200,8 @@ class RunView(View):
     queued_at: float | None = None
     started_at: float | None = None
     ended_at: float | None = None
+    used: UsedView | None = None
+    """What its attempts have used; null before the first."""
     archived: bool = False
     forked_from: str | None = None
     submitted_by: str = "user"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from lehr.schemas.base import Measured, SameData, View
-from lehr.schemas.runs import CostView, RunView
+from lehr.schemas.runs import CostView, RunView, UsedView
 
 
 class TrialView(View):
@@ -80,6 +80,8 @@ class SweepView(View):
     """The same as a sentence, unless it is ``same`` or no trial recorded a set; also the first of
     the notes.
     """
+    used: UsedView | None = None
+    """What the attempts of all its runs have used, archived ones too; null before the first."""
     created_at: float
     archived: bool = False
 

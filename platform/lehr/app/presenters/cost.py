@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,10 +11,11 @@ from pathlib import Path
 from lehr.analysis.plan import plan_run
 from lehr.base.lru import Lru
 from lehr.errors import LehrError
-from lehr.schemas.runs import CostView
+from lehr.schemas.runs import CostView, UsedView
 from lehr.specs.run import RunSpec
 from lehr.specs.stages import PlannedStage
 from lehr.store import Store
+from lehr.store.records.attempts import GpuUse
 from lehr.store.tables import RunRow
 from lehr_trainer.contract import layout
 from lehr_trainer.planning.hardware import GpuType, find_gpu, gpu_of_kind, usual_mfu
@@ -38,15 +39,15 @@ class Costs:
         The planned hours are kept under ``key``. ``device`` is the GPU that a trainer of theirs
         saw, ``gpu_type`` the kind that their spec requests.
         """
-        times = self._store.attempts.times(run_ids)
-        if not times:
+        used = self._store.attempts.use(run_ids)
+        if not used.attempts:
             return None
         gpu = priced_gpu(device, gpu_type)
         planned: float | None = None
         if gpu is not None:
             plan = partial(self._plan, run_ids, gpu.kind)
             planned = self._kept(("runs", key, len(run_ids), gpu.kind), plan)
-        return _view(gpu_hours(times, self._store.clock()), len(times), gpu, planned)
+        return _view(used, gpu, planned)
 
     def of_stages(self, key: str, stages: Sequence[StageUse]) -> list[CostView]:
         """Return what all stages of a rollout used, beside the plan of all their runs.
@@ -54,11 +55,9 @@ class Costs:
         A stage that has not begun is planned on the kind of GPU that it requests, else on the one
         that another stage used. A stage without GPUs costs nothing. Plans are kept under ``key``.
         """
-        now = self._store.clock()
         seen = next((use.device for use in stages if use.gpus and use.device is not None), None)
         found = []
         for use in stages:
-            times = self._store.attempts.times(use.run_ids) if use.run_ids else []
             gpu = priced_gpu(use.device or (None if use.gpu_type else seen), use.gpu_type)
             planned: float | None = None
             if not use.gpus:
@@ -66,7 +65,7 @@ class Costs:
             elif gpu is not None:
                 plan = partial(stage_hours, use.stage, gpu.kind)
                 planned = self._kept(("stage", key, use.stage.number, gpu.kind), plan)
-            found.append(_view(gpu_hours(times, now), len(times), gpu, planned))
+            found.append(_view(self._store.attempts.use(use.run_ids), gpu, planned))
         return found
 
     def _kept(
@@ -130,6 +129,7 @@ def together(views: Sequence[CostView]) -> CostView | None:
     one = next((view for view in views if view.gpu is not None and kinds == {view.gpu}), None)
     return CostView(
         gpu_hours=sum(view.gpu_hours for view in views),
+        until=max((view.until for view in views if view.until is not None), default=None),
         attempts=sum(view.attempts for view in views),
         gpu=one.gpu if one is not None else None,
         dollars_per_gpu_hour=one.dollars_per_gpu_hour if one is not None else None,
@@ -148,18 +148,26 @@ def _sum(values: Sequence[float | None]) -> float | None:
     return sum(known) if len(known) == len(values) else None
 
 
-def _view(used: float, attempts: int, gpu: GpuType | None, planned: float | None) -> CostView:
+def used_view(used: GpuUse | None) -> UsedView | None:
+    """Return what runs have used; None before the first attempt."""
+    if used is None or not used.attempts:
+        return None
+    return UsedView(gpu_hours=used.hours, until=used.until)
+
+
+def _view(used: GpuUse, gpu: GpuType | None, planned: float | None) -> CostView:
     price = gpu.dollars_per_hour if gpu is not None else None
     basis = None
     if gpu is not None and planned:
         usual = usual_mfu(gpu.kind)
         basis = f"at {100 * usual.share:.0f} % MFU ({usual.source})"
     return CostView(
-        gpu_hours=used,
-        attempts=attempts,
+        gpu_hours=used.hours,
+        until=used.until,
+        attempts=used.attempts,
         gpu=gpu.kind if gpu is not None else None,
         dollars_per_gpu_hour=price,
-        dollars=None if price is None else used * price,
+        dollars=None if price is None else used.hours * price,
         planned_gpu_hours=planned,
         planned_dollars=None if price is None or planned is None else planned * price,
         planned_basis=basis,
@@ -190,17 +198,6 @@ def hours_on(spec: RunSpec, kind: str, step: int = 0) -> float | None:
     if hours is None or not step:
         return hours
     return hours * (1.0 - spec.own.tokens_at(step) / spec.own.total_tokens)
-
-
-def gpu_hours(attempts: Iterable[tuple[int, float, float | None]], now: float) -> float:
-    """Add up GPU-hours of attempts: number of GPUs, begin and end of each, in seconds.
-
-    One that lives has no end, and is counted until ``now``.
-    """
-    return sum(
-        gpus * max((now if ended is None else ended) - began, 0.0) / 3600
-        for gpus, began, ended in attempts
-    )
 
 
 def priced_gpu(device: str | None, gpu_type: str | None) -> GpuType | None:

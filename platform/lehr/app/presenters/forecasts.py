@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 from lehr.analysis.batches import HeldOut, is_measured
 from lehr.analysis.forecast import FEWEST, forecast, planned
-from lehr.app.presenters.cost import gpu_hours
 from lehr.base import formats
 from lehr.cluster.group_loader import reports_of
 from lehr.control.lifecycle import RunState
@@ -43,7 +42,7 @@ def saved_note(store: Store, trials: Sequence[TrialOutline]) -> list[str]:
     made, whole = sum(t.last_step or 0 for t in pruned), sum(t.total_steps or 0 for t in pruned)
     if not made:
         return []
-    hours = gpu_hours(store.attempts.times([t.run_id for t in pruned]), store.clock())
+    hours = store.attempts.use([t.run_id for t in pruned]).hours
     after, saved = formats.share(made / whole), formats.gpu_hours(hours * (whole / made - 1))
     ended = f"Pruning ended {len(pruned)} of {len(trials)} trials, after {after} of their steps"
     return [f"{ended}. It saved {saved}, by the time that a step of theirs took."]
@@ -78,7 +77,7 @@ def _replayed(
     store: Store, sweep: SweepRow, done: Sequence[TrialOutline], rule: ForecastPruning
 ) -> dict[str, float]:
     """Count as ``audit_forecast``; nothing where the losses were not measured alike."""
-    metric, trials, now = sweep.stored.metric, [], store.clock()
+    metric, trials = sweep.stored.metric, []
     runs = [one.run_id for one in done if is_measured(metric)]
     digests = store.events.held_out(runs, metric)
     for one in done:
@@ -90,8 +89,8 @@ def _replayed(
     if not trials or HeldOut.of(digests).verdict == "different":
         return {}
     steps = {verdict.number: verdict.step for verdict in replay(rule, trials)}
-    times = store.attempts.times_by_run([one.run_id for one in done])
-    hours = {one.number: gpu_hours(times[one.run_id], now) for one in done}
+    used = store.attempts.use_by_run([one.run_id for one in done])
+    hours = {one.number: used[one.run_id].hours for one in done}
     whole = {one.number: one.total_steps or 1 for one in done}
     saved = sum(hours[number] * (1 - step / whole[number]) for number, step in steps.items())
     best = min(trials, key=lambda trial: trial.reports[-1].value).number in steps

@@ -13,7 +13,7 @@ import orjson
 from lehr.analysis.compare import rank
 from lehr.analysis.diagnosis import Alert
 from lehr.app.presenters.alerts import Alerts
-from lehr.app.presenters.cost import Costs
+from lehr.app.presenters.cost import Costs, used_view
 from lehr.app.presenters.evaluations import evaluations
 from lehr.app.presenters.forecasts import live_forecast
 from lehr.app.presenters.series import drawn
@@ -43,7 +43,8 @@ from lehr.schemas.runs import (
 )
 from lehr.schemas.streams import AlertView
 from lehr.store import Store
-from lehr.store.records.runs import FACTS
+from lehr.store.records.lists import RowPage
+from lehr.store.records.run_lists import FACTS
 from lehr.store.streams.series import LatestValue
 from lehr.store.tables import Attempt, RunRow
 from lehr_trainer.configs.stages import span_of
@@ -100,13 +101,12 @@ class RunPresenter:
         """Return the views in the same order."""
         return [RunView(**fields) for fields in self._fields(runs)]
 
-    def page(self, **wanted: Any) -> bytes:
-        """Return a page of views as JSON, newest first.
+    def page(self, page: RowPage[Any]) -> bytes:
+        """Return a page of runs of which the ``FACTS`` were read as JSON: with their views.
 
         The view of a run that does not report is made again only if its facts, its indexed events
         or its alerts have changed: it follows from them.
         """
-        page = self.store.runs.page(selected=FACTS, **wanted)
         indexed = self.store.series.indexed([facts.id for facts in page.items])
         keys, views = {}, {}
         for facts in page.items:
@@ -122,7 +122,8 @@ class RunPresenter:
             # The row was read after its facts: it may have changed, and may change back.
             facts = zip(FACTS.selected_columns.keys(), keys[run.id], strict=False)
             same = all(getattr(run, name, value) == value for name, value in facts)
-            if same and not RunState(run.state).reports:
+            grows = view.used is not None and view.used.until is not None
+            if same and not grows and not RunState(run.state).reports:
                 self._kept.put(run.id, (keys[run.id], views[run.id]))
         items = [orjson.Fragment(views[run_id]) for run_id in keys]
         return orjson.dumps({"items": items, "next_cursor": page.next_cursor, "total": page.total})
@@ -245,6 +246,7 @@ class RunPresenter:
         step_times = store.series.trend(live, "step_time_s", TREND_POINTS)
         trials = store.sweeps.trials_of_runs([run.id for run in runs if run.sweep_id is not None])
         rollouts = store.rollouts.of_runs([run.id for run in runs if run.sweep_id is None])
+        used = store.attempts.use_by_run(tried) if tried else {}
         summary = {run.id: self._load_summary(run) for run in runs if run.attempt}
         return [
             {
@@ -260,6 +262,7 @@ class RunPresenter:
                 "trend": drawn(trends.get(run.id, [])),
                 "parameters_varied": trials[run.id].parameters if run.id in trials else {},
                 "rollout_id": rollouts.get(run.id),
+                "used": used_view(used.get(run.id)),
                 "alerts": [
                     *self._diagnosed(
                         run, attempts.get(run.id), latest.get(run.id, {}), read_curves=read_curves
@@ -287,6 +290,10 @@ class RunPresenter:
         if loss is not None and not math.isfinite(loss.value):
             messages.append(f"val/loss is {loss.value} at step {loss.step:,}")
         return messages
+
+    def parameters(self, runs: Iterable[RunRow]) -> dict[str, int | None]:
+        """Return the number of parameters of each run, by id."""
+        return {run.id: self._load_summary(run).parameters for run in runs}
 
     def _load_summary(self, run: RunRow) -> TrainerSummary:
         kinds = {"started", "warning", "notice"}

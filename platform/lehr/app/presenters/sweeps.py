@@ -13,7 +13,7 @@ from lehr.analysis.batches import is_measured
 from lehr.analysis.noise import pooled_noise
 from lehr.analysis.task_verdict import LOSS, MEASURED, TASKS, disagreement
 from lehr.app.presenters.advice import with_advice
-from lehr.app.presenters.cost import Costs, gpu_hours
+from lehr.app.presenters.cost import Costs, used_view
 from lehr.app.presenters.forecasts import saved_note
 from lehr.app.presenters.ranking import (
     Point,
@@ -92,7 +92,7 @@ class SweepPresenter:
 
     def views(self, sweeps: Sequence[SweepRow]) -> list[SweepView]:
         """Return the views in the same order."""
-        return [SweepView(**_fields(sweep, self._judge(sweep))) for sweep in sweeps]
+        return [SweepView(**self._fields(sweep, self._judge(sweep))) for sweep in sweeps]
 
     def detail(
         self,
@@ -149,7 +149,7 @@ class SweepPresenter:
         verdict = judged.verdict
         noise = noise_between_seeds(verdict.points)
         several = any(len(point.run_ids) > 1 for point in verdict.points)
-        fields = _fields(sweep, judged)
+        fields = self._fields(sweep, judged)
         # Until the sweep ends, trials are compared at an early step: too early for a fit.
         fitted = fields["state"] == "finished" and fields["parameters"] and verdict.step is not None
         outlined = outlined or bool(fitted)
@@ -189,8 +189,34 @@ class SweepPresenter:
         )
         if not fitted:
             return detail
-        hours = gpu_hours(self._store.attempts.times(judged.run_ids), self._store.clock())
+        hours = 0.0 if detail.used is None else detail.used.gpu_hours
         return with_advice(detail, verdict, sweep.stored.goal, hours / len(judged.trials))
+
+    def _fields(self, sweep: SweepRow, judged: _Judged) -> dict[str, Any]:
+        verdict = judged.verdict
+        best = next((point for point in verdict.points if verdict.best in point.run_ids), None)
+        counts = Counter(status.state for status in judged.standings)
+        remaining = trials_remaining(sweep, len(judged.trials))
+        return {
+            **shared_fields(sweep, SweepView),
+            "method": sweep.stored.method,
+            "metric": sweep.stored.metric,
+            "goal": sweep.stored.goal,
+            "parameters": list(_tried(judged.trials)),
+            "counts": dict(counts),
+            "trials_remaining": remaining,
+            "state": sweep_state(counts, remaining, judged.trunk),
+            "best_run_id": verdict.best,
+            "best_value": best.mean if best else None,
+            "compared_at_step": verdict.step if judged.spans else None,
+            "compared_at_tokens": verdict.step
+            if verdict.step is None or judged.spans is None
+            else _tokens_at(judged.spans, verdict.step),
+            "best_parameters": dict(best.parameters) if best else None,
+            "held_out": verdict.held_out.verdict if verdict.held_out else None,
+            "held_out_note": judged.held_out_note,
+            "used": used_view(self._store.attempts.use(judged.run_ids)),
+        }
 
     def _task_notes(self, points: Sequence[Point]) -> list[str]:
         """Note if tasks and loss, measured on the same items and tokens, prefer other points."""
@@ -281,32 +307,6 @@ class SweepPresenter:
             return one.state
         waits = awaited(evaluated_run(self._store, one.run_id), OF_TASKS)
         return RunState.RUNNING.value if waits else one.state
-
-
-def _fields(sweep: SweepRow, judged: _Judged) -> dict[str, Any]:
-    verdict = judged.verdict
-    best = next((point for point in verdict.points if verdict.best in point.run_ids), None)
-    counts = Counter(status.state for status in judged.standings)
-    remaining = trials_remaining(sweep, len(judged.trials))
-    return {
-        **shared_fields(sweep, SweepView),
-        "method": sweep.stored.method,
-        "metric": sweep.stored.metric,
-        "goal": sweep.stored.goal,
-        "parameters": list(_tried(judged.trials)),
-        "counts": dict(counts),
-        "trials_remaining": remaining,
-        "state": sweep_state(counts, remaining, judged.trunk),
-        "best_run_id": verdict.best,
-        "best_value": best.mean if best else None,
-        "compared_at_step": verdict.step if judged.spans else None,
-        "compared_at_tokens": verdict.step
-        if verdict.step is None or judged.spans is None
-        else _tokens_at(judged.spans, verdict.step),
-        "best_parameters": dict(best.parameters) if best else None,
-        "held_out": verdict.held_out.verdict if verdict.held_out else None,
-        "held_out_note": judged.held_out_note,
-    }
 
 
 def _tokens_at(spans: Sequence[StageSpan], step: int) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable
 
-from lehr.app.presenters.cost import forked_at, gpu_hours, hours_on
+from lehr.app.presenters.cost import forked_at, hours_on
 from lehr.app.services.context import Context
 from lehr.base import formats
 from lehr.base.access import current_actor
@@ -137,4 +137,4 @@ def planned_hours(context: Context, spec: RunSpec, step: int = 0) -> float | Non
 def _used(context: Context, name: str, run_id: str | None = None) -> float:
     """Return the GPU-hours that the runs of a name have used, or one of them has."""
     ids = context.store.runs.ids_of_person(name) if run_id is None else [run_id]
-    return gpu_hours(context.store.attempts.times(ids), context.store.clock())
+    return context.store.attempts.use(ids).hours

@@ -233,11 +233,9 @@ def _memory(known: Sequence[MetricSummary]) -> float | None:
 REFERENCE = "reference"  # The tag of the run that others of its project are compared with.
 
 
-def _column(
-    store: Store, runs: Sequence[RunRow], name: str, newest: Sequence[Mapping[str, float]]
-) -> list[float | None]:
+def column_of(store: Store, runs: Sequence[Any], name: str) -> list[float | None]:
     """Return the value of a metric in each run: the newest, ``best:NAME``, or ``versus:NAME``, the
-    difference to the reference run of its project at equal tokens.
+    difference to the reference run of its project at equal tokens, for which rows are needed whole.
     """
     kind, _, metric = name.partition(":")
     if kind == "best":
@@ -246,7 +244,8 @@ def _column(
         known = {one.run_id: [y for y in one.y if not math.isnan(y)] for one in curves}
         return [best(known.get(run.id, ()), default=None) for run in runs]
     if kind != "versus":
-        return [values.get(name) for values in newest]
+        newest = newest_values(store, [run.id for run in runs], [name])
+        return [newest[run.id].get(name) for run in runs]
     references = {
         project: next(iter(store.runs.page(project=project, tag=REFERENCE, limit=1).items), None)
         for project in {run.project for run in runs}
@@ -318,7 +317,7 @@ def values_of_runs(
         runs=ids,
         same=same,
         differing=differing,
-        metrics={name: _column(store, runs, name, [*newest.values()]) for name in metrics},
+        metrics={name: column_of(store, runs, name) for name in metrics},
         metric_names=sorted(set().union(*newest.values())) if names else [],
         groups=groups,
         far=far_members(store, members.values(), asked),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +9,6 @@ import typer
 
 from lehr.base import formats
 from lehr.base.names import is_rate, is_seed
-from lehr.errors import UserError
 from lehr.faces.cli.connect import connect
 from lehr.faces.cli.group_table import styled
 from lehr.faces.cli.output import (
@@ -65,9 +63,9 @@ def ls(
     sort: Annotated[
         str | None,
         typer.Option(
-            metavar="METRIC",
-            help="Sort all runs that match by a metric, such as loss or val: the lowest first. "
-            "-val: the highest first.",
+            metavar="KEY",
+            help="Sort all runs that match by a metric, a setting or a column, such as val, "
+            "best:val/loss, lr or hours: the lowest first. -val: the highest first.",
         ),
     ] = None,
     limit: Annotated[
@@ -107,11 +105,10 @@ def ls(
             search=search,
             note=note,
             archived=archived,
-            limit=limit + 1 if sort is None else None,
+            sort=sort,
+            limit=limit + 1,
         )
     ]
-    if sort is not None and runs:
-        runs = _sorted(runs, sort)
     if as_json:
         print_json({"runs": runs[:limit]})
         return
@@ -169,23 +166,6 @@ def _value(config: Mapping[str, Any], path: str) -> Any:
         if value is None and alike(path):
             value = next((v for p, v in config.items() if v is not None and alike(p)), None)
     return value
-
-
-def _sorted(runs: Sequence[RunView], key: str) -> list[RunView]:
-    """Return the runs by a metric; those without it, or with NaN, last.
-
-    Raises:
-        UserError: no run has it.
-    """
-    name = key.removeprefix("-")
-    metric = {"loss": "train/loss", "val": "val/loss", "tok/s": "tokens_per_s"}.get(name, name)
-    values = {run.id: run.latest[metric].value for run in runs if metric in run.latest}
-    known = [run for run in runs if not math.isnan(values.get(run.id, math.nan))]
-    if not known:
-        listed = ", ".join(sorted({one for run in runs for one in run.latest}))
-        raise UserError(f"--sort {key}: no run has this metric.", hint=f"They have: {listed}.")
-    known.sort(key=lambda run: values[run.id], reverse=key.startswith("-"))
-    return [*known, *(run for run in runs if run not in known)]
 
 
 def _print_runs(runs: list[RunView], configs: Mapping[str, Mapping[str, Any]]) -> None:

@@ -142,11 +142,17 @@ class Client(RefMethods, AdminMethods):
         search: str | None = None,
         note: str | None = None,
         archived: bool = False,
+        sort: str | None = None,
         limit: int | None = None,
     ) -> list[Run]:
-        """Return runs, newest first: all that match, or at most ``limit``.
+        """Return runs: all that match, or at most ``limit``.
 
-        ``search`` is a part of a name, id, project or tag, ``note`` of a note.
+        ``search`` is a part of a name, id, project or tag, ``note`` of a note. They are newest
+        first, or by ``sort``: a metric, a path of the config or a column, with ``-`` the highest
+        first; several with commas.
+
+        Raises:
+            UserError: no run has what ``sort`` names.
         """
         params = {
             "project": project,
@@ -157,6 +163,7 @@ class Client(RefMethods, AdminMethods):
             "search": search,
             "note": note,
             "archived": archived,
+            "sort": sort,
         }
         views = self.transport.pages("/runs", Page[RunView], params, limit)
         return [Run(self.transport, view) for view in views]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from sqlalchemy import Integer, bindparam, case, func, update
 from sqlalchemy import select as sa_select
@@ -37,9 +37,22 @@ class GpuTime(NamedTuple):
     """When its processes had ended, or were last known to live; None while they live."""
 
     def hours(self, now: float) -> float:
-        """Return its GPU-hours until then; a CPU counts as one GPU."""
+        """Return its GPU-hours until then."""
         until = now if self.ended is None else self.ended
-        return max(self.gpus, 1) * max(until - self.began, 0.0) / 3600
+        return self.gpus * max(until - self.began, 0.0) / 3600
+
+
+class GpuUse(NamedTuple):
+    """What attempts have used; a paused or queued run has none that holds a GPU."""
+
+    hours: float = 0.0
+    attempts: int = 0
+    until: float | None = None  # When it was computed, if it grows: an attempt lives.
+
+    @classmethod
+    def of(cls, times: Sequence[GpuTime], now: float) -> Self:
+        lives = any(time.ended is None for time in times)
+        return cls(sum(time.hours(now) for time in times), len(times), now if lives else None)
 
 
 class Attempts(Records):
@@ -75,12 +88,18 @@ class Attempts(Records):
             select(Attempt).where(Attempt.run_id == run_id).order_by(col(Attempt.number))
         )
 
-    def times(self, run_ids: Sequence[str]) -> list[GpuTime]:
-        """Return how long each attempt of these runs held its GPUs, in no order."""
-        return [time for times in self.times_by_run(run_ids).values() for time in times]
+    def use(self, run_ids: Sequence[str]) -> GpuUse:
+        """Return what all attempts of these runs have used together."""
+        times = self.times_by_run(run_ids).values()
+        return GpuUse.of([time for own in times for time in own], self._clock())
+
+    def use_by_run(self, run_ids: Sequence[str]) -> dict[str, GpuUse]:
+        """Return the same by run; a run without an attempt has used nothing."""
+        now = self._clock()
+        return {run: GpuUse.of(own, now) for run, own in self.times_by_run(run_ids).items()}
 
     def times_by_run(self, run_ids: Sequence[str]) -> dict[str, list[GpuTime]]:
-        """Return the same by run; a run without an attempt has none."""
+        """Return how long each attempt of each run held its GPUs, in no order."""
         columns = sa_select(col(Attempt.run_id), col(Attempt.placement), _BEGAN, _ENDED)
         times: dict[str, list[GpuTime]] = {run_id: [] for run_id in run_ids}
         with self._db.read() as session:
@@ -100,7 +119,7 @@ class Attempts(Records):
             run_id == Attempt.run_id, number == Attempt.number, new == RunState.RUNNING.value
         )
         who = map(col, (Attempt.run_id, RunRow.name, RunRow.project, RunRow.state))
-        began_at, ended_at = (func.round(at) for at in (col(Attempt.created_at), _ENDED))
+        began_at, ended_at = (func.round(at) for at in (_BEGAN, _ENDED))
         times: tuple[Any, ...] = (began_at.label("began"), ended_at.label("ended"))
         wanted = (
             sa_select(*who, col(RunRow.submitted_by).label("person"), *times)

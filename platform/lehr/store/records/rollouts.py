@@ -14,7 +14,7 @@ from lehr.store.changes import Change
 from lehr.store.database import Records
 from lehr.store.records.lists import Groups, get_group
 from lehr.store.records.requests import cancel_runs
-from lehr.store.records.run_rows import announce_run, insert_run, unused_id
+from lehr.store.records.run_rows import among, announce_run, insert_run, unused_id
 from lehr.store.tables import GateVerdict, RolloutRow, RolloutRun, RolloutStage, RunRow
 
 
@@ -79,7 +79,7 @@ class Rollouts(Groups[RolloutRow]):
 
     def of_runs(self, run_ids: Sequence[str]) -> dict[str, str]:
         """Map run ids to the id of the rollout that the run belongs to."""
-        links = self._all(select(RolloutRun).where(col(RolloutRun.run_id).in_(run_ids)))
+        links = self._all(select(RolloutRun).where(among(RolloutRun.run_id, run_ids)))
         return {link.run_id: link.rollout_id for link in links}
 
     def unended(self) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Literal, Unpack
+from typing import Any, Unpack
 
 from sqlalchemy import bindparam, case, func, or_, update
 from sqlalchemy import select as columns
@@ -15,8 +15,9 @@ from lehr.errors import Conflict
 from lehr.specs.run import RunSpec
 from lehr.store.changes import Change
 from lehr.store.database import Records
-from lehr.store.records.lists import Filters, RowPage, fetch_page, filters, find
+from lehr.store.records.lists import RowPage, fetch_page, find
 from lehr.store.records.requests import add_request, add_requests
+from lehr.store.records.run_lists import RunFilters, run_filters
 from lehr.store.records.run_rows import (
     DELETE,
     among,
@@ -34,25 +35,10 @@ from lehr.store.tables import (
     Attempt,
     CheckpointRow,
     RolloutRow,
-    RolloutRun,
     RunRequest,
     RunRow,
     SweepRow,
-    Trial,
 )
-
-FACTS = columns(
-    *(col(getattr(RunRow, name)) for name in RunRow.model_fields if name != "spec"),
-    col(Attempt.last_step),
-    col(Attempt.events_applied),
-    col(Attempt.exited_at),
-    columns(func.max(Trial.id)).where(col(Trial.run_id) == col(RunRow.id)).scalar_subquery(),
-).outerjoin_from(
-    RunRow,
-    Attempt,
-    (col(Attempt.run_id) == col(RunRow.id)) & (col(Attempt.number) == col(RunRow.attempt)),
-)
-"""Of ``page``: what changes whenever anything changes that ``lehr.db`` has of a run."""
 
 BRIEF = [getattr(RunRow, name) for name in ("id", "name", "ended_at", "sweep_id")]
 """What the mean of many runs needs: no specs, which are most of a row."""
@@ -138,41 +124,20 @@ class Runs(Records):
     def page(
         self,
         *,
-        states: Collection[str] | None = None,
-        sweep_id: str | None = None,
-        within: Literal["sweep", "rollout"] | None = None,
-        ids: Collection[str] | None = None,
         limit: int = 100,
         cursor: str | None = None,
         selected: Any = None,
-        **given: Unpack[Filters],
+        **given: Unpack[RunFilters],
     ) -> RowPage[Any]:
-        """Return a page of rows, or of what is ``selected`` of them, newest first.
-
-        With ``archived=None`` archived runs and others. Without a search, evaluations are listed
-        by their ids alone: they belong to the runs that they evaluate. Within rollouts,
-        ``archived`` is of these: archiving one leaves its runs as they are.
-        """
-        rollouts = columns(col(RolloutRow.id))
-        if within == "rollout" and (archived := given.get("archived", False)) is not None:
-            rollouts = rollouts.where(col(RolloutRow.archived) == archived)
-            given["archived"] = None if archived else False
-        wanted = filters(RunRow, given)
-        if ids is None and not given.get("search"):
-            wanted.append(col(RunRow.evaluates).is_(None))
-        if states is not None:
-            wanted.append(col(RunRow.state).in_([str(RunState(state)) for state in states]))
-        if sweep_id is not None:
-            wanted.append(col(RunRow.sweep_id) == sweep_id)
-        if within == "sweep":
-            wanted.append(col(RunRow.sweep_id).is_not(None))
-        elif within == "rollout":
-            runs = columns(col(RolloutRun.run_id))
-            wanted.append(col(RunRow.id).in_(runs.where(col(RolloutRun.rollout_id).in_(rollouts))))
-        if ids is not None:
-            wanted.append(col(RunRow.id).in_(ids))
+        """Return a page of rows, or of what is ``selected`` of them, newest first."""
         with self._db.read() as session:
-            return fetch_page(session, RunRow, wanted, limit, cursor, selected)
+            return fetch_page(session, RunRow, run_filters(given), limit, cursor, selected)
+
+    def matching(self, selected: Any, **given: Unpack[RunFilters]) -> list[Any]:
+        """Return what is ``selected`` of all runs that match, newest first."""
+        query = selected.where(*run_filters(given)).order_by(col(RunRow.number).desc())
+        with self._db.read() as session:
+            return list(session.execute(query))
 
     def set_archived(self, run_id: str, archived: bool, *, actor: str = "user") -> RunRow:
         """Archive or unarchive an ended run. Repeating it changes nothing."""

@@ -268,6 +268,12 @@ class Sweeps(Groups[SweepRow]):
         trials = self._all(select(Trial).where(col(Trial.run_id).in_(run_ids)))
         return {trial.run_id: trial for trial in trials}
 
+    def metric_names(self) -> dict[str, str]:
+        """Return the metric of each sweep, by id."""
+        name = func.json_extract(col(SweepRow.spec), "$.metric.name")
+        with self._db.read() as session:
+            return {row[0]: row[1] for row in session.execute(sql_select(col(SweepRow.id), name))}
+
     def runs(self, sweep_id: str) -> list[RunRow]:
         """Return the sweep's runs, oldest first."""
         return self._all(

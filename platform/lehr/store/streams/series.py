@@ -195,6 +195,12 @@ class SeriesReader:
                     )
         return found
 
+    def names(self) -> list[str]:
+        """Return the names of all metrics of all runs."""
+        with self._index.read() as connection:
+            rows = connection.execute("SELECT name FROM names WHERE id > 0 ORDER BY name")
+            return [name for (name,) in rows]
+
     def indexed(self, run_ids: Sequence[str]) -> dict[str, int]:
         """Return how many bytes of each run's events are indexed; without runs that have none.
 

@@ -6,10 +6,13 @@ import pytest
 
 from lehr.analysis.plan import plan_run
 from lehr.app.presenters import cost
-from lehr.app.presenters.cost import gpu_hours, priced_gpu
+from lehr.app.presenters.cost import priced_gpu
 from lehr.app.report import document
+from lehr.app.services import budget
+from lehr.control.lifecycle import RunState
 from lehr.specs import RolloutSpec, RunSpec, load_spec
 from lehr.specs.stages import stages
+from lehr.store.records.attempts import GpuTime, GpuUse
 from lehr_testing import seeding
 from lehr_testing.api import SWEEP_SPEC, api_client, begin, ingest, line
 from lehr_testing.seeded_rollouts import Seeded
@@ -41,6 +44,8 @@ def test_sweep_costs_the_gpu_hours_of_all_its_runs_at_the_price_of_the_gpu_that_
     assert found["gpu_hours"] == pytest.approx(2.5)
     assert (found["attempts"], found["gpu"], found["dollars_per_gpu_hour"]) == (2, "H100", 3.0)
     assert found["dollars"] == pytest.approx(7.5)
+    [listed] = client.get("/api/v1/sweeps").json()["items"]
+    assert listed["used"] == {"gpu_hours": pytest.approx(2.5), "until": None}
     one = client.get(f"/api/v1/runs/{runs[0]}").json()
     assert one["cost"]["gpu_hours"] == pytest.approx(2.0)
     spec = RunSpec.model_validate(one["spec"])
@@ -51,6 +56,49 @@ def test_sweep_costs_the_gpu_hours_of_all_its_runs_at_the_price_of_the_gpu_that_
     for face in (one["cost"], found):
         assert face["planned_basis"] == "at 42 % MFU (published runs on H100 reach 35 to 44 %)"
     assert client.get(f"/api/v1/runs/{runs[2]}").json()["cost"] is None
+
+
+def test_pause_costs_no_gpu_hours_and_every_face_has_the_same_figure(api):
+    """2 GPUs for an hour, a pause of 2 h, 2 GPUs for half an hour: 2 x 1.0 + 2 x 0.5 = 3.0."""
+    api_, client = api
+    store, began = api_.store, api_.store.clock() - 20_000.0
+    run = store.runs.create(seeding.run_spec("paused", gpus=2))
+
+    def listed() -> float:
+        return client.get("/api/v1/runs").json()["items"][0]["used"]["gpu_hours"]
+
+    first = seeding.start(store, run, gpus=(0, 1))
+    first.end(RunState.PAUSED, 5)
+    store.attempts.update(first.id, dispatched_at=began, exited_at=began + 3600.0)
+    assert listed() == pytest.approx(2.0)
+    resumed = {"old": RunState.PAUSED, "new": RunState.QUEUED, "attempt": 1}
+    store.transitions.apply(run.id, **resumed, cause="user", actor="user")
+    second = seeding.start(store, store.runs.get(run.id), gpus=(0, 1))
+    store.attempts.update(second.id, dispatched_at=began + 10_800.0)
+    until = client.get(f"/api/v1/runs/{run.id}").json()["used"]["until"]
+    lives = 2 + 2 * (until - began - 10_800.0) / 3600
+    assert listed() == pytest.approx(lives, abs=0.05)
+    second.end(RunState.COMPLETED, 9)
+    store.attempts.update(second.id, exited_at=began + 12_600.0)
+    assert listed() == pytest.approx(3.0)
+    detail = client.get(f"/api/v1/runs/{run.id}").json()
+    assert detail["used"] == {"gpu_hours": pytest.approx(3.0), "until": None}
+    assert detail["cost"]["text"].startswith("3.00 GPU-hours")
+    assert "3.00 GPU-hours" in client.get(f"/api/v1/reports/{run.id}").text
+    assert budget._used(api_.services, "user") == pytest.approx(3.0)
+    held = store.attempts.held_since(0.0)  # On the page of the cluster.
+    hours = sum(2 * (row["ended"] - row["began"]) / 3600 for row in held)
+    assert hours == pytest.approx(3.0, abs=0.002)
+
+
+def test_what_an_attempt_uses_grows_in_lists_until_its_processes_have_ended(api):
+    api_, client = api
+    run = api_.store.runs.create(seeding.run_spec("lost"))
+    seeding.start(api_.store, run)
+    lost = {"old": RunState.RUNNING, "new": RunState.FAILED, "attempt": 1, "cause": "node_lost"}
+    assert api_.store.transitions.apply(run.id, **lost, actor="dispatcher")
+    seen = [client.get("/api/v1/runs").json()["items"][0]["used"]["gpu_hours"] for _ in range(2)]
+    assert seen[0] < seen[1]
 
 
 def test_program_of_ones_own_on_a_known_gpu_has_a_price_and_no_plan(api):
@@ -136,12 +184,14 @@ def test_text_has_what_was_used_beside_what_was_planned_as_far_as_it_is_known():
 
 
 def test_gpu_hours_count_each_gpu_of_each_attempt_and_living_ones_until_now():
-    attempts = [(8, 0.0, 1800.0), (2, 3600.0, None), (0, 0.0, 9000.0)]
-    assert gpu_hours(attempts, now=7200.0) == pytest.approx(4.0 + 2.0)
+    ended = [GpuTime(8, 0.0, 1800.0), GpuTime(0, 0.0, 9000.0)]
+    assert GpuUse.of(ended, now=9000.0) == (pytest.approx(4.0), 2, None)
+    lives = GpuTime(2, 3600.0, None)
+    assert GpuUse.of([*ended, lives], now=7200.0) == (pytest.approx(4.0 + 2.0), 3, 7200.0)
 
 
 def test_a_clock_that_went_back_costs_nothing():
-    assert gpu_hours([(8, 100.0, 50.0)], now=0.0) == 0.0
+    assert GpuUse.of([GpuTime(8, 100.0, 50.0)], now=0.0).hours == 0.0
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,8 @@ const TYPED = "textarea, select, input:not([type=checkbox], [type=range], [type=
 
 /** @param {KeyboardEvent} event */
 function onKey(event) {
-  if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+  const asked = document.querySelector("dialog[open], .cell-menu:popover-open");
+  if (event.ctrlKey || event.metaKey || event.altKey || asked) return;
   if (event.target instanceof HTMLElement && event.target.matches(TYPED)) {
     if (event.key === "Escape") event.target.blur();
     return;

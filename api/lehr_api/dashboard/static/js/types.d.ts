@@ -348,8 +348,14 @@ export interface RolloutDetail {
   notes: string[];
 }
 
+export interface UsedView {
+  gpu_hours: number;
+  until: number | null;
+}
+
 export interface CostView {
   gpu_hours: number;
+  until: number | null;
   attempts: number;
   gpu: string | null;
   dollars_per_gpu_hour: number | null;
@@ -410,6 +416,7 @@ export interface RunView {
   queued_at: number | null;
   started_at: number | null;
   ended_at: number | null;
+  used: UsedView | null;
   archived: boolean;
   forked_from: string | null;
   submitted_by: string;
@@ -510,6 +517,7 @@ export interface RunDetail {
   queued_at: number | null;
   started_at: number | null;
   ended_at: number | null;
+  used: UsedView | null;
   archived: boolean;
   forked_from: string | null;
   submitted_by: string;
@@ -542,7 +550,7 @@ export interface Series {
   name: string;
   goal: "minimize" | "maximize" | null;
   speed: boolean;
-  x_axis: "step" | "tokens" | "time";
+  x_axis: "step" | "tokens" | "time" | "flops";
   exact: boolean;
   total_points: number;
   step: number[];
@@ -662,6 +670,7 @@ export interface SweepView {
   best_parameters: Record<string, any> | null;
   held_out: "same" | "different" | "unknown" | null;
   held_out_note: string | null;
+  used: UsedView | null;
   created_at: number;
   archived: boolean;
 }
@@ -709,6 +718,7 @@ export interface SweepDetail {
   best_parameters: Record<string, any> | null;
   held_out: "same" | "different" | "unknown" | null;
   held_out_note: string | null;
+  used: UsedView | null;
   created_at: number;
   archived: boolean;
   spec: Record<string, any>;

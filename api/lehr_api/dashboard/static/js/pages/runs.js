@@ -5,6 +5,7 @@ import { shortcut } from "../keys.js";
 import { showFailure } from "../notices.js";
 import { installPage } from "../page.js";
 import { Beside, edgeOf, MOST_LINES } from "../runs/beside.js";
+import { cellMenu, narrowed } from "../runs/cell_menu.js";
 import { bestOf, COLUMNS, JUDGED } from "../runs/columns.js";
 import {
   columnNamed, columnNames, columnsOf, Configs, judgedBy, labelsOf, LOOKED_AT, varyingPaths,
@@ -73,20 +74,17 @@ const isLed = () => state.orders.length > 0 && !groups.byKey;
 const hasReference = () => [...list.runs.values()].some(({ tags }) => tags.includes(REFERENCE));
 
 function arrange() {
-  const orders = state.orders.map(({ key, down }) => ({ column: columnNamed(key, configs), down }));
-  const rules = orders.flatMap(({ column, down }) => (column.sort ? [{ by: column.sort, down }] : []));
-  if (!rules.length) rules.push(...groups.rules(configs));
-  const runs = rules.length ? list.sorted(rules) : [...list.runs.values()];
+  const runs = [...list.runs.values()];
   const { test } = state.filter;
   state.shown = test ? runs.filter((run) => test(run, configs)) : runs;
   // Whose means the rows may show.
   const means = [...COLUMNS, ...state.columns].flatMap(({ metric }) => metric || []);
   groups.ask(state.shown, [...new Set(means)].slice(0, MOST_MEANS));
   state.usual = SECTION ? new Set() : unfolded(state.shown, Boolean(read("filter")));
-  const sorted = orders.length > 0;
+  const [order] = state.orders;
   state.items = grouped(state.shown, (run) => groups.of(run), isOpen, {
-    sorted, means: groups.byKey && sorted ? orders[0] : null,
-    first: sorted || bar.text || groups.by !== SECTION ? [] : groups.launched,
+    sorted: Boolean(order), down: order?.down, ranks: groups.ranks(order && columnNamed(order.key, configs), configs),
+    first: order || bar.text || groups.by !== SECTION ? [] : groups.launched,
   });
   state.listed = withRows(state.items);
 }
@@ -147,8 +145,8 @@ const rows = new Rows(
   },
   async (drawn, atEnd) => {
     if (withRows(drawn, isLed()).some((run) => configs.lacks(run.id))) fetchConfigs();
-    const oldest = Math.min(...[...list.runs.values()].map((run) => run.created_at));
-    if ((atEnd || drawn.some((one) => groups.lacks(one, oldest))) && (await list.more())) redraw();
+    const [runs, sorted] = [[...list.runs.values()], state.orders.length > 0];
+    if ((atEnd || drawn.some((one) => groups.lacks(one, runs, sorted))) && (await list.more())) redraw();
   },
 );
 
@@ -160,7 +158,7 @@ function drawHead() {
   const words = first ? state.alike.map(({ title, cell }) => [`${title} `, cell(first)]) : [];
   alikeRow.hidden = !words.length;
   fill(alikeRow, h("td", { colspan: String(state.columns.length + 1) }, h(
-    "div", {}, "all: ", words.map((word, i) => [i > 0 && " · ", word]),
+    "div", {}, list.complete ? "all: " : "all so far: ", words.map((word, i) => [i > 0 && " · ", word]),
   )));
 }
 
@@ -169,37 +167,31 @@ async function sortBy(key, more) {
   state.orders = pressed(state.orders, key, more);
   write({ sort: textOf(state.orders) });
   drawHead();
-  redraw();
-  if (state.orders.length) await complete();
+  await load();
 }
 
-/** Fetch all runs, and of all that they are sorted or filtered by. */
+/** Fetch all runs, and of all that they are filtered, grouped or coloured by. */
 async function complete() {
   await list.all();
   await loadConfigs();
   redraw();
 }
 
-/**
- * Fetch the configs and metrics that filter, order and columns need: of the rows, or of all runs that are tested or
- * sorted.
- */
+/** Fetch the configs and metrics that filter, order and columns need: of the rows, or of all that are here. */
 async function loadConfigs() {
-  const names = [
-    ...(state.chosen ?? "").split(","),
-    ...state.orders.map(({ key }) => key).filter((key) => !COLUMNS.some((column) => column.key === key)),
-    ...state.filter.keys,
+  const wanted = [
+    ...(state.chosen ?? "").split(","), ...state.filter.keys, state.beside ? state.colour.toLowerCase() : "",
     ...judgedBy(state.orders, configs).filter((name) => !JUDGED.includes(name) && hasReference()),
-    state.beside ? state.colour.toLowerCase() : "",
   ].filter((name) => name && name !== "none");
   // A mean of those that are here would be none of the group.
-  const wide = names.length > 0 || (groups.byKey && state.columns.some(({ key }) => JUDGED.includes(key)));
+  const wide = wanted.length > 0 || (groups.byKey && state.columns.some(({ key }) => JUDGED.includes(key)));
+  const sorted = state.orders.map(({ key }) => key).filter((key) => !COLUMNS.some((column) => column.key === key));
   const drawn = withRows([...rows.drawn.values()].map(({ item }) => item), isLed());
   const ids = wide
     ? [...list.runs.keys()]
     : [...new Set([...state.listed.slice(0, LOOKED_AT), ...drawn].map((run) => run.id))];
   const first = await configs.load(ids);
-  const metrics = names.filter(
+  const metrics = [...wanted, ...sorted].filter(
     (name) => !configs.paths.has(name) && !configs.pathsOf(name).length && name.length > 2 && ![...list.runs.values()]
       .some((run) => name in run.latest) && /^[\w.:/-]+$/.test(name)
   );
@@ -219,9 +211,10 @@ function redraw(all = false) {
     state.looked = sign;
   }
   state.columns = columnsNow();
-  // Of a part of the runs none is the best. What the server judges comes with the configs.
+  // Of a part of the runs the best is known only where they are sorted. What the server judges comes with the configs.
   const judged = list.complete && state.shown.every(({ id }) => configs.runs.has(id));
-  const best = bestOf(state.columns.filter(({ key }) => judged || (list.complete && !key.includes(":"))), state.shown);
+  const best = bestOf(state.columns.filter(({ key, goal }) => judged || (!key.includes(":") && (list.complete
+    || state.orders.slice(0, 1).some((one) => one.key === key && goal === (one.down ? 1 : -1))))), state.shown);
   const keys = (/** @type {Column[]} */ columns) => columns.map(({ key }) => key).join();
   const after = `${keys(state.columns)}; ${keys(state.alike)} ${[...best]} ${textOf(state.orders)}`;
   state.best = best;
@@ -229,7 +222,7 @@ function redraw(all = false) {
   const marks = state.beside?.show(
     linesOf(state.items), (runs) => labelsOf(runs, state.varying, configs), state.colour,
     groups.byKey ? groups.by : "", configs, [...state.varying, "val/loss", "train/loss", ...configs.paths],
-    list.complete || (!state.orders.length && state.items.length >= MOST_LINES),
+    list.complete || state.items.length >= MOST_LINES,
   );
   if (all || marks || state.looks !== after) {
     state.looks = after;
@@ -251,7 +244,7 @@ function redraw(all = false) {
     mount(room, scrolled, foot);
   }
   rows.set(state.items);
-  const counted = list.count(state.filter.test ? state.shown.length : null, state.orders.length > 0);
+  const counted = list.count(state.filter.test ? state.shown.length : null);
   foot.textContent = [counted, state.beside?.note].filter(Boolean).join(". ");
 }
 
@@ -266,7 +259,8 @@ async function load() {
   showProblem(state.filter.problem);
   if (state.filter.problem) return;
   try {
-    await Promise.all([list.load({ ...state.filter.query, ...(SECTION && { within: SECTION }) }), loadSweeps()]);
+    const order = { sort: textOf(state.orders), group: groups.byKey ? null : groups.by || null };
+    await Promise.all([list.load({ ...state.filter.query, within: SECTION || null, ...order }), loadSweeps()]);
     for (const run of list.runs.values()) selection.put(run);
     if (!state.loaded) {
       // The columns come with the configs, and would push those beside them away.
@@ -276,7 +270,7 @@ async function load() {
     state.loaded = true;
     redraw();
     // The rows fetch their configs as they are drawn.
-    if (state.orders.length || state.filter.test || groups.byKey || state.colour) await complete();
+    if (state.filter.test || groups.byKey || state.colour) await complete();
   } catch (error) {
     showFailure(room, error);
   }
@@ -331,8 +325,7 @@ function drawOptionsNow() {
       folded.clear();
       write({ by: next === (SECTION || "sweep") ? null : next || "none", flat: null, open: null, fold: null });
       drawOptionsNow();
-      if (groups.byKey) await complete();
-      else await loadSweeps();
+      await load();
       redraw(true);
     },
     onCurves: (yes) => {
@@ -356,7 +349,10 @@ function drawOptionsNow() {
   });
 }
 
-const update = throttled(async () => redraw(), 250);
+const update = throttled(async () => {
+  redraw();
+  if (state.orders.length) reorder();
+}, 250);
 const refresh = throttled(async () => {
   try {
     await Promise.all([list.refresh(), loadSweeps()]);
@@ -366,6 +362,8 @@ const refresh = throttled(async () => {
     // The connection mark shows that the server is unavailable; keep the rows.
   }
 }, 1500);
+/** Ask for the order again, which new values may have changed. */
+const reorder = throttled(() => list.refresh().then(() => redraw()).catch(() => undefined), 5000);
 const fetchConfigs = throttled(() => loadConfigs().catch(() => undefined), 250);
 const refreshSweeps = throttled(() => loadSweeps().then(() => redraw()).catch(() => undefined), 2000);
 
@@ -375,6 +373,7 @@ const wanted = read("curves");
 showCurves(wanted === null ? memory.get(ownKey("curves-beside"), !SECTION && innerWidth >= WIDE) : wanted === "1");
 edgeOf(split, () => redraw(true));
 runsKeys(input, rows, selection, () => state.items, toggle);
+cellMenu(rows, state, configs, (part) => bar.set(narrowed(bar.whole, part), input.value));
 shortcut("a", "select all runs, or none", () => chooseAll(!selection.hasAll(state.shown)));
 on("run", (/** @type {RunView} */ run) => {
   selection.put(run);

@@ -22,7 +22,7 @@ import { progress, runReason, runState, stateMark } from "../status.js";
  * @property {(run: RunView) => import("../dom.js").Child} cell
  * @property {(run: RunView) => number | string | null} [sort]
  * @property {(launch: any, runs: RunView[]) => import("../dom.js").Child} [whole] what the row of a sweep or a rollout
- *   shows of it, by its view and its runs that are here
+ *   shows of it, by its view and its runs that are here; of hours, also that of another group
  */
 
 const LOWER = /loss|perplexity|ppl|bits_per_byte|err(or)?s?\b|step_time/;
@@ -133,15 +133,23 @@ const stages = ({ progress: all }) => h("ol.progress-stages.plain", {}, Object.e
   h("span.unseen", {}, ` ${state}`),
 )));
 
+/**
+ * Return the GPU-hours used until now: they grow while GPUs are held.
+ *
+ * @type {(used: {gpu_hours: number, until: number | null} | null, runs: RunView[]) => number | null}
+ */
+export function gpuHours(used, runs) {
+  const held = runs.reduce((sum, run) => sum + (run.ended_at === null ? run.placement.length : 0), 0);
+  const since = used?.until ? Math.max(0, Date.now() / 1000 - used.until) : 0;
+  return used && used.gpu_hours + (held * since) / 3600;
+}
 /** @param {RunView} run */
-const gpuHours = ({ gpus: n, started_at: from, ended_at: to }) => (
-  from === null ? null : (n * ((to ?? Date.now() / 1000) - from)) / 3600
-);
+const ownHours = (run) => gpuHours(run.used, [run]);
 /** @param {number | null} value */
 const hours = (value) => (value && value < 0.01 ? "< 0.01" : f.number(value, 3));
 /** @param {RunView} run */
 const varied = ({ parameters_varied: values }) => f.atPoint(values).replace(/^ at /, "");
-const COUNTED = "GPU-hours: GPUs of each run x time from its first start to its end, pauses included";
+const COUNTED = "GPU-hours: GPUs of each attempt x time from its start to its end; queue and pauses hold none";
 
 /** @type {Column[]} */
 export const COLUMNS = [
@@ -194,9 +202,11 @@ export const COLUMNS = [
   },
   { key: "stages", title: "stages", off: true, cell: () => null, whole: stages },
   {
-    key: "hours", title: "GPU-h", off: true, num: true, hint: COUNTED, sort: gpuHours,
-    cell: (run) => hours(gpuHours(run)),
-    whole: (_, runs) => hours(runs.length ? runs.reduce((sum, run) => sum + (gpuHours(run) ?? 0), 0) : null),
+    key: "hours", title: "GPU-h", off: true, num: true, hint: COUNTED, sort: ownHours,
+    cell: (run) => hours(ownHours(run)),
+    whole: (launch, runs) => hours(
+      launch ? gpuHours(launch.used ?? launch.cost, runs) : runs.reduce((sum, run) => sum + (ownHours(run) ?? 0), 0),
+    ),
   },
   {
     key: "submitted", title: "submitted", cell: (run) => f.time(run.created_at), sort: (run) => run.created_at,

@@ -62,11 +62,12 @@ export const linesOf = (items) => items.flatMap((item) => (
  * @param {(group: string) => boolean} isOpen
  * @param {object} [order]
  * @param {boolean} [order.sorted] whether the runs are
- * @param {{column: Column, down: boolean} | null} [order.means] groups come in the order of their means of this column
+ * @param {((runs: RunView[]) => number | string | null)[]} [order.ranks] what groups come in the order of
+ * @param {boolean} [order.down] the highest first
  * @param {Pick<Group, "id" | "name" | "href">[]} [order.first] groups that come first, also if no run of them is here
  * @returns {Item[]} each other group at the place of its first run: the best of its runs, if they are sorted
  */
-export function grouped(runs, groupOf, isOpen, { sorted = false, means = null, first = [] } = {}) {
+export function grouped(runs, groupOf, isOpen, { sorted = false, ranks = [], down = false, first = [] } = {}) {
   /** @type {Map<string, Group | RunView>} */
   const rows = new Map(first.map((one) => [one.id, { ...one, kind: "group", runs: [], open: isOpen(one.id) }]));
   for (const run of runs) {
@@ -76,13 +77,9 @@ export function grouped(runs, groupOf, isOpen, { sorted = false, means = null, f
     else rows.set(group?.id ?? run.id, group ? { ...group, kind: "group", runs: [run], open: isOpen(group.id) } : run);
   }
   const all = [...rows.values()];
-  if (means?.column.mean) {
-    const value = new Map(all.map((one) => {
-      const { n, mean } = spreadOf(means.column, "runs" in one ? one.runs : [one]);
-      return [one, n ? mean : null];
-    }));
-    all.sort((a, b) => compared(value.get(a) ?? null, value.get(b) ?? null, means.down));
-  }
+  const values = new Map(all.map((one) => [one, ranks.map((rank) => rank("runs" in one ? one.runs : [one]))]));
+  const at = (/** @type {Group | RunView} */ one, /** @type {number} */ i) => values.get(one)?.[i] ?? null;
+  all.sort((a, b) => ranks.map((_, i) => compared(at(a, i), at(b, i), down)).find(Boolean) ?? 0);
   return all.flatMap((one) => {
     if (!("runs" in one)) return [/** @type {Item} */ ({ kind: "run", run: one, member: false })];
     // Trials are in the order of the grid, not newest first.
@@ -128,11 +125,17 @@ export class Groups {
     return id ? this.#launched(id, run.name.replace(/-\d+$/, "")) : null;
   }
 
-  /** Return how runs are sorted, so that groups by a key come in the order of its values. @param {Configs} configs */
-  rules(configs) {
-    return (this.byKey ? this.by.toLowerCase().split(",") : []).map((key) => (
-      { by: (/** @type {RunView} */ run) => valueOf(run, key.trim(), configs) ?? null, down: false }
-    ));
+  /**
+   * Return what groups by a key come in the order of: their means of a column, or the values of the key.
+   *
+   * @param {Column | null} column that they are sorted by
+   * @param {Configs} configs
+   * @returns {((runs: RunView[]) => number | string | null)[]} nothing: the place of their first runs
+   */
+  ranks(column, configs) {
+    if (!this.byKey || (column && !column.mean)) return [];
+    if (column) return [(runs) => spreadOf(column, runs).mean];
+    return this.by.toLowerCase().split(",").map((key) => ([run]) => valueOf(run, key.trim(), configs) ?? null);
   }
 
   /** @param {string} id @param {string} name if its view is not here */
@@ -141,12 +144,16 @@ export class Groups {
   }
 
   /**
-   * Return whether a row may have runs that are not here: the newest come first.
+   * Return whether a row may have runs that are not here: of a sort, the row of the last one; else the newest come
+   * first.
    *
-   * @param {Item} item @param {number} oldest when the last of those that are here was submitted
+   * @param {Item} item @param {RunView[]} runs that are here @param {boolean} sorted
    */
-  lacks(item, oldest) {
-    return item.kind === "group" && (this.launches.get(item.id)?.created_at ?? Infinity) <= oldest;
+  lacks(item, runs, sorted) {
+    if (item.kind !== "group") return false;
+    if (sorted) return item.runs.at(-1) === runs.at(-1);
+    const oldest = Math.min(...runs.map((run) => run.created_at));
+    return (this.launches.get(item.id)?.created_at ?? Infinity) <= oldest;
   }
 
   /** Return the groups that have a page, the newest first. */
@@ -264,7 +271,7 @@ export function groupRow({ id, name, href, runs, open }, launch, columns, parts)
         found && h("span.reason.bests", {}, launch.held_out === "different" ? "no best: " : "best ", found),
       ];
     }
-    if (launch && column.whole) return column.whole(launch, runs);
+    if (column.whole && (launch || column.key === "hours")) return column.whole(launch, runs);
     if (!isLed(column)) return common(column, runs, known);
     const title = `${runs[0].name}, the first of ${integer(runs.length)} runs in this order`;
     return h("span", { title }, column.cell(runs[0]));
@@ -282,7 +289,9 @@ export function groupRow({ id, name, href, runs, open }, launch, columns, parts)
 }
 
 /** @param {Column} column */
-const classesOf = ({ key, num, main }) => `col-${key.replace(/\W/g, "-")}${num ? ".num" : ""}${main ? ".main" : ""}`;
+const classesOf = ({ key, num, main, setting }) => [
+  `col-${key.replace(/\W/g, "-")}`, num && "num", main && "main", setting && "setting",
+].filter(Boolean).join(".");
 
 /**
  * @param {Column} column

@@ -1,4 +1,4 @@
-/** The runs that match a filter, fetched page by page and kept up to date, and their order. */
+/** The runs that match a filter, fetched page by page in their order, and kept up to date. */
 
 import { get } from "../api.js";
 import { integer } from "../format.js";
@@ -91,13 +91,12 @@ export class RunList {
     return this.cursor === null;
   }
 
-  /** Count the runs in words. @param {number | null} shown by a filter of this page @param {boolean} sorted */
-  count(shown, sorted) {
-    const count = (/** @type {number} */ n) => `${integer(n)} ${n === 1 ? "run" : "runs"}`;
-    const total = count(this.total ?? this.runs.size);
-    if (this.complete) return shown === null ? total : `${integer(shown)} of ${total}`;
-    const among = `among the newest ${integer(this.runs.size)} of ${total}`;
-    return shown !== null ? `${integer(shown)} ${among}` : sorted ? among : total;
+  /** Count the runs in words. @param {number | null} shown by a filter of this page */
+  count(shown) {
+    const count = this.total ?? this.runs.size;
+    const total = `${integer(count)} ${count === 1 ? "run" : "runs"}`;
+    if (shown === null) return total;
+    return `${integer(shown)} ${this.complete ? "of" : `among the first ${integer(this.runs.size)} of`} ${total}`;
   }
 
   /** @param {Record<string, unknown>} query */
@@ -128,7 +127,7 @@ export class RunList {
     }
   }
 
-  /** Fetch pages until all runs are here, or as many as the browser sorts. */
+  /** Fetch pages until all runs are here, or as many as the browser tests. */
   async all() {
     while (this.runs.size < MOST && (await this.more(MOST_OF_PAGE)));
   }
@@ -142,12 +141,14 @@ export class RunList {
     const fresh = new Map(page.items.map((/** @type {RunView} */ run) => [run.id, run]));
     if (page.next_cursor !== null) {
       const before = [...this.runs];
-      const covered = before.findLastIndex(([id]) => fresh.has(id));
-      for (const [id, run] of before.slice(covered + 1)) fresh.set(id, run);
+      // Of a sort, a run that is not among the first any more has moved down.
+      const covered = this.query.sort ? -1 : before.findLastIndex(([id]) => fresh.has(id));
+      for (const [id, run] of before.slice(covered + 1)) if (!fresh.has(id)) fresh.set(id, run);
     }
     this.runs = fresh;
     this.total = page.total;
     if (page.next_cursor === null) this.cursor = null;
+    else if (this.complete && fresh.size < page.total) this.cursor = page.next_cursor;
   }
 
   /** @param {RunView} run @returns {boolean} whether it was known */
@@ -184,23 +185,6 @@ export class RunList {
     }
     this.runs.set(id, { ...run, latest: { ...run.latest, ...latest }, trend, step });
     return true;
-  }
-
-  /**
-   * @param {{by: (run: RunView) => number | string | null, down: boolean}[]} orders a later one decides where those
-   *   before are equal
-   * @returns {RunView[]}
-   */
-  sorted(orders) {
-    const keyed = [...this.runs.values()].map((run) => ({ run, values: orders.map(({ by }) => by(run)) }));
-    keyed.sort((a, b) => {
-      for (const [i, { down }] of orders.entries()) {
-        const order = compared(a.values[i], b.values[i], down);
-        if (order) return order;
-      }
-      return 0;
-    });
-    return keyed.map(({ run }) => run);
   }
 }
 

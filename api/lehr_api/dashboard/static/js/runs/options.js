@@ -34,7 +34,7 @@ export class FilterBar {
     this.project = "";
     const offers = byId("filter-offers");
     const offer = () => fill(offers, optionsOf(complete(field.value.trim())));
-    const commit = () => this.set([...this.#whole, ...parts(field.value)]);
+    const commit = () => this.set([...this.whole, ...parts(field.value)]);
     field.addEventListener("focus", offer);
     let typing = 0;
     field.addEventListener("input", (event) => {
@@ -55,9 +55,9 @@ export class FilterBar {
     });
   }
 
-  get #whole() { return [...(this.project ? [`project:${this.project}`] : []), ...this.parts]; }
+  get whole() { return [...(this.project ? [`project:${this.project}`] : []), ...this.parts]; }
 
-  get text() { return [...this.#whole, this.field.value.trim()].filter(Boolean).join(" "); }
+  get text() { return [...this.whole, this.field.value.trim()].filter(Boolean).join(" "); }
 
   /** @param {string[]} all @param {string} [typed] what stays in the field */
   set(all, typed = "") {
@@ -72,7 +72,7 @@ export class FilterBar {
   /** Take a part out. @param {number} at @param {string} [typed] what stays in the field: by default, the part */
   #remove(at, typed = this.parts[at]) {
     this.parts.splice(at, 1);
-    this.set(this.#whole, typed);
+    this.set(this.whole, typed);
     this.field.focus();
   }
 
