@@ -87,7 +87,7 @@ PATTERNS: tuple[Pattern, ...] = (
     _pattern(
         "out_of_memory",
         Budget.NONE,
-        "the machine ran out of memory",
+        "out of memory: that of the machine, or a limit of the process",
         r"DefaultCPUAllocator: (?:can't allocate|not enough) memory",
         r"(?m:^)MemoryError\b",
         r"Cannot allocate memory",

@@ -234,7 +234,7 @@ def sweep_states(view: SweepDetail) -> Iterable[tuple[str, str]]:
 def sweep_progress(view: SweepDetail) -> tuple[int, str]:
     if not view.steps_total or view.state == "finished":
         return 0, ""
-    best = "" if view.best_value is None else f", best {formats.loss(view.best_value)}"
+    best = "" if view.best_value is None else f", best now {formats.loss(view.best_value)}"
     eta = sweep_eta(view)
     left = "" if eta is None else f", ETA {formats.duration(eta)}"
     share = view.steps_made / view.steps_total

@@ -360,7 +360,7 @@ def test_pipe_gets_changes_and_tenths_of_a_sweep(monkeypatch):
     views = [make_sweep(make_run(1, step=step), waits) for step in range(0, 1000, 20)]
     printed = piped("sweep", views, monkeypatch)
     assert printed[0] == "lr-grid-1: running"
-    assert printed[1].startswith("lr-grid: 10 % of all steps, best 5.304, ETA ")
+    assert printed[1].startswith("lr-grid: 10 % of all steps, best now 5.304, ETA ")
     assert len(printed) == 1 + 4
 
 
