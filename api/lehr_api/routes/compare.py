@@ -63,8 +63,8 @@ def values(
         Query(
             min_length=1,
             max_length=5000,
-            description="Runs by id or name, repeated.",
-            examples=[["k3f9x2ab", "p8w2c4nd"]],
+            description="Runs by id or name, repeated; with commas between them, a group.",
+            examples=[["k3f9x2ab", "p8w2c4nd,q7m3v5xh"]],
         ),
     ],
     metric: Annotated[

@@ -228,8 +228,9 @@ class RunValuesView(View):
     groups: list[str] = []
     """The name of each run's group, such as ``lr 3.0e-3``, if ``by`` was given."""
     far: dict[str, list[str]] = {}
-    """Of each metric with a goal, the runs that the mean of their group is without: of 4 or more,
-    those worse than the others' median by over 20 median absolute deviations, of 2 % of it or more.
+    """Of each requested metric of quality, the runs that the mean of their group is without: of 4
+    or more, those worse than the others' median by over 20 median absolute deviations, of 2 % of it
+    or more. A metric of speed has none.
     """
 
 
