@@ -74,6 +74,9 @@ async function show() {
   ].map((text) => h("td.num", {}, text))));
   const bests = Object.keys(aim.best);
   const heads = [metric, ...bests.map((path) => `best ${path.split(".").at(-1)}`)];
+  const ranges = ["parameters", "tokens"].map(
+    (name) => `${domain[name].map((/** @type {number} */ one) => f.si(one)).join(" to ")} ${name}`,
+  );
   fill(
     result,
     h(
@@ -82,9 +85,7 @@ async function show() {
       bests.map((path, i) => [`; ${heads[i + 1]} `, h("b", {}, said(path, aim.best[path].value)),
         `, ${span(path, aim.best[path].likely)}`]),
     ),
-    h("p.hint", {}, `Learned from ${runs.length} runs: ${["parameters", "tokens"].map(
-      (name) => `${domain[name].map((/** @type {number} */ one) => f.si(one)).join(" to ")} ${name}`,
-    ).join(", ")}.`),
+    h("p.hint", {}, `Learned from ${runs.length} runs: ${ranges.join(", ")}.`),
     evidence("", figures, []), aim.outside && h("p.hint", {}, aim.outside),
     dataTable("Predictions", [
       "", ".num parameters", ".num tokens", ...heads.flatMap((name) => [`.num ${name}`, ".num 68 %", ".num 95 %"]),
