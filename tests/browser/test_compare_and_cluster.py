@@ -260,8 +260,13 @@ def test_curves_of_a_node_are_on_the_axis_of_its_strip_and_share_its_cursor(
         run = store.runs.create(seeding.run_spec(f"short-{number}"))
         attempt = begin(store, run.id)
         store.attempts.update(attempt.id, exited_at=store.clock() + 90)
+    broad = seeding.start(
+        store, store.runs.create(seeding.run_spec("broad", gpus=8)), gpus=range(8)
+    )
+    store.attempts.update(broad.id, exited_at=store.clock() + 1200)
     page = visit.open("/cluster")
     strip = page.get_by_role("img", name="n1 over time")
+    expect(strip.locator("text.none")).to_have_text(["broad"])
     expect(strip.locator(".unused")).to_have_attribute("height", "6")
     # An element for each colour, not for each of the 40 runs.
     assert 0 < strip.locator("path").count() <= 20

@@ -96,6 +96,15 @@ def test_phone_opens_a_row_by_a_tap_and_stacks_facts(world: World, browser):
         expect(page).to_have_url(f"{visit.url}/runs/{world.runs['big-run'].id}")
 
 
+def test_curve_of_a_run_is_in_sight_at_200_percent(world: World, browser):
+    with visiting(browser, world.lehr.url, width=720, height=450) as visit:
+        page = visit.open(f"/runs/{world.runs['big-run'].id}")
+        expect(page.locator(".run-curves .plot").first).to_be_in_viewport(ratio=0.4)
+        more = page.locator("#run-head details.menu > summary[aria-label]")
+        more.click()
+        expect(page.get_by_role("button", name="Pause")).to_be_visible()
+
+
 def test_an_added_chart_appears_beside_a_search_with_the_key_of_its_metrics(
     look: Visit, world: World
 ):
