@@ -1,7 +1,9 @@
-"""Where the labels of a figure stand: on no other one, on no axis, and on few points."""
+"""The round values of an axis, and where labels stand: on no other one, and on few points."""
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Iterable, Sequence
 
 Point = tuple[float, float]
@@ -12,6 +14,31 @@ _ABOVE, _BELOW, _APART = 11, 4, 3
 """Pixels of a text above and below its baseline, and to another text."""
 _DOT = 5  # Half of the symbol of a point.
 _NEVER = 1000
+
+# Rounded inwards: ten to the logarithm of the largest number is already too large.
+_EXPONENTS = (math.log10(sys.float_info.min), math.log10(sys.float_info.max) - 1e-9)
+
+
+def ticks(kind: str, low: float, high: float, most: int) -> list[float]:
+    """Return about ``most`` round values between ``low`` and ``high``, which are exponents on a
+    log axis.
+    """
+    if kind == "log":  # The margins of an axis may lie beyond the largest number.
+        low, high = (min(max(one, _EXPONENTS[0]), _EXPONENTS[1]) for one in (low, high))
+    if kind == "log" and high - low >= 1:
+        every = max(1, round((high - low) / most))
+        return [10.0**n for n in range(math.ceil(low), math.floor(high) + 1, every)]
+    if kind == "log":
+        inside = ticks("linear", 10**low, 10**high, most)
+        return [value for value in inside if value > 0]
+    span = high - low
+    if span <= 0:
+        return [low]
+    rough = span / most
+    scale: float = 10.0 ** math.floor(math.log10(rough))
+    step = next(s * scale for s in (1, 2, 5, 10) if s * scale >= rough)
+    first = math.ceil(low / step)
+    return [n * step for n in range(first, math.floor(high / step) + 1)]
 
 
 def around(place: Point, half: float) -> list[Point]:

@@ -7,14 +7,13 @@ colour as ``currentColor``, so that a style sheet can replace it, as the dark th
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
 
 from lehr.analysis.figure import STRIP, Axis, Band, Figure, FigurePoints, Mark
-from lehr.analysis.figure_labels import Point, around, arranged
+from lehr.analysis.figure_labels import Point, around, arranged, ticks
 from lehr.base.formats import scientific
 
 WIDTH, HEIGHT = 640, 280
@@ -154,32 +153,6 @@ def _scale(axis: Axis, values: Sequence[Any], first: float, last: float) -> _Sca
     if margin <= size * _SAME:  # All are the same, as far as can be seen.
         margin = 0.5 if axis.kind != "linear" or size < _TINY else size * 0.05
     return _Scale(axis, low - margin, high + margin, first, last, categories)
-
-
-# Rounded inwards: ten to the logarithm of the largest number is already too large.
-_EXPONENTS = (math.log10(sys.float_info.min), math.log10(sys.float_info.max) - 1e-9)
-
-
-def ticks(kind: str, low: float, high: float, most: int) -> list[float]:
-    """Return about ``most`` round values between ``low`` and ``high``, which are exponents on a
-    log axis.
-    """
-    if kind == "log":  # The margins of an axis may lie beyond the largest number.
-        low, high = (min(max(one, _EXPONENTS[0]), _EXPONENTS[1]) for one in (low, high))
-    if kind == "log" and high - low >= 1:
-        every = max(1, round((high - low) / most))
-        return [10.0**n for n in range(math.ceil(low), math.floor(high) + 1, every)]
-    if kind == "log":
-        inside = ticks("linear", 10**low, 10**high, most)
-        return [value for value in inside if value > 0]
-    span = high - low
-    if span <= 0:
-        return [low]
-    rough = span / most
-    scale: float = 10.0 ** math.floor(math.log10(rough))
-    step = next(s * scale for s in (1, 2, 5, 10) if s * scale >= rough)
-    first = math.ceil(low / step)
-    return [n * step for n in range(first, math.floor(high / step) + 1)]
 
 
 def _grid(x: _Scale, y: _Scale | None, frame: _Frame) -> Iterator[str]:
