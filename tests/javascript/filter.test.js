@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { nearest } from "../../api/lehr_api/dashboard/static/js/nearest.js";
 import { drawnOf } from "../../api/lehr_api/dashboard/static/js/runs/beside.js";
 import { bestOf, COLUMNS, parted, withValues, farOf, gpuHours } from "../../api/lehr_api/dashboard/static/js/runs/columns.js";
-import { narrowed, partsOf } from "../../api/lehr_api/dashboard/static/js/runs/cell_menu.js";
+import { narrowed, partsOf } from "../../api/lehr_api/dashboard/static/js/runs/options.js";
 import { columnNamed, columnOf, Configs, shortName, varyingPaths, labelsOf } from "../../api/lehr_api/dashboard/static/js/runs/configs.js";
 import { completions, numberOf, parseFilter, unknownKey } from "../../api/lehr_api/dashboard/static/js/runs/filter.js";
 import { Groups, grouped, linesOf, unfolded, withRows } from "../../api/lehr_api/dashboard/static/js/runs/groups.js";

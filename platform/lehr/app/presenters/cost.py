@@ -152,7 +152,8 @@ def used_view(used: GpuUse | None) -> UsedView | None:
     """Return what runs have used; None before the first attempt."""
     if used is None or not used.attempts:
         return None
-    return UsedView(gpu_hours=used.hours, until=used.until)
+    # To 36 microseconds: a list of many runs is sent often.
+    return UsedView(gpu_hours=round(used.hours, 8), until=used.until)
 
 
 def _view(used: GpuUse, gpu: GpuType | None, planned: float | None) -> CostView:

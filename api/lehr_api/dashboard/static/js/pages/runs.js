@@ -5,7 +5,6 @@ import { shortcut } from "../keys.js";
 import { showFailure } from "../notices.js";
 import { installPage } from "../page.js";
 import { Beside, edgeOf, MOST_LINES } from "../runs/beside.js";
-import { cellMenu, narrowed } from "../runs/cell_menu.js";
 import { bestOf, COLUMNS, JUDGED } from "../runs/columns.js";
 import {
   columnNamed, columnNames, columnsOf, Configs, judgedBy, labelsOf, LOOKED_AT, varyingPaths,
@@ -13,7 +12,7 @@ import {
 import { completions, parseFilter, parts, unknownKey } from "../runs/filter.js";
 import { cellOf, grouped, groupRow, Groups, headOf, linesOf, unfolded, withRows } from "../runs/groups.js";
 import { fits, pressed, RunList, textOf } from "../runs/list.js";
-import { drawOptions, FilterBar, learnProjects, noMatch, welcome } from "../runs/options.js";
+import { cellMenu, drawOptions, FilterBar, learnProjects, narrowed, noMatch, welcome } from "../runs/options.js";
 import { Rows } from "../runs/rows.js";
 import { runsKeys, Selection } from "../runs/selection.js";
 import { ownKey, SECTION, state } from "../runs/state.js";
