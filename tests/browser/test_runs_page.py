@@ -175,7 +175,7 @@ def test_a_sort_keeps_groups_together_and_shows_the_best_run_of_each(look: Visit
 
 def test_a_sort_asks_for_the_first_rows_and_follows_new_values(visit: Visit, lehr: Lehr):
     attempts = []
-    for i in range(81):  # The oldest is the best.
+    for i in range(121):  # The oldest is the best.
         attempt = seeding.start(lehr.store, lehr.store.runs.create(seeding.run_spec(f"r{i}")))
         attempt.evaluate(1, 2.0 + i)
         attempt.flush()
@@ -187,11 +187,11 @@ def test_a_sort_asks_for_the_first_rows_and_follows_new_values(visit: Visit, leh
     expect(names.first).to_have_text("r0")
     expect(page.locator(".is-best")).to_have_count(1)
     expect(row(page, "r0").locator(".col-val.is-best")).to_be_visible()
-    expect(page.locator("#runs-foot")).to_have_text("81 runs")
+    expect(page.locator("#runs-foot")).to_have_text("121 runs")
     assert [url for url in asked if "cursor" in url or "limit=200" in url] == []
-    attempts[80].evaluate(2, 1.0)
-    attempts[80].flush()
-    expect(names.first).to_have_text("r80")
+    attempts[120].evaluate(2, 1.0)
+    attempts[120].flush()
+    expect(names.first).to_have_text("r120")
 
 
 def test_a_cell_narrows_the_filter_by_click_and_by_keyboard(look: Visit):

@@ -41,8 +41,8 @@ export function markOf(orders, key) {
   return at < 0 ? "" : ` ${orders[at].down ? "↓" : "↑"}${orders.length > 1 ? at + 1 : ""}`;
 }
 
-/** One screen, so that the first rows appear at once; later pages are larger, and those of all runs largest. */
-const FIRST = 60;
+/** One screen in most cases, where sweeps are folded; later pages are smaller, and those of all runs largest. */
+const FIRST = 120;
 const [PAGE, MOST_OF_PAGE] = [60, 200];
 const MOST = 5000;
 const TREND = 24;
