@@ -188,7 +188,7 @@ async function loadConfigs() {
   const drawn = withRows([...rows.drawn.values()].map(({ item }) => item), isLed());
   const ids = wide
     ? [...list.runs.keys()]
-    : [...new Set([...state.listed.slice(0, LOOKED_AT), ...drawn].map((run) => run.id))];
+    : [...new Set([...withRows(state.items, isLed()).slice(0, LOOKED_AT), ...drawn].map((run) => run.id))];
   const first = await configs.load(ids);
   const metrics = [...wanted, ...sorted].filter(
     (name) => !configs.paths.has(name) && !configs.pathsOf(name).length && name.length > 2 && ![...list.runs.values()]
@@ -206,7 +206,7 @@ function redraw(all = false) {
   if (groups.waits) return;
   const sign = `${configs.runs.size} ${state.listed.slice(0, LOOKED_AT).map((run) => run.id).join()}`;
   if (all || sign !== state.looked) {
-    state.varying = varyingPaths(state.listed, configs);
+    state.varying = varyingPaths(withRows(state.items, isLed()), configs);
     state.looked = sign;
   }
   state.columns = columnsNow();
