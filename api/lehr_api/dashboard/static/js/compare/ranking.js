@@ -14,7 +14,7 @@ import { areSeveral, cautionOf, settingsOf } from "./tables.js";
 /** On a phone the axis stands beside name and value. */
 const [WIDTH, HEIGHT, PAD] = [globalThis.innerWidth <= 640 ? 104 : 160, 27, 14];
 /** What is worse than the best by so many times as the median is, is off the scale: it would flatten the others. */
-const FAR = 4;
+const [FAR, FAR_OF_FEW] = [4, 20];
 /** So many numbers are groups of their own, as in groups.py. */
 const FEW = 12;
 /** Of more runs the matrix has colours without texts. */
@@ -98,7 +98,8 @@ function plotOf(comparison, variants, rows) {
   const values = finite(shown.map((one) => one.value)).sort((a, b) => a - b);
   if (comparison.goal === "maximize") values.reverse();
   const [best = 0, middle = 1] = [values[0], values[values.length >> 1]];
-  const isNear = (/** @type {number} */ v) => best === middle || (v - best) / (middle - best) <= FAR;
+  const far = values.length < 8 ? FAR_OF_FEW : FAR;
+  const isNear = (/** @type {number} */ v) => best === middle || (v - best) / (middle - best) <= far;
   const near = [...values, ...ends].filter(isNear);
   const [low, high] = near.length > 1 ? [Math.min(...near), Math.max(...near)] : [best - 1, best + 1];
   const x = (/** @type {number} */ v) =>

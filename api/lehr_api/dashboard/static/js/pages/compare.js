@@ -184,7 +184,10 @@ function drawDifferences() {
     differences,
     shown.length > 0
       && differencesTable(comparison, ordered(), shown, { strokeOf, name: nameOf, by: state.by, onGroup: groupBy }),
-    left > 0 && h("p.hint", {}, `${left} ${shown.length ? "other fields" : "fields"} differ: names, seeds ${OUT}.`),
+    left > 0 && h(
+      "p.hint", {},
+      `${left} ${shown.length ? "other " : ""}${left === 1 ? "field differs" : "fields differ"}: names, seeds ${OUT}.`,
+    ),
     comparison.differences.length === 0 && h("p.hint", {}, "The configs are the same."),
   );
 }
