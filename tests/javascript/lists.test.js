@@ -11,7 +11,7 @@ import { RunList } from "../../api/lehr_api/dashboard/static/js/runs/list.js";
 import { inOrder } from "../../api/lehr_api/dashboard/static/js/sweep/trials.js";
 import { progress, timeHeld } from "../../api/lehr_api/dashboard/static/js/status.js";
 import { Changes, joined, standing, withNews, withoutCurves } from "../../api/lehr_api/dashboard/static/js/sweep/pages.js";
-import { explained, sentenceOf, variantsOf } from "../../api/lehr_api/dashboard/static/js/compare/ranking.js";
+import { explained, onScaleOf, sentenceOf, variantsOf } from "../../api/lehr_api/dashboard/static/js/compare/ranking.js";
 import { trial, run } from "./support.js";
 
 /** @param {...any} runs */
@@ -251,4 +251,13 @@ test("a setting explains what lies between its values, beyond what chance gives;
   assert.equal(explained(["x", "x", "y"], [1, 2, null]), null);
   const rates = Array.from({ length: 20 }, (_, i) => i);
   assert.ok((explained(rates, rates) ?? 0) > 0.9);
+});
+
+test("a ranking cuts off what would flatten it; of few runs, only what is far", () => {
+  const three = [4.358, 4.368, 4.439];
+  assert.deepEqual(three.map(onScaleOf(three)), [true, true, true]);
+  const few = [4.3, 4.4, 8];
+  assert.deepEqual(few.map(onScaleOf(few)), [true, true, false]);
+  const many = [4, 4.01, 4.02, 4.03, 4.04, 4.05, 4.06, 4.07, 4.5];
+  assert.deepEqual(many.map(onScaleOf(many)), [...many.slice(1).map(() => true), false]);
 });

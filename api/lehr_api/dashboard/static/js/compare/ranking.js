@@ -86,6 +86,13 @@ export function verdictOf(comparison, name) {
   );
 }
 
+/** Return the test of what is on the scale of values. @param {number[]} values the best first */
+export function onScaleOf(values) {
+  const [best = 0, middle = 1] = [values[0], values[values.length >> 1]];
+  const far = values.length < 8 ? FAR_OF_FEW : FAR;
+  return (/** @type {number} */ v) => best === middle || (v - best) / (middle - best) <= far;
+}
+
 /**
  * Draw values as dots over one axis, in a column of a table.
  *
@@ -97,9 +104,8 @@ function plotOf(comparison, variants, rows) {
   const shown = comparison.results.filter((one) => rows.includes(one.run_id));
   const values = finite(shown.map((one) => one.value)).sort((a, b) => a - b);
   if (comparison.goal === "maximize") values.reverse();
-  const [best = 0, middle = 1] = [values[0], values[values.length >> 1]];
-  const far = values.length < 8 ? FAR_OF_FEW : FAR;
-  const isNear = (/** @type {number} */ v) => best === middle || (v - best) / (middle - best) <= far;
+  const [best = 0] = values;
+  const isNear = onScaleOf(values);
   const near = [...values, ...ends].filter(isNear);
   const [low, high] = near.length > 1 ? [Math.min(...near), Math.max(...near)] : [best - 1, best + 1];
   const x = (/** @type {number} */ v) =>
