@@ -104,6 +104,9 @@ def sweep_verdict(sweep: SweepDetail, parameter: str) -> str:
         parts = [f"Best {at}: {sweep.metric} {sweep.best_value:#.4g}"]
     fit = sweep_fit(sweep, parameter)
     if fit is not None and fit.recommended is not None and fit.sure is not None:
+        if not fit.sure[0] <= sweep.best_parameters[parameter] <= fit.sure[1]:
+            # By all trials, the best rate is another one than that of the lowest loss.
+            parts = [f"Lowest {sweep.metric} {sweep.best_value:#.4g} at {at}"]
         low, high = (formats.scientific(rate, 2) for rate in fit.sure)
         near = formats.scientific(fit.recommended, 2)
         parts.append(f"with 95 % the best rate is between {low} and {high}, probably near {near}")

@@ -100,6 +100,13 @@ def test_the_fit_is_drawn_with_its_minimum():
     assert verdict.endswith("not at the edge of what was tried.")
 
 
+def test_lowest_loss_outside_of_the_best_rates_interval_is_not_called_best():
+    rates = [1e-4 * 10 ** (n / 6) for n in range(13)]
+    lucky = trial(0, 2.99, parameters={LR: 2.5e-3})
+    verdict = sweep_verdict(sweep([lucky, *parabola(rates)]), LR)
+    assert verdict.startswith("Lowest val/loss 2.990 at lr 2.5e-3; with 95 % the best rate is ")
+
+
 def test_best_at_the_edge_of_the_grid_has_a_note():
     grid = sweep(parabola([2e-3, 4e-3, 8e-3]))
     assert "it is the lowest that was tried" in sweep_verdict(grid, LR)
