@@ -113,7 +113,10 @@ def ls(
         print_json({"runs": runs[:limit]})
         return
     if not runs:
-        if project or state or tag or sweep or search or note or archived:
+        key, colon, value = (search or "").partition(":")
+        if colon and key in {"tag", "state", "project", "note", "sweep"}:
+            notes().print(f"No name contains {search}. Try: lehr ls --{key} {value}")
+        elif project or state or tag or sweep or search or note or archived:
             notes().print("No run matches. All runs: lehr ls   Archived ones: lehr ls --archived")
         else:
             notes().print("No runs. Create some: lehr demo, or lehr spec new")

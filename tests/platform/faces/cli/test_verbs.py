@@ -78,6 +78,8 @@ def test_empty_list_explains_why_it_is_empty(api, lehr):
     for filtered in (["--tag", "baseline"], ["few"], ["--state", "failed"], ["-p", "other"]):
         result = lehr("ls", *filtered)
         assert (result.returncode, result.stdout, result.stderr) == (0, "", nothing)
+    hint = "No name contains tag:base. Try: lehr ls --tag base\n"
+    assert lehr("ls", "tag:base").stderr == hint
     assert "one" in lehr("ls", "--archived").stdout
     assert lehr("ls", "--sweeps", "x").stderr == "No sweep matches. All sweeps: lehr ls --sweeps\n"
     result = lehr("ls", "--rollouts", "-p", "x").stderr
