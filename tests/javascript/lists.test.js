@@ -242,6 +242,7 @@ test("variants are ranked by the means of their seeds, without those that diverg
   assert.match(sentenceOf(seeded, (id) => id), /^a \(mean of 2 seeds\) is best/);
   const highest = { ...comparison, goal: "maximize", noise: 0.1 };
   assert.equal(sentenceOf(highest, (id) => id), "e is best by 0.2500; 2 others, 1 without a value; noise between seeds 0.10.");
+  assert.match(sentenceOf({ ...highest, noise_note: "from sweep lr" }, (id) => id), /noise between seeds 0.10, from sweep lr\.$/);
 });
 
 test("a setting explains what lies between its values, beyond what chance gives; its own for each run explains nothing", () => {
@@ -249,6 +250,7 @@ test("a setting explains what lies between its values, beyond what chance gives;
   assert.equal(explained(["x", "y", "x", "y"], [1, 1, 2, 2]), 0);
   assert.equal(explained(["x", "y", "z"], [1, 2, 3]), null);
   assert.equal(explained(["x", "x", "y"], [1, 2, null]), null);
+  assert.equal(explained(["x", "—", "—"], [4, 2, 2.1]), null, "so does what only one of three has");
   const rates = Array.from({ length: 20 }, (_, i) => i);
   assert.ok((explained(rates, rates) ?? 0) > 0.9);
 });

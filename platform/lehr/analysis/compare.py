@@ -19,7 +19,7 @@ from typing import Any, Literal
 from lehr.analysis.batches import Agreement, HeldOut, agreement, batches_note, is_measured
 from lehr.analysis.curve import Curve
 from lehr.analysis.groups import SeededRun, gaps, grouped, means, noise_note
-from lehr.analysis.noise import pooled_noise
+from lehr.analysis.noise import Noise, pooled_noise
 from lehr.base.formats import parameter
 from lehr.base.names import ARGUMENTS, SEED, Goal, is_neutral_argument, is_seed, is_speed
 from lehr.schemas.base import SameData
@@ -136,8 +136,11 @@ def compare(
     metric: str = "val/loss",
     goal: Goal | None = "minimize",
     x_axis: Literal["step", "tokens", "time", "flops", "end"] = "step",
+    elsewhere: Noise | None = None,
 ) -> ComparisonView:
     """Compare runs with their curves of ``metric`` over ``x_axis``; the first is the baseline.
+
+    Where no two of them differ only in their seed, the noise is that of ``elsewhere``.
 
     Raises:
         ValueError: fewer than two runs.
@@ -153,7 +156,7 @@ def compare(
     results = _results(runs, common, held_out if is_measured(metric) else HeldOut(), agreements)
     quality = None if is_speed(metric) else goal
     groups = grouped(_members(runs, results, by_set=is_measured(metric)), quality)
-    noise = pooled_noise([group.finite for group in groups])
+    noise = pooled_noise([group.finite for group in groups]) or elsewhere
     others = list(zip((run.name for run in runs[1:]), agreements[1:], strict=True))
     return ComparisonView(
         runs=[run.id for run in runs],
@@ -164,7 +167,7 @@ def compare(
         results=results,
         differences=differences([run.spec for run in runs]),
         noise=None if noise is None else noise.deviation,
-        noise_note=noise_note(groups) if noise is None else "",
+        noise_note=noise_note(groups, noise),
         gaps=gaps(groups, noise, metric, goal),
         means=means(groups, metric),
         held_out=held_out.verdict,

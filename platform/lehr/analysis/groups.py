@@ -243,8 +243,10 @@ def grouped(members: Iterable[SeededRun], goal: Goal | None = None) -> list[Seed
     return found
 
 
-def noise_note(groups: Sequence[SeedGroup]) -> str:
-    """Return why there is no noise, where no group has two finite values."""
+def noise_note(groups: Sequence[SeedGroup], noise: Noise | None) -> str:
+    """Return where the noise is from, if not from the groups, or why there is none."""
+    if noise is not None:
+        return noise.sweep and f"from sweep {noise.sweep}"
     if all(group.seeds < 2 for group in groups):
         return "no two of these runs differ only in their seed"
     return "of the runs that differ only in their seed, no two have a finite value to compare"

@@ -23,6 +23,7 @@ class Noise:
     deviation: float  # Sample standard deviation between seeds, pooled over the groups.
     freedom: int  # Its degrees of freedom: seeds less groups.
     groups: int  # Number of groups with several seeds.
+    sweep: str = ""  # Its name, where it is not of the compared runs alone.
 
 
 def pooled_noise(groups: Iterable[Collection[float]]) -> Noise | None:

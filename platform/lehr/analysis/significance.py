@@ -92,6 +92,8 @@ def judge(
         return Significance("unknown", gap, None, None, sentence)
     width, deviation = found
     pooled = f"; noise pooled over {noise.groups} groups" if noise and noise.groups > 1 else ""
+    if noise and noise.sweep:
+        pooled = f"; noise {noise.deviation:.2g} between seeds, from sweep {noise.sweep}"
     seeds = f"({_seeds(counts)}{pooled})"
     if abs(gap) > width:
         return Significance("differs", gap, width, None, f"{lead(width, sure=True)} {seeds}.")

@@ -124,7 +124,7 @@ class ComparisonView(View):
     noise: float | None = None
     """Standard deviation between runs that differ only in their seed, if there are any."""
     noise_note: str = ""
-    """Why it is not known."""
+    """Why it is not known, or the sweep that it is from, if not from these runs alone."""
     gaps: list[GapView] = []
     """The baseline's group of seeds against each other group; none between held-out sets."""
     groups: list[RunGroupView] = []

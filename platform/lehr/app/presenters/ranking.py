@@ -74,11 +74,6 @@ def _point(members: Sequence[tuple[str, Mapping[str, Any]]], values: Mapping[str
     return Point(members[0][1], run_ids, tuple(known))
 
 
-def noise_between_seeds(found: Sequence[Point]) -> Noise | None:
-    """None if no point has several seeds."""
-    return pooled_noise([point.values for point in found])
-
-
 def noise_band(found: Sequence[Point], spread: Noise | None) -> float | None:
     """Return the difference below which two points' means cannot be distinguished: half of the
     95 % interval, with the smallest number of seeds that a point has.

@@ -254,7 +254,7 @@ class RunPresenter:
                     run,
                     attempts.get(run.id),
                     latest.get(run.id, {}),
-                    _median(step_times.get(run.id, [])),
+                    finite_median(step_times.get(run.id, [])),
                     summary.get(run.id, TrainerSummary()),
                     liveness.get(run.id, Liveness.OK),
                 ),
@@ -373,6 +373,6 @@ def _explained(alerts: Iterable[Alert]) -> list[AlertView]:
     return [AlertView.model_validate(alert, from_attributes=True) for alert in alerts]
 
 
-def _median(values: Sequence[float]) -> float | None:
+def finite_median(values: Sequence[float]) -> float | None:
     finite = [value for value in values if math.isfinite(value)]
     return statistics.median(finite) if finite else None

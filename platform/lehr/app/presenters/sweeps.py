@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from typing import Any
 
 from lehr.analysis.batches import is_measured
-from lehr.analysis.noise import pooled_noise
+from lehr.analysis.noise import Noise, pooled_noise
 from lehr.analysis.task_verdict import LOSS, MEASURED, TASKS, disagreement
 from lehr.app.presenters.advice import with_advice
 from lehr.app.presenters.cost import Costs, used_view
@@ -20,7 +20,6 @@ from lehr.app.presenters.ranking import (
     SweepVerdict,
     TrialStatus,
     noise_band,
-    noise_between_seeds,
     notes,
     rank,
     seed_notes,
@@ -144,10 +143,19 @@ class SweepPresenter:
         """Return the sweep with all of its trials; of their runs, only what figures show."""
         return self._whole(sweep, self._judge(sweep), outlined=True)
 
+    def noise(self, sweep: SweepRow, metric: str, x_axis: str, x: float | None) -> Noise | None:
+        """Return the noise between its seeds; None unless it compares its trials there."""
+        if metric != sweep.stored.metric:
+            return None
+        judged = self._judge(sweep)
+        there = self._fields(sweep, judged).get(f"compared_at_{x_axis}")
+        noise = pooled_noise(point.values for point in judged.verdict.points)
+        return replace(noise, sweep=sweep.name) if noise and x is not None and x == there else None
+
     def _whole(self, sweep: SweepRow, judged: _Judged, *, outlined: bool) -> SweepDetail:
         metric = sweep.stored.metric
         verdict = judged.verdict
-        noise = noise_between_seeds(verdict.points)
+        noise = pooled_noise(point.values for point in verdict.points)
         several = any(len(point.run_ids) > 1 for point in verdict.points)
         fields = self._fields(sweep, judged)
         # Until the sweep ends, trials are compared at an early step: too early for a fit.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-import statistics
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ from lehr.analysis.compare import compare as compare_curves
 from lehr.analysis.compare import note as metric_note
 from lehr.analysis.curve import Curve
 from lehr.analysis.groups import GroupedRun, UnknownKey, group_names, spread
-from lehr.app.presenters.runs import CORE_METRICS
+from lehr.app.presenters.runs import CORE_METRICS, finite_median
 from lehr.app.services.context import Context
 from lehr.app.services.many_runs import (
     far_members,
@@ -73,7 +73,7 @@ def compare_runs(
     exact = store.series.read_many(ids, DIGEST, exact=True)
     digests = {one.run_id: Curve(one.step, one.y) for one in exact}
     speeds = {
-        name: {one.run_id: _median(one.y) for one in store.series.read_many(ids, name)}
+        name: {one.run_id: finite_median(one.y) for one in store.series.read_many(ids, name)}
         for name in _SPEEDS
     }
     specs = specs_with_configs(store, runs, shared=True)
@@ -96,9 +96,13 @@ def compare_runs(
         )
         for run, spec, names, own in zip(runs, specs, infos, logged, strict=True)
     ]
-    view = compare_curves(
-        compared, metric=metric, goal=goals_of(store, runs, [metric])[metric], x_axis=x_axis
-    )
+    goal = goals_of(store, runs, [metric])[metric]
+    judge = partial(compare_curves, compared, metric=metric, goal=goal, x_axis=x_axis)
+    view = judge()
+    sweep_id, *others = {run.sweep_id for run in runs}
+    if view.noise is None and sweep_id and not others:
+        sweep = store.sweeps.get(sweep_id)
+        view = judge(elsewhere=context.presenter.sweeps.noise(sweep, metric, x_axis, view.common_x))
     if by:
         view.groups = _groups(store, runs, specs, infos, view, by)
     if chosen:
@@ -218,11 +222,6 @@ def _refuse_unknown(metric: str, infos: Sequence[Sequence[MetricSummary]]) -> No
         f"none of these runs has a metric {metric!r}.",
         hint=did_you_mean(metric, names) or f"They have {', '.join(names)}.",
     )
-
-
-def _median(values: Sequence[float]) -> float | None:
-    finite = [value for value in values if math.isfinite(value)]
-    return statistics.median(finite) if finite else None
 
 
 def _memory(known: Sequence[MetricSummary]) -> float | None:

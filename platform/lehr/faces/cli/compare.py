@@ -321,4 +321,5 @@ def _texts(values: list[Any], path: str) -> list[str]:
 def _noise(found: ComparisonView) -> str:
     if found.noise is None:
         return f"[dim]noise between seeds: unknown; {found.noise_note}[/]"
-    return f"noise between seeds: {found.noise:.2g} (standard deviation of {escaped(found.metric)})"
+    of = escaped(", ".join(filter(None, [found.metric, found.noise_note])))
+    return f"noise between seeds: {found.noise:.2g} (standard deviation of {of})"

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lehr.analysis.noise import pooled_noise
 from lehr.analysis.sweep_figure import sweep_figure
 from lehr.app.presenters.ranking import (
     TrialStatus,
     common_step,
     lead,
     noise_band,
-    noise_between_seeds,
     notes,
     points_of,
     rank,
@@ -262,7 +262,7 @@ def test_point_with_a_diverged_or_missing_seed_has_no_rank():
 
 def test_note_compares_the_lead_with_the_pooled_noise():
     found = judged().points
-    estimate = noise_between_seeds(found)
+    estimate = pooled_noise(point.values for point in found)
     assert estimate is not None
     pooled = math.sqrt(statistics.fmean(statistics.variance(v) for v in LOSSES.values()))
     assert estimate.deviation == pytest.approx(pooled)
@@ -273,8 +273,8 @@ def test_note_compares_the_lead_with_the_pooled_noise():
     assert said == "Seeds of one point differ by 0.109 in val/loss (standard deviation)."
     assert note.startswith("lr 0.1 looks better than lr 0.01 by 0.01 ± 0.22, within seed noise")
     clear = judged({1e-3: [3.0, 3.01], 1e-2: [2.0, 2.01]}).points
-    [_, note] = seed_notes(clear, noise_between_seeds(clear), "val/loss", "minimize")
-    assert note.startswith("lr 0.01 is better than lr 1.0e-3 by 1.000 ±")
+    [_, note] = seed_notes(clear, estimate, "val/loss", "minimize")
+    assert note.startswith("lr 0.01 is better than lr 1.0e-3 by 1.00 ±")
     assert seed_notes(points_of([], {}, "minimize"), None, "val/loss", "minimize") == []
 
 

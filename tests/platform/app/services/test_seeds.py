@@ -8,6 +8,7 @@ from lehr.analysis.compare import ComparedRun, compare, differences
 from lehr.analysis.sweep_figure import sweep_figure
 from lehr.analysis.sweep_result import sweep_fit
 from lehr.app.services.archive import delete_run, set_run_archived
+from lehr.app.services.compare import compare_runs
 from lehr.app.services.context import Context, once
 from lehr.app.services.extend import extend_sweep, repeat_run
 from lehr.app.services.submit import launch_sweep, submit_run
@@ -167,3 +168,20 @@ def test_seeds_of_the_same_training_in_another_sweep_tell_the_noise(context: Con
     longer = {**SWEEP_SPEC["run"], "train": {**SWEEP_SPEC["run"]["train"], "steps": 99}}
     other = ended([3.1, 3.0, 3.2], name="other", parameters=rates, run=longer)
     assert context.presenter.sweeps.detail(other).noise_elsewhere is None
+
+
+def test_runs_out_of_a_sweep_have_its_noise_where_it_compares_its_trials(context: Context) -> None:
+    _, runs = swept(context, seeds=[0, 1])
+    attempts = {run.id: begin(context.store, run.id) for run in runs}
+    for run, loss in zip(runs, (3.0, 3.2, 2.0, 2.4, 5.0, 5.0), strict=True):
+        ingest(context.store, attempts[run.id], metrics(49, 50) + api.evaluation(50, loss))
+    pair = [runs[0].id, runs[2].id]
+    found = compare_runs(context, pair, metric="val/loss", x_axis="step")
+    assert (found.noise, found.noise_note) == (pytest.approx((0.1 / 3) ** 0.5), "from sweep grid")
+    assert "(1 seed each; noise 0.18 between seeds, from sweep grid)" in found.gaps[0].sentence
+    other = [pair[0], submitted(context).id]
+    for ids, metric, x in ((pair, "train/loss", "step"), (pair, "", "time"), (other, "", "step")):
+        assert compare_runs(context, ids, metric=metric, x_axis=x).noise is None
+    for run_id in pair:  # They are compared there, and the sweep where half of its trials are.
+        ingest(context.store, attempts[run_id], api.evaluation(60, 2.0))
+    assert compare_runs(context, pair, metric="", x_axis="step").noise is None

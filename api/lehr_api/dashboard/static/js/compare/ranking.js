@@ -54,7 +54,8 @@ export function variantsOf({ gaps, results, goal }) {
 /** Say which is best, and by how much. @param {ComparisonView} comparison @param {(id: string) => string} name */
 export function sentenceOf(comparison, name) {
   const [best, next, ...rest] = variantsOf(comparison);
-  const noise = comparison.noise === null ? "noise unknown" : `noise between seeds ${f.number(comparison.noise, 2)}`;
+  const noise = comparison.noise === null ? "noise unknown"
+    : [`noise between seeds ${f.number(comparison.noise, 2)}`, comparison.noise_note].filter(Boolean).join(", ");
   if (!next) return `No two of them have a ${comparison.metric} to compare; ${noise}.`;
   const { runs, differences } = comparison;
   const seedOf = (/** @type {string} */ id) => JSON.stringify(
@@ -191,7 +192,7 @@ function sharesOf({ differences, results }) {
 
 /**
  * Return the share of the variance of results that lies between the values of a setting, less what as many groups
- * have by chance; null where each run has a value of its own. Of many numbers the four quarters are compared.
+ * have by chance; null where at most two runs share a value. Of many numbers the four quarters are compared.
  *
  * @param {unknown[]} values of the setting, by run
  * @param {(number | null)[]} results by run
@@ -211,7 +212,7 @@ export function explained(values, results) {
   const squares = (/** @type {number[]} */ all) => all.reduce((sum, v) => sum + (v - mean(all)) ** 2, 0);
   const total = squares(runs.map(({ y }) => y)) / (runs.length - 1);
   const within = [...groups.values()].reduce((sum, group) => sum + squares(group), 0) / (runs.length - groups.size);
-  return groups.size > 1 && total > 0 && Number.isFinite(within) ? Math.max(0, 1 - within / total) : null;
+  return groups.size > 1 && total > 0 && runs.length - groups.size > 1 ? Math.max(0, 1 - within / total) : null;
 }
 
 /**
