@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
@@ -120,31 +122,35 @@ def headline(sweep: SweepDetail) -> str:
 def sweep_eta(sweep: SweepDetail) -> float | None:
     """Return seconds to the end of the last run; None if it cannot be estimated.
 
-    Assumes that waiting runs take as long as the running ones, on as many places.
+    Assumes that a run without an estimate takes as long as the median of those that have one or
+    have completed, start included. A waiting one takes the place of the first run to end.
     """
-    if sweep.state == "finished":
+    runs = [trial.run for trial in sweep.trials]
+    active = [run for run in runs if run.state in {"running", "starting"}]
+    # How many trials a campaign has yet to choose is not known.
+    if not active or (sweep.method == "campaign" and sweep.trials_remaining):
         return None
-    active = [trial.run for trial in sweep.trials if trial.run.state in {"running", "starting"}]
-    known = [run for run in active if run.eta_s is not None and run.started_at is not None]
-    if not known:
-        return None
-    longest = max(run.eta_s or 0.0 for run in known)
-    waiting = sweep.counts.get("queued", 0)
-    if not waiting:
-        return longest
-    whole = [_whole_s(run) for run in known]
-    waves = -(-waiting // len(active))
-    return longest + waves * sum(whole) / len(whole)
+    waiting = sweep.counts.get("queued", 0) + sweep.trials_remaining
+    ends = [run.eta_s for run in active if run.eta_s is not None]
+    if waiting or len(ends) < len(active):
+        known = [run for run in runs if run.eta_s is not None or run.state == "completed"]
+        held = [(run, _held_s(run)) for run in known if run.total_steps]
+        whole = [seconds + (run.eta_s or 0.0) for run, seconds in held if seconds]
+        if not whole:
+            return None
+        usual = statistics.median(whole)
+        ends += [usual - _held_s(run) for run in active if run.eta_s is None]
+        if min(ends) < 0:  # It has not begun to train after the time of a whole run.
+            return None
+        heapq.heapify(ends)
+        for _ in range(waiting):
+            heapq.heapreplace(ends, ends[0] + usual)
+    return max(ends)
 
 
-def _whole_s(run: RunView) -> float:
-    """Return seconds from its first step to its last: estimated, or measured once it has ended."""
-    if not run.total_steps:
-        return 0.0
-    share = (run.step or 0) / run.total_steps
-    if share < 1:
-        return (run.eta_s or 0.0) / (1 - share)
-    return run.newest.get("step_time_s", 0.0) * run.total_steps
+def _held_s(run: RunView) -> float:
+    """Return for how long its attempts have held GPUs, from each start on; 0 without a GPU."""
+    return 0.0 if run.used is None else run.used.gpu_hours * 3600 / max(run.gpus, 1)
 
 
 def _done(run: RunView, *, bar: bool) -> str:

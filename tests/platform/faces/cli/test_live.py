@@ -13,11 +13,11 @@ import pytest
 from rich.console import Console
 
 from lehr.faces.cli import watch
-from lehr.faces.cli.group_table import trials_table
+from lehr.faces.cli.group_table import sweep_eta, trials_table
 from lehr.faces.cli.live import LiveState, fitting, gpu_map, run_frame, sweep_frame
 from lehr.faces.client import Client
 from lehr.schemas.cluster import ClusterView, GpuView, NodeView
-from lehr.schemas.runs import GpuRef, Latest, RunDetail, RunView
+from lehr.schemas.runs import GpuRef, Latest, RunDetail, RunView, UsedView
 from lehr.schemas.streams import EventView
 from lehr.schemas.sweeps import SweepDetail, TrialView
 from lehr_testing import goldens, seeding
@@ -69,6 +69,7 @@ def make_run(number: int, state: str = "running", **more) -> RunView:
         "trend": TREND if step else [],
         "eta_s": 1260.0 if state == "running" else None,
         "created_at": NOW - 900,
+        "used": UsedView(gpu_hours=0 if state == "queued" else 0.25),
         "started_at": NOW - 840 if step else None,
         **more,
     }
@@ -353,6 +354,20 @@ def test_pipe_without_a_number_of_steps_gets_a_line_when_the_step_has_doubled(mo
     sweep = make_sweep(*(make_run(n, total_steps=0, eta_s=None) for n in (1, 2)))
     printed = piped("sweep", [sweep] * 2, monkeypatch)
     assert printed == ["lr-grid-1: running", "lr-grid-2: running"]
+
+
+def test_eta_of_a_sweep_counts_the_starts_of_runs_that_have_not_begun():
+    def run(state: str, held_s: float, eta_s: float | None = None) -> RunView:
+        return make_run(1, state, gpus=2, used={"gpu_hours": held_s / 1800}, eta_s=eta_s)
+
+    runs = [run("completed", 45), run("running", 30, 15), run("starting", 5)]
+    sweep = make_sweep(*runs, *[run("queued", 0)] * 3)
+    # A run takes 45 s. The places are free in 15 s and 40 s: the waiting end in 60, 85 and 105 s.
+    assert sweep_eta(sweep) == pytest.approx(105)
+    assert sweep_eta(sweep.model_copy(update={"trials_remaining": 1})) == pytest.approx(130)
+    assert sweep_eta(sweep.model_copy(update={"trials_remaining": 1, "method": "campaign"})) is None
+    assert sweep_eta(make_sweep(run("starting", 5))) is None  # Nothing is measured.
+    assert sweep_eta(make_sweep(*runs[:2], run("starting", 50))) is None
 
 
 def test_pipe_gets_changes_and_tenths_of_a_sweep(monkeypatch):
