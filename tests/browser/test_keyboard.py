@@ -45,7 +45,11 @@ def test_every_control_can_be_reached_by_keyboard(world: World, browser):
     press(page, "/")
     page.keyboard.type("big-run")
     expect(rows.locator("tbody tr[data-run]")).to_have_count(1)
-    press(page, "Escape", "j", "o")
+    press(page, "Escape")
+    tab_to(page, ".col-val .sort")
+    press(page, "Enter")
+    expect(page.locator("th.col-val")).to_have_attribute("aria-sort", "ascending")
+    press(page, "j", "Enter")
     expect(page.get_by_role("heading", name="big-run")).to_be_visible()
     for number, tab in enumerate(("curves", "samples", "checkpoints", "logs", "config"), start=1):
         press(page, str(number))

@@ -7,8 +7,8 @@ import { factList, inform } from "./form.js";
 
 /** @type {Shortcut[]} */
 const shortcuts = [];
-let pending = "";
-let pendingTimer = 0;
+/** The first key of two, and until when the second is waited for, in milliseconds. */
+let pending = { key: "", until: 0 };
 
 /**
  * @param {string} keys the name of a key, or of two in sequence: "g r"
@@ -32,19 +32,13 @@ function onKey(event) {
   }
   // It presses what has the focus.
   if (event.key === "Enter" && document.activeElement?.matches("a, button, summary, input, .plot")) return;
-  const combined = pending ? `${pending} ${event.key}` : event.key;
-  pending = "";
-  clearTimeout(pendingTimer);
-  const found = shortcuts.find((one) => one.keys === combined);
-  if (found) {
-    event.preventDefault();
-    found.act(event);
-  } else if (shortcuts.some((one) => one.keys.startsWith(`${event.key} `))) {
-    pending = event.key;
-    pendingTimer = window.setTimeout(() => {
-      pending = "";
-    }, 1000);
-  }
+  const combined = event.timeStamp < pending.until ? `${pending.key} ${event.key}` : event.key;
+  const pressed = shortcuts.find((one) => one.keys === combined);
+  const begins = !pressed && shortcuts.some((one) => one.keys.startsWith(`${event.key} `));
+  pending = { key: event.key, until: begins ? event.timeStamp + 1000 : 0 };
+  if (!pressed) return;
+  event.preventDefault();
+  pressed.act(event);
 }
 
 function showHelp() {

@@ -93,7 +93,7 @@ function runRow(run, member) {
   return h(
     member ? "tr.member" : "tr",
     {
-      "data-run": run.id, "aria-selected": String(selection.has(run.id)),
+      "data-run": run.id, tabindex: "-1", "aria-selected": String(selection.has(run.id)),
       onpointerenter: () => state.beside?.board.light(run.id), onpointerleave: () => state.beside?.board.light(null),
     },
     h("td.shrink", {}, selection.box(run, () => state.listed), state.beside?.eye(run.id, run.name)),

@@ -279,7 +279,7 @@ export function groupRow({ id, name, href, runs, open }, launch, columns, parts)
   return h(
     "tr.group",
     {
-      "data-sweep": id, "data-curves": open ? "" : runs.map((run) => run.id).join(" "),
+      "data-sweep": id, tabindex: "-1", "data-curves": open ? "" : runs.map((run) => run.id).join(" "),
       onpointerenter: () => onPoint(open ? null : runs[0]?.id ?? null), onpointerleave: () => onPoint(null),
     },
     h("td.shrink", {}, box, mark), columns.map((column) => cellOf(

@@ -54,14 +54,18 @@ export class Rows {
 
   /** @param {Item[]} items */
   set(items) {
+    const marked = this.items[this.marked];
     this.items = items;
+    if (marked) this.marked = items.findIndex((item) => this.source.key(item) === this.source.key(marked));
     this.soon();
   }
 
-  /** Show the keyboard mark. @param {number} index */
+  /** Mark a row, which takes the focus: Enter then presses no button elsewhere. @param {number} index */
   mark(index) {
     this.marked = index;
     this.soon();
+    this.#draw();
+    /** @type {HTMLElement | null} */ (this.body.querySelector("tr.at"))?.focus({ preventScroll: true });
   }
 
   /** Light the row of a run, also while it is drawn again; null for none. @param {string | null} run */

@@ -186,8 +186,8 @@ export function runsKeys(filter, rows, selection, items, toggle) {
   });
   const move = (/** @type {number} */ by) => {
     const index = Math.min(items().length - 1, Math.max(0, rows.marked + by));
-    rows.mark(index);
     rows.scrollTo(index);
+    rows.mark(index);
   };
   /** Act on the marked row. @param {(item: import("./groups.js").Item) => void} act */
   const onRow = (act) => () => {
