@@ -47,11 +47,16 @@ def test_alert_leads_to_the_curve_and_from_there_to_the_log(visit: Visit, lehr: 
     page.keyboard.press("ArrowRight")
     page.get_by_role("button", name="Log at step 251").click()
     expect(page.locator(".log .hit-now")).to_contain_text("step   251  loss 5.4476")
+    expect(page.locator(".log .hit-now")).to_be_focused()
     assert page.locator("#run-head").bounding_box()["height"] <= 120
     page.get_by_role("button", name="Add a note").click()
     page.get_by_role("textbox", name="Note on live").fill("warmup")
     page.keyboard.press("Enter")
     expect(page.locator(".note-text")).to_have_text("warmup")
+    expect(page.get_by_role("button", name="Edit note")).to_be_focused()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("button", name="Edit note")).to_be_focused()
     assert lehr.store.runs.get(run.id).note == "warmup"
 
 
@@ -229,8 +234,9 @@ def test_fork_continues_from_a_checkpoint_with_a_changed_setting(visit: Visit, l
         (folder / "manifest.json").write_text("{}")
     page = visit.open(f"/runs/{run.id}")
     page.get_by_role("button", name="Fork").click()
-    page.get_by_role("combobox", name="from").select_option("5")
     changes = page.get_by_role("textbox", name="with these changes")
+    expect(changes).to_be_focused()
+    page.get_by_role("combobox", name="from").select_option("5")
     changes.fill("train.optimizer.learning_rate=1e-4")
     page.get_by_role("dialog").get_by_role("button", name="Fork").click()
     expect(page.get_by_role("alert")).to_contain_text("lr")

@@ -85,6 +85,9 @@ export function openForm({ title, about, fields, yes, danger = false, act }) {
   const dialog = opened(title, h(
     "form", { onsubmit: submit }, about && h("p.hint", {}, about), fields, problem, h("div.actions", {}, no, send),
   ));
+  // In a select Enter opens its list. What is dangerous is not done by Enter alone.
+  const typed = /** @type {HTMLElement | null} */ (dialog.querySelector("input, textarea"));
+  (typed ?? (danger ? no : send)).focus();
 }
 
 /** Have the server do something, and say so. @param {string} path @param {string} done @param {object} [body] */
@@ -93,9 +96,11 @@ export async function order(path, done, body) {
   toast(done);
 }
 
-/** @param {string} label @param {HTMLElement} control @param {string} [hint] */
-export const field = (label, control, hint) =>
-  h("label.row", {}, label, " ", control, hint && [" ", h("span.hint", {}, hint)]);
+/** @param {string} label @param {HTMLElement} control a select with one option is text @param {string} [hint] */
+export const field = (label, control, hint) => h(
+  "label.row", {}, label, " ", control.childElementCount === 1 ? h("b", {}, control.textContent) : control,
+  hint && [" ", h("span.hint", {}, hint)],
+);
 
 /**
  * Return a mark that hides the curves of something, or shows them; the address keeps it.

@@ -25,17 +25,16 @@ export const linked = (text) =>
 export function noteBox(place) {
   /** @type {string | null} */
   let drawn = null;
-  let writing = false;
   const show = (/** @type {string} */ path, /** @type {{name: string, note: string}} */ of) => {
-    if (of.note === drawn || writing) return;
+    if (of.note === drawn || place.querySelector("textarea")) return;
     drawn = of.note;
     const edit = () => {
-      writing = true;
-      const save = () => tryTo(async () => {
+      const save = (/** @type {FocusEvent} */ { relatedTarget }) => tryTo(async () => {
         const { note } = field.value === of.note ? of : await put(`${path}/note`, { note: field.value });
-        writing = false;
+        field.remove();
         drawn = null;
         show(path, { ...of, note });
+        if (!relatedTarget && document.activeElement === document.body) place.querySelector("button")?.focus();
       });
       const field = /** @type {HTMLTextAreaElement} */ (h("textarea", {
         rows: 1, maxlength: 10_000, value: of.note, "aria-label": `Note on ${of.name}`, onblur: save,

@@ -80,12 +80,9 @@ function eventTable([events]) {
   const kinds = [...new Set(events.map((event) => event.kind))].sort();
   const chosen = read("kind") ?? "";
   const shown = chosen ? events.filter((event) => event.kind === chosen) : events;
-  const choose = (/** @type {Event} */ event) => {
-    const select = /** @type {HTMLSelectElement} */ (event.currentTarget);
-    write({ kind: select.value });
-    const place = select.closest(".events")?.parentElement;
-    if (place) fill(place, eventTable([events]));
-    select.focus();
+  const choose = (/** @type {any} */ { currentTarget: changed }) => {
+    write({ kind: changed.value });
+    fill(changed.closest(".events").parentElement, eventTable([events]));
   };
   const select = h(
     "select", { value: kinds.includes(chosen) ? chosen : "", onchange: choose },

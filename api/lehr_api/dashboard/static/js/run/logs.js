@@ -166,6 +166,7 @@ export class LogView {
         this.chosen = keyOf(stream);
         if (this.chosen !== this.current) await this.#start(stream);
         await this.jump(offset);
+        /** @type {HTMLElement | null} */ (this.pre.querySelector(".hit-now"))?.focus({ preventScroll: true });
         return;
       }
     }
@@ -234,8 +235,8 @@ export class LogView {
     this.follow = false;
     this.#draw();
     const row = this.rows[index] ?? null;
-    for (const marked of this.pre.querySelectorAll(".hit-now")) marked.classList.remove("hit-now");
     row?.classList.add("hit-now");
+    row?.setAttribute("tabindex", "-1");
     row?.scrollIntoView({ block: "center" });
   }
 
