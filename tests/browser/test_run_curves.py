@@ -177,6 +177,20 @@ def test_system_tab_divides_a_step_over_the_axis_of_the_loss_and_finds_packages(
     expect(page.locator("details p.mono")).to_have_text("torch 2.13.0, torchvision 0.28")
 
 
+def test_the_loss_that_a_recorder_writes_under_two_names_is_drawn_once(visit: Visit, lehr: Lehr):
+    for values, pinned, charts in (
+        ({"train/loss": 2.0, "loss": 2.0}, ["train/loss"], 1),
+        ({"train/loss": 2.0, "loss": 3.0}, ["train/loss"], 2),
+        ({"loss": 2.0}, ["loss"], 1),
+    ):
+        attempt = seeding.start(lehr.store, lehr.store.runs.create(seeding.run_spec("script")))
+        attempt.add_record(records.Metrics(time=attempt.at, step=1, tokens=1, values=values))
+        attempt.flush()
+        page = visit.open(f"/runs/{attempt.run.id}")
+        expect(page.locator(".pinned .chart h3")).to_have_text(pinned)
+        expect(page.locator(".chart")).to_have_count(charts)
+
+
 def test_link_to_a_moment_has_the_cursor_and_the_pins(look: Visit, world: World):
     page = look.open(f"/runs/{world.runs['big-run'].id}?at=301&pins=val/loss,train/lr")
     expect(page.locator(".pinned .chart h3")).to_have_text(["val/loss", "train/lr"])

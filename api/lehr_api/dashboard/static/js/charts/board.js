@@ -24,7 +24,8 @@ const [TICK_MS, SEVERAL_MS] = [1000, 2000];
 /** The prefixes that are open at first on a page of several runs. */
 const OPEN = ["train", "val"];
 
-const PINNED = ["train/loss", "loss", "val/loss", "tokens_per_s"];
+/** Unless a user has chosen; where no run has train/loss, its `loss` too. */
+const PINNED = ["train/loss", "val/loss", "tokens_per_s"];
 
 export class Board {
   /**
@@ -132,6 +133,7 @@ export class Board {
     const sorted = [...names].sort(byNumber);
     if (sorted.join() === this.names.join()) return;
     this.names = sorted;
+    if (this.pins === PINNED && !names.includes("train/loss")) this.pins = ["loss", ...PINNED];
     this.#arrange();
   }
 

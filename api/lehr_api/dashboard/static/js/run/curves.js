@@ -75,7 +75,12 @@ export function openCurves(place, run, onLog) {
       try {
         const infos = /** @type {import("../types.js").MetricInfo[]} */ (await get(`/runs/${run.id}/metrics`));
         board.bar.element.hidden = !infos.length;
-        if (infos.length) board.setMetrics(infos.map((info) => info.name));
+        // The recorder of a script writes its loss as train/loss too.
+        const train = infos.find(({ name }) => name === "train/loss");
+        const own = infos.filter(
+          ({ name, last, points }) => name !== "loss" || last !== train?.last || points !== train.points
+        );
+        if (infos.length) board.setMetrics(own.map(({ name }) => name));
         else fill(charts, ENDED.has(current.state)
           ? empty("No metrics", h("p", {}, current.attempt ? "It ended before its first step." : "It never started."))
           : empty("No metrics yet", h("p", {}, "Curves appear with the first step.")));
