@@ -46,6 +46,9 @@ test("a few outliers do not decide the range, and their number is known", () => 
   assert.equal(found?.outside, 1);
   assert.ok(found && found.range[0] < 0.9 && found.range[1] > 1.1 && found.range[1] < 2);
   assert.equal(robust([[1, 2, 1000]]), null);
+  // Most runs have one point; those that trained on are lower, and not far.
+  const short = [2.84, 2.843, 2.843, 2.811, 2.811, 2.854, 2.854].map((loss) => [loss]);
+  assert.equal(robust([...short, [2.9, 1.8], [2.8, 1.86], [3, 2.03], [2.9, 2.2], [3.4, 2.58]]), null);
   assert.equal(robust([Array(100).fill(3)]), null);
 });
 

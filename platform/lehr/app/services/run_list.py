@@ -156,6 +156,8 @@ def _settings(context: Context, rows: Sequence[Any], key: str) -> dict[str, Any]
 
     The argument of a program stands for the only setting of its name.
     """
+    if not rows:
+        return {}
     newest = context.store.runs.by_ids([row.id for row in rows[:_LOOKED_AT]])
     specs = specs_with_configs(context.store, newest)
     known = {path for spec in specs for path in flatten(spec)}

@@ -134,8 +134,9 @@ def test_a_sweep_has_its_verdict_significance_trials_and_differences(context: Co
     detail = context.presenter.sweeps.detail(context.store.sweeps.get(sweep.id))
     for trial in detail.trials:
         assert f"{trial.compared_value:.6g}" in text
+    assert "it is the highest that was tried" in text
     for note in detail.notes:
-        if "probably near" not in note:
+        if "95 %" not in note and "at the edge" not in note:  # The verdict says these.
             assert note in text
     assert "± is half of the 95 % interval" in text
     assert "Points over their seeds" in text

@@ -51,6 +51,7 @@ def test_runs_are_sorted_by_a_metric_either_way_and_what_is_no_number_is_last(co
 
 
 def test_runs_are_sorted_by_settings_columns_and_what_follows_where_they_are_equal(context, listed):
+    assert listed("lr") == []
     trained(context, "b", None, lr=1e-3, gpus=2)
     trained(context, "A", 3.0, lr=2e-3, tags=["x"])
     trained(context, "c", None, lr=1e-3)

@@ -242,14 +242,15 @@ function inner(values) {
  * @param {boolean} [judged] whether a run can be far: of a speed, or a metric without a goal, none is worse than
  *   others
  * @returns {{range: [number, number], outside: number, above: number[], below: number[]} | null} null if nothing is far
- *   from
- *   the rest; `above` and `below`: the numbers of the curves that are; `outside`: how many points of the others
+ *   from the rest; `above` and `below`: the numbers of the curves that are; `outside`: how many points of the others
  */
 export function robust(curves, judged = true) {
   const ranges = curves.map(inner);
   const middle = (/** @type {number[]} */ values, { sorted } = inner(values)) => sorted[sorted.length >> 1];
   const usual = { low: middle(ranges.map(({ low }) => low)), high: middle(ranges.map(({ high }) => high)) };
-  const reach = FAR_RUN * (usual.high - usual.low);
+  // Curves of one point are flat: then the spread of the middle half of them counts.
+  const lows = inner(ranges.map(({ low }) => low)).sorted;
+  const reach = FAR_RUN * Math.max(usual.high - usual.low, lows[(3 * lows.length) >> 2] - lows[lows.length >> 2]);
   const far = (/** @type {(range: {low: number, high: number}) => boolean} */ isFar) => (
     judged && reach > 0 ? ranges.flatMap((range, i) => (isFar(range) ? [i] : [])) : []
   );
