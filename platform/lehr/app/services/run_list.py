@@ -17,7 +17,7 @@ from lehr.base.names import ARGUMENTS
 from lehr.control.lifecycle import REPORTING
 from lehr.errors import UserError, did_you_mean
 from lehr.specs.stored import StoredSpec
-from lehr.store.records.lists import RowPage
+from lehr.store.records.lists import RowPage, number_of
 from lehr.store.records.run_lists import FACTS, SORTED, WITH_SPECS
 
 Group = Literal["sweep", "rollout"]
@@ -54,20 +54,22 @@ def list_runs(
     ``group``, the runs of each are together, at the place of its first.
 
     Raises:
-        UserError: no run has what ``sort`` names.
+        UserError: no run has what ``sort`` names, or the cursor is not from a page.
     """
     store, presenter = context.store, context.presenter.runs
     if not sort:
         page = store.runs.page(selected=FACTS, limit=limit, cursor=cursor, **wanted)
         return presenter.page(page)
-    ids, first = _ordered(context, sort, group, wanted), int(cursor or 0)
+    first = number_of(cursor or "0")
+    ids = _ordered(context, sort, group, wanted)
     shown = ids[first : first + limit]
     facts = {
         one.id: one
         for one in store.runs.page(selected=FACTS, ids=shown, archived=None, limit=limit).items
     }
     following = str(first + limit) if first + limit < len(ids) else None
-    return presenter.page(RowPage([facts[one] for one in shown], following, len(ids)))
+    items = [facts[one] for one in shown if one in facts]
+    return presenter.page(RowPage(items, following, len(ids)))
 
 
 def _ordered(

@@ -135,6 +135,17 @@ def filters(table: type[Referable], given: Filters) -> list[ColumnElement[bool]]
     return wanted
 
 
+def number_of(cursor: str) -> int:
+    """Return the number that a cursor is.
+
+    Raises:
+        UserError: it is not from a page.
+    """
+    if not cursor.isdecimal():
+        raise UserError(f"cursor is {cursor!r}; use the next_cursor of the previous page.")
+    return int(cursor)
+
+
 def fetch_page(
     session: Session,
     table: type[Referable],
@@ -154,9 +165,7 @@ def fetch_page(
         raise UserError(f"limit is {limit}; it must be from 1 to {MAX_PAGE}.")
     query: Any = (select(table) if selected is None else selected).where(*wanted)
     if cursor is not None:
-        if not cursor.isdecimal():
-            raise UserError(f"cursor is {cursor!r}; use the next_cursor of the previous page.")
-        query = query.where(col(table.number) < int(cursor))
+        query = query.where(col(table.number) < number_of(cursor))
     total = session.exec(select(func.count()).select_from(table).where(*wanted)).one()
     rows = list(session.exec(query.order_by(col(table.number).desc()).limit(limit + 1)).all())
     more = len(rows) > limit

@@ -66,6 +66,8 @@ def test_runs_are_sorted_by_settings_columns_and_what_follows_where_they_are_equ
     with pytest.raises(UserError, match="no run has a setting or a metric 'los'") as error:
         listed("los")
     assert error.value.hint == "Did you mean loss?"
+    with pytest.raises(UserError, match="cursor is 'x1'; use the next_cursor"):
+        listed("name", cursor="x1")
 
 
 def test_value_of_a_resumed_run_is_the_one_that_counts(context, listed):
