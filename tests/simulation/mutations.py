@@ -129,7 +129,7 @@ _transition_for_request = lifecycle.transition_for_request
 
 def _append_anywhere(self: Any, writing: Any, item: Any) -> Any:
     """Take bytes whatever their offset is."""
-    stream = self._indexer.stream(item.attempt_id, item.name)
+    stream = self.indexer.stream(item.attempt_id, item.name)
     return _append_one(self, writing, replace(item, offset=stream.size))
 
 

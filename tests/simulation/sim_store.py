@@ -17,7 +17,6 @@ from lehr.base import killpoints
 from lehr.cluster import inbox
 from lehr.store import Store, ids
 from lehr.store import store as store_module
-from lehr.store.database import Wal
 from lehr.store.streams import replica
 from lehr.store.streams.appender import Answer, Appender, _Append, _Call
 from lehr.store.streams.indexer import Indexer
@@ -28,20 +27,7 @@ from simulation.power import DatabaseDisk, Disk
 class InlineAppender(Appender):
     """The appender in the caller's thread."""
 
-    def __init__(
-        self,
-        indexer: Indexer,
-        replica: replica.Replica,
-        *,
-        wal: Wal,
-        log_cap_bytes: int,
-        on_rest: Callable[[], None],
-    ) -> None:
-        self._indexer = indexer
-        self._wal = wal
-        self._replica = replica
-        self._log_cap = log_cap_bytes
-        self._on_rest = on_rest
+    def __post_init__(self) -> None:
         self._flushers = ThreadPoolExecutor(1)  # Not used: a group has one append, and so one file.
 
     def append(self, attempt_id: str, name: str, offset: int, data: bytes, answer: Answer) -> None:
@@ -53,7 +39,7 @@ class InlineAppender(Appender):
         return answer
 
     def close(self) -> None:
-        while self._indexer.to_seal and not self._indexer.connection.in_transaction:
+        while self.indexer.to_seal and not self.indexer.connection.in_transaction:
             self._seal_some()
 
 

@@ -15,13 +15,11 @@ from rich.console import Console
 from lehr.faces.cli import watch
 from lehr.faces.cli.group_table import sweep_eta, trials_table
 from lehr.faces.cli.live import LiveState, fitting, gpu_map, run_frame, sweep_frame
-from lehr.faces.client import Client
 from lehr.schemas.cluster import ClusterView, GpuView, NodeView
 from lehr.schemas.runs import GpuRef, Latest, RunDetail, RunView, UsedView
 from lehr.schemas.streams import EventView
 from lehr.schemas.sweeps import SweepDetail, TrialView
-from lehr_testing import goldens, seeding
-from lehr_testing.api import TOKEN, served
+from lehr_testing import goldens
 from lehr_testing.waiting import until
 
 
@@ -249,19 +247,6 @@ def test_paused_run_has_no_time_so_far_and_a_script_without_tokens_no_rate():
     assert "so far" not in frame
     assert "tok/s" not in frame
     assert re.search(r"a step +20 ms", frame)
-
-
-def test_feed_of_a_run_has_its_loss(tmp_path):
-    with served(tmp_path / "home") as (api, address):
-        attempt = seeding.start(api.store, api.store.runs.create(seeding.run_spec("live")))
-        client = Client(address, token=TOKEN)
-        feed = watch.WatchFeed(client)
-        feed.beside(client.run(attempt.run.id).view)
-        assert feed.seen.curve == []
-        attempt.train(range(1, 301))
-        feed.beside(client.run(attempt.run.id).view)
-        assert feed.seen.curve[-1][0] == 300
-        assert len(feed.seen.curve) > 90
 
 
 def test_frames_without_a_number_of_steps_show_the_step_alone():

@@ -10,9 +10,10 @@ import pytest
 
 from lehr import Client
 from lehr.control.lifecycle import RunState
+from lehr.faces.cli import watch
 from lehr.schemas.cluster import QueueEntry
 from lehr.specs import load_spec
-from lehr_testing import cli
+from lehr_testing import cli, seeding
 from lehr_testing.api import (
     RUN_SPEC,
     TOKEN,
@@ -216,3 +217,16 @@ def test_resumed_run_that_is_still_paused_is_said_to_be_queued_again(api, lehr):
     end(api[0].store, run.id, RunState.STOPPING)
     end(api[0].store, run.id, RunState.PAUSED)
     assert lehr("resume", "one").stdout == f"one ({run.id}): paused, will be queued again\n"
+
+
+def test_feed_of_a_watched_run_has_its_loss(tmp_path):
+    with served(tmp_path / "home") as (api, address):
+        attempt = seeding.start(api.store, api.store.runs.create(seeding.run_spec("live")))
+        client = Client(address, token=TOKEN)
+        feed = watch.WatchFeed(client)
+        feed.beside(client.run(attempt.run.id).view)
+        assert feed.seen.curve == []
+        attempt.train(range(1, 301))
+        feed.beside(client.run(attempt.run.id).view)
+        assert feed.seen.curve[-1][0] == 300
+        assert len(feed.seen.curve) > 90

@@ -83,6 +83,7 @@ function eventTable([events]) {
   const choose = (/** @type {any} */ { currentTarget: changed }) => {
     write({ kind: changed.value });
     fill(changed.closest(".events").parentElement, eventTable([events]));
+    changed.focus();
   };
   const select = h(
     "select", { value: kinds.includes(chosen) ? chosen : "", onchange: choose },
