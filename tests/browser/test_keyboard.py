@@ -10,6 +10,7 @@ from playwright.sync_api import Page, expect
 from lehr_testing.api import TOKEN
 
 from .conftest import Watch, World, new_context
+from .curves import wait_for_step
 
 # The controls are of the pages' own tests; here the keyboard alone uses them.
 pytestmark = [pytest.mark.browser, pytest.mark.nightly]
@@ -58,6 +59,7 @@ def test_every_control_can_be_reached_by_keyboard(world: World, browser):
     press(page, "ArrowRight")
     expect(page.locator("#tab-events")).to_be_focused()
     press(page, "1")
+    wait_for_step(page, "train/loss", 400)
     tab_to(page, ".toolbar .menu > summary")
     press(page, "Enter")
     tab_to(page, "[data-key=logy]")
