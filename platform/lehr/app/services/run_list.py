@@ -171,14 +171,16 @@ def _settings(context: Context, rows: Sequence[Any], key: str) -> dict[str, Any]
         paths += [path for path in alike if len(alike) == 1 and path.startswith(ARGUMENTS)]
     named = any(path.startswith(ARGUMENTS) for path in paths)
     values = {}
-    for row in rows:
-        spec = orjson.loads(row.spec)
-        if named and (program := spec.get("trainer")):
-            logged = context.store.events.configs([row.id])[row.id]
-            program["args"] = logged | program["args"]
+    specs_by_run = {row.id: orjson.loads(row.spec) for row in rows}
+    programs = [run_id for run_id, spec in specs_by_run.items() if named and spec.get("trainer")]
+    logged = context.store.events.configs(programs)
+    for run_id, spec in specs_by_run.items():
+        if run_id in logged:
+            program = spec["trainer"]
+            program["args"] = logged[run_id] | program.get("args", {})
         found = (_at(spec, path) for path in paths)
         if (value := next((one for one in found if one is not None), None)) is not None:
-            values[row.id] = value
+            values[run_id] = value
     return values
 
 
