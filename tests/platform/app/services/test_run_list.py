@@ -14,7 +14,7 @@ from lehr.app.services.run_list import list_runs
 from lehr.control.lifecycle import RunState
 from lehr.errors import UserError
 from lehr.specs import load_spec
-from lehr_testing import seeding
+from lehr_testing import seeding, stores
 
 Listed = Callable[..., list[str]]
 
@@ -68,6 +68,15 @@ def test_runs_are_sorted_by_settings_columns_and_what_follows_where_they_are_equ
     assert error.value.hint == "Did you mean loss?"
     with pytest.raises(UserError, match="cursor is 'x1'; use the next_cursor"):
         listed("name", cursor="x1")
+
+
+def test_logged_setting_of_a_script_counts_as_its_argument(context, listed):
+    trained(context, "a", None, lr=1e-3)
+    for name, rate in (("low", 4e-4), ("high", 2e-3)):
+        spec = {"kind": "run", "name": name, "trainer": {"script": "t.py"}}
+        attempt = stores.begin(context.store, context.store.runs.create(load_spec(spec)).id)
+        stores.ingest(context.store, attempt.id, stores.line("config", values={"lr": rate}))
+    assert listed("lr") == ["low", "a", "high"]
 
 
 def test_value_of_a_resumed_run_is_the_one_that_counts(context, listed):
